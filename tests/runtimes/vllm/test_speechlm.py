@@ -21,12 +21,13 @@ from tests.support.tiny_checkpoints import noise
 from tests.support.tiny_speechlm import tiny_espnet_release, tiny_speechlm
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 from workbench.conversion.vllm_checkpoint.directory import write_directory
-from workbench.core.errors import BadInput, SessionDied
+from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.core.settings import Settings
 from workbench.pipelines.conversation_session import ConversationSession
 from workbench.runtimes.pytorch.speechlm import open_session as open_on_pytorch
 from workbench.runtimes.vllm.forking import inspecting_here
 from workbench.runtimes.vllm.speechlm import open_session
+from workbench.runtimes.vllm.streams.network import _pair
 from workbench.session.conversation import Answer, AudioPiece
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -73,7 +74,7 @@ def same(one: Answer, other: Answer) -> None:
 
 
 def asked(count: int) -> list[tuple[Any, dict[str, Any]]]:
-    """Conversations of all kinds: texts, recordings, dialogues; all modalities; greedy and drawn."""
+    """Conversations of all kinds: texts, recordings, dialogues; all modalities; greedy and drawn; guided or not."""
     modalities = ("text", "audio", "text_audio", "auto")
     found: list[tuple[Any, dict[str, Any]]] = []
     for n in range(count):
@@ -81,6 +82,7 @@ def asked(count: int) -> list[tuple[Any, dict[str, Any]]]:
         if n % 3 == 2:
             messages = [{"role": "system", "content": f"number {n}"}, HEARD]
         options = {**LIMITS, "modalities": modalities[n % 4], "seed": n, "temperature": (0.0, 0.9)[n // 4 % 2]}
+        options["cfg"] = (1.0, 2.0, 3.0, 5.0, 1.0)[n % 5]
         found.append((messages, options))
     return found
 
@@ -99,7 +101,8 @@ def test_a_dialogue_with_speech_of_both(session: ConversationSession, reference:
     """The assistant's earlier rows go back as they were; recordings before and after them."""
     options = {**LIMITS, "modalities": "text_audio", "temperature": 0.0}
     messages: list[Any] = [HEARD]
-    for _ in range(3):
+    for cfg in (1.0, 3.0, 5.0):
+        options["cfg"] = cfg
         own, theirs = session.converse(messages, **options), reference.converse(messages, **options)
         same(own, theirs)
         messages = [*messages, theirs.message(), {"role": "user", "content": [*HEARD["content"], AGAIN]}]
@@ -152,8 +155,9 @@ def nothing_remains(session: ConversationSession) -> None:
         assert time.monotonic() < deadline, left
 
 
-def test_a_cancel_ends_the_work_within_a_step(session: ConversationSession) -> None:
-    stream = session.converse_stream("hello", modalities="audio", min_audio_rows=500, max_audio_rows=500)
+@pytest.mark.parametrize("cfg", [1.0, 3.0])
+def test_a_cancel_ends_the_work_within_a_step(cfg: float, session: ConversationSession) -> None:
+    stream = session.converse_stream("hello", modalities="audio", min_audio_rows=500, max_audio_rows=500, cfg=cfg)
     for event in stream:
         if isinstance(event, AudioPiece):
             break
@@ -176,8 +180,9 @@ def test_what_is_cached_of_one_answer_is_not_taken_for_another(session: Conversa
 
 
 def test_the_end_of_the_context(session: ConversationSession, reference: ConversationSession) -> None:
-    for modalities in ("audio", "text_audio"):
-        options = {"modalities": modalities, "min_audio_rows": 900, "max_audio_rows": 900, "temperature": 0.0}
+    for modalities, cfg in (("audio", 1.0), ("text_audio", 3.0)):
+        rows = {"min_audio_rows": 900, "max_audio_rows": 900}
+        options = {"modalities": modalities, "temperature": 0.0, "cfg": cfg, **rows}
         own, theirs = session.converse("x" * 30, **options), reference.converse("x" * 30, **options)
         assert own.finish == theirs.finish == "length"
         same(own, theirs)
@@ -204,7 +209,6 @@ def test_the_stages_of_a_conversation(session: ConversationSession, reference: C
 @pytest.mark.parametrize(
     ("messages", "options", "said"),
     [
-        ("hello", {"cfg": 3.0, "modalities": "audio"}, "cfg is 3, and vLLM runs each conversation as one request"),
         ("x" * 5000, {}, "the conversation is "),
         (
             [{"role": "user", "content": [{"type": "audio", "audio": (np.zeros(8000, np.float32), 16000)}]}],
@@ -219,7 +223,20 @@ def test_bad_input_is_one_sentence_and_nothing_is_lost(
     with pytest.raises(BadInput) as raised:
         session.converse(messages, **options)
     assert str(raised.value).startswith(said) and "\n" not in str(raised.value)
-    assert session.converse("hello", cfg=3.0, modalities="text", max_text_tokens=2).token_ids
+    nothing_remains(session)
+
+
+def test_an_answer_whose_null_branch_ends_alone_breaks_off(
+    session: ConversationSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shortened(*given: Any) -> Any:
+        model, (null, params) = _pair(*given)
+        params.max_tokens = 5
+        return [model, (null, params)]
+
+    monkeypatch.setattr("workbench.runtimes.vllm.streams.network._pair", shortened)
+    with pytest.raises(WorkbenchError, match="the engine broke an answer off"):
+        session.converse("hello", modalities="audio", min_audio_rows=50, cfg=3.0)
     nothing_remains(session)
 
 

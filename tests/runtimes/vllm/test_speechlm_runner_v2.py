@@ -25,8 +25,10 @@ ROOT = Path(__file__).parents[3]
 SUPPORT = ROOT / "tests" / "support"
 LIMITS = {"max_text_tokens": 5, "max_audio_rows": 9}
 CASES = [
-    [f"say {n}", {**LIMITS, "modalities": modalities, "temperature": temperature, "seed": n}]
-    for n, (modalities, temperature) in enumerate([("text_audio", 0.0), ("audio", 0.9), ("auto", 0.9), ("text", 0.0)])
+    [f"say {n}", {**LIMITS, "modalities": modalities, "temperature": temperature, "cfg": cfg, "seed": n}]
+    for n, (modalities, temperature, cfg) in enumerate(
+        [("text_audio", 0.0, 3.0), ("audio", 0.9, 2.0), ("auto", 0.9, 1.0), ("text", 0.0, 1.0), ("audio", 0.9, 1.0)]
+    )
 ]
 
 

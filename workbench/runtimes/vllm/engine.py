@@ -242,6 +242,14 @@ class Engine:
         """The number of requests that the engine computes at once; further ones wait."""
         return int(self._running().vllm_config.scheduler_config.max_num_seqs)
 
+    def room(self, sequences: int) -> int:
+        """Returns how many positions each of several sequences may have for all to be in the memory of keys and values
+        together.
+        """
+        cache = self._running().vllm_config.cache_config
+        # vLLM keeps one block for itself.
+        return (int(cache.num_gpu_blocks or 0) - 1) // sequences * int(cache.block_size)
+
     @property
     def unfinished(self) -> int:
         """The number of requests that run or wait."""

@@ -23,6 +23,7 @@ from workbench.speech.network import Codec
 from workbench.trace.recorder import Recorder
 
 WORKER = "workbench.runtimes.vllm.streams.worker.SpeechWorker"
+SCHEDULER = "workbench.runtimes.vllm.streams.scheduler.PairScheduler"
 MOST_RECORDINGS = 64  # in a conversation
 
 
@@ -41,6 +42,8 @@ def open_session(directory: Path, name: str, settings: Settings) -> Conversation
         limit_mm_per_prompt={"audio": MOST_RECORDINGS if model.tower else 0},
         max_logprobs=width(model.layout, evidence=True),  # by which the streams come back
         worker_cls=WORKER,
+        scheduler_cls=SCHEDULER,
+        async_scheduling=False,  # the scheduler must know what a step has chosen before it plans the next one
     )
     try:
         codec = load(CODEC_ON_TORCH)(model)

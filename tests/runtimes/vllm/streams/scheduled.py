@@ -29,6 +29,7 @@ class Request:
     ids: list[int] = field(default_factory=list)  # generated
     computed: list[tuple[int, ...]] = field(default_factory=list)  # the rows in its cache
     steps: list[Step] = field(default_factory=list)  # as they came back
+    waited: int = 0  # steps that computed all of it and gave it nothing
 
 
 class Scheduler:
@@ -40,7 +41,7 @@ class Scheduler:
 
     def __init__(self, network: FakeNetwork, chance: random.Random, parks: bool, most: int = 100):
         self.network, self.chance, self.parks = network, chance, parks
-        self.answers = Answers(network.layout, most)
+        self.answers = Answers(network.layout, most, pairs=True)
         self.running: list[Request] = []
 
     def add(self, name: str, rows: np.ndarray, plan: AnswerPlan) -> Request:
@@ -48,6 +49,19 @@ class Scheduler:
         request = Request(name, rows[:, 0].tolist(), extra)
         self.running.append(request)
         return request
+
+    def add_pair(self, name: str, rows: np.ndarray, plan: AnswerPlan, begun: Sequence[int]) -> list[Request]:
+        """The two requests of an answer with guidance; `begun` are the answer's ids up to `<|audio|>`."""
+        layout = self.network.layout
+        shared = {"begun": begun, "pair": name}
+        asked = Asked(plan, spans_of(rows, 0, layout), **shared), Asked(plan, null=True, **shared)
+        ids = [*rows[:, 0].tolist(), *begun]
+        prompts = ids, [layout.pad] * (len(ids) - 1) + ids[-1:]
+        found = [
+            Request(f"{name} {n}", list(p), {ARGUMENT: a.written()}) for n, (p, a) in enumerate(zip(prompts, asked))
+        ]
+        self.running += found
+        return found
 
     def preempt(self, request: Request, drops: bool = False) -> None:
         """Takes a request out; everything is computed again, and the newest id may be lost on its way."""
@@ -77,7 +91,11 @@ class Scheduler:
         found = self.answers.choose(names, stops, self._logits(chosen))
         assert sorted(found) == list(range(len(chosen)))
         for row, request in enumerate(chosen):
-            if stops[row] == len(request.prompt) + len(request.ids):  # else it is a piece, whose choice is dropped
+            if found[row] is None:  # it waits for its partner
+                assert stops[row] == len(request.prompt) + len(request.ids) == len(request.computed)
+                request.computed.pop()
+                request.waited += 1
+            elif stops[row] == len(request.prompt) + len(request.ids):  # else it is a piece, whose choice is dropped
                 request.ids.append(found[row].id)
                 request.steps.append(found[row])
 

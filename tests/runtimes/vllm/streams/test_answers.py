@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,6 +77,60 @@ def test_an_answer_does_not_depend_on_the_scheduler(
             assert request.ids[-1] == LAYOUT.pad and streams(request)[:-1] == expected[request.name]
     if not parks:
         assert scheduler.answers.kept == 0
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    parks=st.booleans(),
+    chosen=st.lists(st.tuples(st.sampled_from(PLANS[1:]), st.sampled_from([1.0, 2.0, 3.5])), min_size=1, max_size=4),
+)
+@settings(max_examples=30)
+def test_pairs_stay_in_step_whatever_the_scheduler_does(
+    seed: int, parks: bool, chosen: list[tuple[AnswerPlan, float]]
+) -> None:
+    """Both get the row that guidance chooses from both; requests without guidance run beside them."""
+    chance = random.Random(seed)
+    network = FakeNetwork(ends=1.0)
+    scheduler = Scheduler(network, chance, parks)
+    expected: dict[str, list[list[int]]] = {}
+    whole: list[Request] = []
+    for n, (plan, cfg) in enumerate(chosen):
+        plan, rows = replace(plan, cfg=cfg), chance.choice([TEXT, SPOKEN])
+        steps = alone(network, rows, plan)
+        ids = [row[0] for row in steps]
+        if cfg == 1:
+            whole.append(scheduler.add(f"r{n} 0", rows, plan))
+            expected[f"r{n} 0"] = steps
+        elif LAYOUT.audio in ids:
+            start = ids.index(LAYOUT.audio) + 1
+            whole += scheduler.add_pair(f"r{n}", rows, plan, ids[:start])
+            end = next(at for at in range(start, len(ids)) if ids[at] in (LAYOUT.eos, LAYOUT.eot)) + 1
+            expected |= {f"r{n} 0": steps[start:], f"r{n} 1": steps[start:end]}
+    for _ in range(6000):
+        for request in list(scheduler.running):
+            if chance.random() < 0.05:
+                scheduler.preempt(request, drops=chance.random() < 0.5)
+            closed = bool(request.ids) and request.name.endswith("1") and request.ids[-1] in (LAYOUT.eos, LAYOUT.eot)
+            if closed or (request.steps and request.steps[-1].phase is Kind.END):
+                scheduler.end(request)
+        if not scheduler.running:
+            break
+        scheduler.step()
+    assert not scheduler.running
+    for request in whole:
+        found = [step.ids.tolist() for step in request.steps if step.phase is not Kind.END]
+        assert found == expected[request.name]
+    if not parks:
+        assert scheduler.answers.kept == 0
+
+
+def test_a_pair_is_refused_where_no_request_can_wait() -> None:
+    answers = Answers(LAYOUT)
+    asked = Asked(AnswerPlan("audio", cfg=3.0), begun=[LAYOUT.audio], pair="p")
+    told = answers.begin("it", {ARGUMENT: asked.written()}, 4, 4)
+    assert told == "it is one of a pair, and this engine's scheduler lets no request wait for another"
+    [step] = answers.choose(["it"], [4], lambda *_: pytest.fail("nothing is to be chosen")).values()
+    assert step is not None and step.id == LAYOUT.pad
 
 
 def begun(answers: Answers, name: str, plan: AnswerPlan = PLANS[2]) -> None:

@@ -2,6 +2,9 @@
 
 An engine may compute a position several times: it cuts long prompts into pieces, and takes a request out of the batch
 and starts it again later. So a position is chosen once, and kept until its request ends: asked again, it is the same.
+
+An answer with classifier-free guidance is two requests of the same length: the model, and the null branch. A row of
+audio is chosen from the logits of both, and both get it. If a step has the logits of one of them alone, that one waits.
 This file knows neither vLLM nor a network.
 """
 
@@ -18,9 +21,10 @@ from workbench.runtimes.vllm.streams.asked import Asked, read
 from workbench.speech.choosing import Due, Step, chosen, forced
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.masks import wanted
-from workbench.speech.network import Wanted
+from workbench.speech.network import Scores, Wanted
 from workbench.speech.phases import Cursor, Kind
 from workbench.speech.plan import AnswerPlan
+from workbench.speech.sampling import mixed
 
 Logits = Callable[[Sequence[int], Wanted], tuple[np.ndarray, np.ndarray | None]]
 """Returns logits of rows of the batch [n, ids], and those of streams 1 and above [n, streams - 1, layer size]."""
@@ -33,6 +37,8 @@ class Answer:
         self.asked, self.layout, self.prompt = asked, layout, prompt
         self.steps: list[Step] = []
         self._cursor = Cursor(asked.plan, layout)
+        for number in asked.begun:
+            self._cursor.advance(number)
 
     def rows(self, start: int, stop: int) -> list[tuple[int, np.ndarray]]:
         """Returns (position, row [streams]) of the positions from `start` to `stop` that have streams 1 and above."""
@@ -72,10 +78,15 @@ class Answer:
         """Whether nothing follows."""
         return self._cursor.phase.kind is Kind.END
 
+    @property
+    def guided(self) -> bool:
+        """Whether the next position is chosen together with the partner."""
+        return bool(self.asked.pair) and self._cursor.phase.kind is Kind.AUDIO
+
     def due(self) -> Due:
         """Returns the position that the model is to choose."""
-        asked = self.asked
-        return Due(self._cursor.phase, asked.plan, len(self.steps), asked.probabilities, asked.evidence)
+        asked, number = self.asked, len(self.asked.begun) + len(self.steps)
+        return Due(self._cursor.phase, asked.plan, number, asked.probabilities, asked.evidence)
 
     def take(self, step: Step) -> None:
         """Appends a position."""
@@ -106,10 +117,11 @@ class Answers:
 
     Args:
         most: of the requests out of the batch. If there are more, one that has ended is forgotten, else the first one.
+        pairs: whether requests may come in pairs, which needs a scheduler that lets one wait for the other.
     """
 
-    def __init__(self, layout: SpeechLayout, most: int = 0):
-        self.layout, self._most = layout, most
+    def __init__(self, layout: SpeechLayout, most: int = 0, pairs: bool = False):
+        self.layout, self._most, self._pairs = layout, most, pairs
         self._running: dict[str, Answer] = {}
         self._parked: OrderedDict[str, Answer] = OrderedDict()
 
@@ -140,6 +152,8 @@ class Answers:
             asked = read(extra, self.layout, prompt)
             if asked is None:
                 return ""
+            if asked.pair and not self._pairs:
+                raise BadInput("it is one of a pair, and this engine's scheduler lets no request wait for another")
             if positions > prompt:
                 raise BadInput(f"the streams of the {positions - prompt} rows so far are no longer known")
         except BadInput as error:
@@ -180,27 +194,58 @@ class Answers:
             at += stop - start
         return places, found
 
-    def choose(self, requests: Sequence[str], lengths: Sequence[int], logits: Logits) -> dict[int, Step]:
-        """Returns the next position of each of these requests, by its row in the batch.
+    def choose(self, requests: Sequence[str], lengths: Sequence[int], logits: Logits) -> dict[int, Step | None]:
+        """Returns the next position of each of these requests, by its row in the batch; None for one that waits for its
+        partner, and whose last position is to be computed again.
 
         Args:
             requests: in the order of the batch.
             lengths: the number of positions of each that are computed, those of this step included.
         """
-        found: dict[int, Step] = {}
-        together: dict[Any, list[tuple[int, Answer, Due]]] = {}
+        found: dict[int, Step | None] = {}
+        together: dict[Any, list[Branches]] = {}
+        pairs: dict[str, dict[bool, tuple[int, Answer]]] = {}
         for row, (request, length) in enumerate(zip(requests, lengths)):
             if (answer := self._running.get(request)) is None:
                 continue
             step = answer.settled(length)
             if step is not None:
                 found[row] = step
-                continue
-            due = answer.due()
-            together.setdefault(due.manner, []).append((row, answer, due))
+            elif answer.guided:
+                pairs.setdefault(answer.asked.pair, {})[answer.asked.null] = row, answer
+            else:
+                together.setdefault(answer.due().manner, []).append([(row, answer)])
+        for both in pairs.values():
+            if len(both) == 2:
+                together.setdefault(both[False][1].due().manner, []).append([both[False], both[True]])
+            else:
+                found.update((row, None) for row, _ in both.values())
         for manner, group in together.items():
-            main, codec = logits([row for row, _, _ in group], wanted(manner[0], self.layout))
-            for (row, answer, _), step in zip(group, chosen(main, codec, [due for _, _, due in group], self.layout)):
-                answer.take(step)
-                found[row] = step
+            main, codec = logits([row for branches in group for row, _ in branches], wanted(manner[0], self.layout))
+            due = [branches[0][1].due() for branches in group]
+            for branches, step in zip(group, chosen(*_mixed(main, codec, group), due, self.layout)):
+                for row, answer in branches:
+                    answer.take(step)
+                    found[row] = step
         return found
+
+
+Branches = Sequence[tuple[int, Answer]]
+"""The rows of one answer in the batch: the model, then the null branch if there is one."""
+
+
+def _mixed(
+    main: np.ndarray, codec: np.ndarray | None, group: Sequence[Branches]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns the logits of each answer, with guidance where it has two branches."""
+    if len(main) == len(group):
+        return main, codec
+    mains, codecs, at = [], [], 0
+    for branches in group:
+        part = slice(at, at + len(branches))
+        at = part.stop
+        scores = Scores(main[part], None if codec is None else codec[part])
+        own, others = mixed(scores, branches[0][1].asked.plan.cfg)
+        mains.append(own)
+        codecs += [] if others is None else [others]
+    return np.stack(mains), np.stack(codecs) if codecs else None

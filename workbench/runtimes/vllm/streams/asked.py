@@ -17,7 +17,7 @@ from workbench.core.errors import BadInput
 from workbench.speech.choosing import Step
 from workbench.speech.evidence import MOST, Evidence
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.phases import Kind
+from workbench.speech.phases import Kind, phase_after
 from workbench.speech.plan import AnswerPlan
 
 ARGUMENT = "workbench_speech"  # the entry of `extra_args`
@@ -33,12 +33,16 @@ class Asked:
     spans: Sequence[Span] = ()  # the rows of the prompt that have streams 1 and above
     probabilities: bool = False
     evidence: bool = False
+    begun: Sequence[int] = ()  # the ids of stream 0 of the answer's first positions, which the prompt ends with
+    pair: str = ""  # with guidance: the name that this request and its partner share
+    null: bool = False  # whether this one is the null branch of the pair
 
     def written(self) -> dict[str, Any]:
         """Returns the entry of `extra_args`, of plain values."""
         spans = [[start, len(rows), rows.astype("<i4").tobytes()] for start, rows in self.spans]
         told = {"probabilities": self.probabilities, "evidence": self.evidence}
-        return {"plan": asdict(self.plan), "spans": spans, **told}
+        pair = {"begun": list(self.begun), "pair": self.pair, "null": self.null}
+        return {"plan": asdict(self.plan), "spans": spans, **told, **pair}
 
 
 def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) -> Asked | None:
@@ -53,20 +57,31 @@ def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) 
     if given is None:
         return None
     try:
-        plan, spans, told = AnswerPlan(**given["plan"]), given["spans"], (given["probabilities"], given["evidence"])
+        plan, spans = AnswerPlan(**given["plan"]), given["spans"]
+        told, why = bool(given["probabilities"]), bool(given["evidence"])
         found = [
             (int(start), np.frombuffer(rows, "<i4").reshape(count, layout.streams)) for start, count, rows in spans
         ]
+        begun, pair = [int(number) for number in given.get("begun", ())], str(given.get("pair", ""))
+        phase_after(begun, plan, layout)
     except (TypeError, ValueError, KeyError) as error:
         raise BadInput(f"{ARGUMENT} of a request cannot be read: {type(error).__name__}") from error
-    if plan.guided:
-        raise BadInput(f"cfg is {plan.cfg:g}, and an engine has no guidance; expected 1")
+    if plan.guided != bool(pair):
+        raise BadInput(f"cfg is {plan.cfg:g}, and the request has {'a' if pair else 'no'} partner for guidance")
+    if len(begun) > positions:
+        raise BadInput(f"{ARGUMENT} has {len(begun)} positions of an answer in a prompt of {positions}")
     for start, rows in found:
         if not 0 <= start <= start + len(rows) <= positions:
             raise BadInput(f"{ARGUMENT} has rows {start} to {start + len(rows)} of a prompt of {positions}")
         if rows.size and not 0 <= rows.min() <= rows.max() < layout.vocabulary:
             raise BadInput(f"{ARGUMENT} has ids from {rows.min()} to {rows.max()}; expected those of the vocabulary")
-    return Asked(plan, found, *map(bool, told))
+    return Asked(plan, found, told, why, begun, pair, bool(given.get("null")))
+
+
+def pair_of(extra: Mapping[str, Any] | None) -> str:
+    """Returns the name of the pair that a request belongs to; empty if to none."""
+    given = (extra or {}).get(ARGUMENT)
+    return str(given.get("pair", "")) if isinstance(given, Mapping) else ""
 
 
 def spans_of(rows: np.ndarray, start: int, layout: SpeechLayout) -> list[Span]:

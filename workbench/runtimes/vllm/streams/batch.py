@@ -46,10 +46,17 @@ def put_rows(model: Any, embeddings: Tensor | None, places: Sequence[int], rows:
     embeddings[list(places)] = F.embedding_bag(ids, model.table, mode="sum", per_sample_weights=counts)
 
 
-def written(sampled: Any, chosen: Mapping[int, Step], layout: SpeechLayout) -> None:
-    """Writes positions, by row, into a sampler's output: ids of stream 0 as its tokens, the others as alternatives."""
+def written(sampled: Any, chosen: Mapping[int, Step | None], layout: SpeechLayout) -> list[int]:
+    """Writes positions, by row, into a sampler's output: ids of stream 0 as its tokens, the others as alternatives.
+
+    Returns the rows that have none, as they wait for another request.
+    """
     told = sampled.logprobs_tensors
+    waiting = []
     for row, step in chosen.items():
+        if step is None:
+            waiting.append(row)
+            continue
         sampled.sampled_token_ids[row, 0] = step.id
         if told is None:
             continue
@@ -59,3 +66,4 @@ def written(sampled: Any, chosen: Mapping[int, Step], layout: SpeechLayout) -> N
         told.logprob_token_ids[row, :count] = torch.from_numpy(ids).to(told.logprob_token_ids)
         told.logprobs[row, :count] = torch.from_numpy(numbers).to(told.logprobs)
         told.selected_token_ranks[row] = 0
+    return waiting

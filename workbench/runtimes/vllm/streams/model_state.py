@@ -14,6 +14,7 @@ from vllm.v1.worker.gpu.model_states.default import DefaultModelState
 
 from workbench.runtimes.vllm.streams.answers import Answers
 from workbench.runtimes.vllm.streams.batch import put_rows, written
+from workbench.runtimes.vllm.streams.scheduler import keeps_pairs
 
 logger = init_logger("vllm.speech_workbench")
 PARKED = 4  # answers for each request of a full batch, as many requests may end while one waits
@@ -22,11 +23,11 @@ PARKED = 4  # answers for each request of a full batch, as many requests may end
 class SpeechModelState(DefaultModelState):
     """The state of a model runner; uses the interface of vLLM 0.32."""
 
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(*arguments, **options)
+    def __init__(self, vllm_config: Any, *arguments: Any, **options: Any):
+        super().__init__(vllm_config, *arguments, **options)
         speech: Any = self.model
         self.speech = speech
-        self.answers = Answers(speech.layout, PARKED * self.max_num_reqs)
+        self.answers = Answers(speech.layout, PARKED * self.max_num_reqs, keeps_pairs(vllm_config))
 
     def add_request(self, req_index: int, new_req_data: Any) -> None:
         """Takes up a request, or takes it up again."""
@@ -72,7 +73,8 @@ class SpeechSampler:
         if any(name in state.answers for name in names):
             heads = state.speech.heads.of(state.speech.hidden, logits)
             _, stops = _positions(input_batch)
-            written(sampled, state.answers.choose(names, stops, heads), state.speech.layout)
+            for row in written(sampled, state.answers.choose(names, stops, heads), state.speech.layout):
+                sampled.num_sampled[row], sampled.num_rejected[row] = 0, 1
         return sampled
 
 

@@ -7,7 +7,8 @@ each call. Several threads may call at the same time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -17,7 +18,7 @@ import numpy as np
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.families.speechlm import SpeechLmModel
 from workbench.pipelines.speechlm_hearing import Hearing, required
-from workbench.runtimes.vllm.engine import Engine
+from workbench.runtimes.vllm.engine import Engine, Finished
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.streams.asked import ARGUMENT, Asked, Span, position, spans_of, width
 from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
@@ -25,7 +26,7 @@ from workbench.speech.choosing import Step, forced
 from workbench.speech.dialogue import Recording
 from workbench.speech.generate import LENGTH
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.phases import Cursor, Kind
+from workbench.speech.phases import Cursor, Kind, Phase
 from workbench.speech.plan import AnswerPlan
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
@@ -82,13 +83,27 @@ class EngineNetwork:
         return Request(ids, tuple(recordings) or None, heard), spans
 
     def trace(self, prompt: Sequence[Any], recorder: Recorder) -> None:
-        """Records the stages of one pass over a prompt in the engine: the audio tower's, `llm.*` and `logits`."""
+        """Records the audio tower's stages and those of one pass over a prompt; see `SpeechModel.trace`."""
         check_not_substituted({} if recorder.isolated else None)
         request, spans = self.request(prompt)
         wanted = recorder.wanted if isinstance(recorder.wanted, StageFilter) else StageFilter()
         extra = {ARGUMENT: Asked(AnswerPlan("text"), spans).written()}
         for stage, value in prompt_stages(self.engine, request, wanted, extra).items():
             recorder.put(stage, value)
+
+    def room(self, request: Request, plan: AnswerPlan) -> int:
+        """Returns the most positions of a sequence with guidance, which the engine computes together with another one.
+
+        Raises `BadInput` if a prompt fills it.
+        """
+        own = self.engine.room(2)
+        if request.positions >= own:
+            raise BadInput(
+                f"cfg is {plan.cfg:g}, which needs keys and values of two sequences, and the conversation has "
+                f"{request.positions} positions where the engine has room for {own} of each; set cfg to 1, or open the "
+                "model with a larger kv_gigabytes"
+            )
+        return min(self.context, own)
 
     def close(self) -> None:
         """Ends the engine."""
@@ -104,42 +119,104 @@ def engine_steps(
 ) -> Generator[Step, None, str]:
     """Yields the positions of an answer as the engine chooses them, and returns why it has ended: stop or length.
 
-    Closing the generator aborts the request. See `workbench.speech.generate.answer_steps`, which gives the same.
+    With guidance, the audio and what follows it are computed by two more requests: the model's, with all positions so
+    far in its prompt, and the null branch's, of the same length. Closing the generator aborts the requests. See
+    `workbench.speech.generate.answer_steps`, which gives the same.
 
-    Raises `BadInput` for guidance of audio, and the errors of `Engine.stream`.
+    Raises `BadInput` for a conversation with guidance that does not fit into the engine twice, and the errors of
+    `Engine.stream`.
     """
-    if plan.guided and plan.modalities != "text":
-        raise BadInput(
-            f"cfg is {plan.cfg:g}, and vLLM runs each conversation as one request, without the second one that "
-            "guidance compares it with; set cfg to 1, or open the model on pytorch"
-        )
-    plan = replace(plan, cfg=1.0)
-    layout = network.layout
+    layout, guided = network.layout, plan.guided and plan.modalities != "text"
     request, spans = network.request(prompt)
     request = replace(request, salt=_salt(plan, spans))
-    cursor = Cursor(plan, layout)
-    asked = Asked(plan, spans, probabilities, evidence)
-    stream = network.engine.follow([request], [_params(asked, layout)])
-    try:
-        for _, ids, told in stream:
+    asked = Asked(replace(plan, cfg=1.0), spans, probabilities, evidence)
+    answer = _Answer(asked, layout)
+    room = network.room(request, plan) if guided else network.context
+    if not guided or plan.modalities != "audio":
+        params = _params(asked, layout, stops=(layout.audio,) if guided else ())
+        yield from _chosen(network, [(request, params)], answer)
+    yield from answer.without_choice()  # before audio, or at the end of the context
+    if guided and answer.phase.kind is Kind.AUDIO and request.positions + len(answer.ids) <= room:
+        pair = _pair(request, replace(asked, plan=plan, begun=answer.ids[:]), layout, room)
+        yield from _chosen(network, pair, answer)
+        yield from answer.without_choice()
+    return answer.phase.finish or LENGTH
+
+
+class _Answer:
+    """An answer in progress."""
+
+    def __init__(self, asked: Asked, layout: SpeechLayout):
+        self.asked, self.layout = asked, layout
+        self.ids: list[int] = []  # of stream 0
+        self._cursor = Cursor(asked.plan, layout)
+
+    @property
+    def phase(self) -> Phase:
+        """What comes next."""
+        return self._cursor.phase
+
+    def take(self, token: int) -> None:
+        """Takes the next id of stream 0; raises `ValueError` for one that cannot come next."""
+        self._cursor.advance(token)
+        self.ids.append(token)
+
+    def without_choice(self) -> Iterator[Step]:
+        """Yields the positions up to the next one that the model chooses."""
+        while (phase := self.phase).forced is not None:
+            self.take(phase.forced)
+            yield forced(phase, self.layout, self.asked.probabilities, self.asked.evidence)
+
+
+def _pair(request: Request, asked: Asked, layout: SpeechLayout, room: int) -> list[tuple[Request, SamplingParams]]:
+    """Returns the two requests for the audio of an answer with guidance: the model's and the null branch's.
+
+    Args:
+        request: for the prompt before the answer.
+        room: the most positions of each.
+    """
+    asked = replace(asked, pair=uuid4().hex)
+    model = replace(request, ids=[*request.ids, *asked.begun])
+    null = Request([layout.pad] * (model.positions - 1) + [layout.audio], salt=uuid4().hex)
+    most = room + 1 - model.positions  # what follows the last position is not computed
+    return [
+        (model, _params(asked, layout, most=most)),
+        (null, _params(Asked(asked.plan, begun=asked.begun, pair=asked.pair, null=True), layout, most=most)),
+    ]
+
+
+def _chosen(
+    network: EngineNetwork, requests: Sequence[tuple[Request, SamplingParams]], answer: _Answer
+) -> Iterator[Step]:
+    """Yields the positions of an answer that the first of some requests generates."""
+    layout, asked = answer.layout, answer.asked
+    broken = f"the engine broke an answer off (its log: {network.engine.log})"
+    ends: list[Finished] = []
+    with closing(_kept(network.engine.follow(*zip(*requests)), ends)) as stream:
+        for number, ids, told in stream:
+            if number:
+                continue
             for token, start, end in zip(ids, told.start_indices, told.end_indices, strict=True):
-                phase = cursor.phase
+                phase = answer.phase
                 if phase.kind is Kind.END:
                     continue  # a stop token of our own
                 kind = Kind.CLOSE if phase.closes and token in (layout.eos, layout.eot) else phase.kind
                 columns = np.array(told.token_ids[start:end]), np.array(told.logprobs[start:end])
                 try:
-                    cursor.advance(token)
+                    answer.take(token)
                 except ValueError as error:
-                    raise WorkbenchError(f"the engine broke an answer off (its log: {network.engine.log})") from error
+                    raise WorkbenchError(broken) from error
                 yield position(*columns, kind, asked, layout)
-    finally:
-        stream.close()
-    while (phase := cursor.phase).forced is not None:  # at the end of the context
-        step = forced(phase, layout, probabilities, evidence)
-        yield step
-        cursor.advance(step.id)
-    return phase.finish or LENGTH
+    if any(each.reason == "error" for each in ends):
+        raise WorkbenchError(broken)
+
+
+Outputs = Generator[tuple[int, list[int], Any], None, list[Finished]]
+
+
+def _kept(stream: Outputs, ends: list[Finished]) -> Generator[tuple[int, list[int], Any], None, None]:
+    """Yields what a stream yields, and keeps what it returns."""
+    ends += yield from stream
 
 
 def _salt(plan: AnswerPlan, spans: Sequence[Span]) -> str:
@@ -152,21 +229,29 @@ def _salt(plan: AnswerPlan, spans: Sequence[Span]) -> str:
     return digest.hexdigest() if spans else ""
 
 
-def _params(asked: Asked, layout: SpeechLayout) -> SamplingParams:
+def _params(asked: Asked, layout: SpeechLayout, stops: Sequence[int] = (), most: int | None = None) -> SamplingParams:
+    """Returns vLLM's parameters of a request.
+
+    Args:
+        stops: more ids that end it.
+        most: at most so many positions.
+    """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     plan = asked.plan
     # After the end of an answer the pad comes. Where an id alone says that the answer ends, it stops the request.
-    last = {"auto": (layout.eos,), "text_audio": ()}.get(plan.modalities, (layout.eos, layout.eot))
+    both = layout.eos, layout.eot
+    last = both if asked.null else {"auto": (layout.eos,), "text_audio": ()}.get(plan.modalities, both)
+    limit = plan.max_text_tokens + plan.max_audio_rows + OTHERS
     return SamplingParams(
-        max_tokens=plan.max_text_tokens + plan.max_audio_rows + OTHERS,
-        stop_token_ids=[layout.pad, *last],
+        max_tokens=limit if most is None else min(limit, most),
+        stop_token_ids=[layout.pad, *last, *stops],
         ignore_eos=True,
         temperature=0.0,  # the plan has its own
-        logprobs=width(layout, asked.evidence) - 1,
+        logprobs=None if asked.null else width(layout, asked.evidence) - 1,
         flat_logprobs=True,
         detokenize=False,
-        output_kind=RequestOutputKind.DELTA,
+        output_kind=RequestOutputKind.FINAL_ONLY if asked.null else RequestOutputKind.DELTA,
         extra_args={ARGUMENT: asked.written()},
     )

@@ -16,6 +16,7 @@ from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 
 from workbench.runtimes.vllm.streams.answers import Answers
 from workbench.runtimes.vllm.streams.batch import Batch, put_rows, written
+from workbench.runtimes.vllm.streams.scheduler import keeps_pairs
 
 logger = init_logger("vllm.speech_workbench")
 
@@ -51,12 +52,14 @@ class SpeechRunner:
     input_batch: Any
     requests: Any
     model: Any
+    vllm_config: Any
+    discard_request_mask: Any
 
     def _preprocess(self, scheduler_output: Any, *arguments: Any, **options: Any) -> Any:
         """Returns the inputs of a step; the embeddings of rows of several streams are the sums of their ids'."""
         found = super()._preprocess(scheduler_output, *arguments, **options)  # type: ignore[misc]
         if self.answers is None:
-            self.answers = Answers(self.model.layout)
+            self.answers = Answers(self.model.layout, pairs=keeps_pairs(self.vllm_config))
         batch = self.input_batch
         names = list(batch.req_ids)
         starts = [int(number) for number in batch.num_computed_tokens_cpu[: len(names)]]
@@ -84,7 +87,8 @@ class SpeechRunner:
             sampled = super()._sample(logits, spec_decode_metadata)  # type: ignore[misc]
         else:
             sampled = _empty(len(step.names), self.input_batch.max_num_logprobs, logits.device)
-        written(sampled, chosen, self.answers.layout)
+        for row in written(sampled, chosen, self.answers.layout):
+            self.discard_request_mask.np[row] = True  # as for an unfinished piece of a prompt: no token
         return sampled
 
     def _on_request_state_removed(self, req_id: str, req_state: Any) -> None:

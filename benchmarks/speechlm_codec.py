@@ -1,0 +1,95 @@
+"""Processor time of the codec's decoder in GGUF files beside PyTorch's: the demo's, and one of the published size.
+
+    python -m benchmarks.speechlm_codec [--size demo|published] [--frames N] [--runs N] [--threads N]
+
+Both sides decode the same codes in one process, in turns. It prints processor seconds for a second of sound, and their
+ratio. The codec of the published size has random weights; it needs some 2 GB of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from workbench.conversion.plan import Plan
+from workbench.conversion.speechlm_audio import plan_codec
+from workbench.conversion.writer import write
+from workbench.families.speechlm import read_speechlm
+from workbench.formats.gguf_file import read_gguf
+from workbench.registry.sources import assets
+from workbench.runtimes.gguf.xcodec import Xcodec
+from workbench.runtimes.pytorch.speechlm import CodecSource, codec_source
+from workbench.runtimes.pytorch.speechlm_weights import read_tensors
+from workbench.runtimes.pytorch.xcodec import Xcodec as OnPyTorch
+
+STREAMS = 8
+
+
+def source_of(size: str) -> CodecSource:
+    """Returns the demo's codec, or one of transformers' default sizes with random weights."""
+    if size == "demo":
+        model = read_speechlm(assets() / "demo-speechlm")
+        found = codec_source(model, read_tensors(model.weights))
+        assert found is not None
+        return found
+    import transformers
+
+    torch.manual_seed(0)
+    tensors: Mapping[str, Any] = transformers.XcodecModel(transformers.XcodecConfig()).state_dict()
+    return CodecSource({}, {name: value.contiguous() for name, value in tensors.items()}, "random", ())
+
+
+def processor_seconds(codec: Any, codes: np.ndarray) -> float:
+    """Returns the processor seconds that decoding a second of sound takes."""
+    begun = time.process_time()
+    samples = codec.decode(codes)
+    return (time.process_time() - begun) * codec.sample_rate / len(samples)
+
+
+def measure(size: str, frames: int, runs: int, threads: int) -> None:
+    """Prints both sides' processor seconds and their ratio."""
+    torch.set_num_threads(threads)
+    found = source_of(size)
+    theirs = OnPyTorch(found.settings, found.tensors, STREAMS, torch.device("cpu"), found.where, found.files)
+    with tempfile.TemporaryDirectory() as folder:
+        part = plan_codec(found.settings, found.tensors, STREAMS, found.where, found.files)
+        out = Path(folder) / "codec.gguf"
+        write([Plan("speechlm-audio", part.values, part.tensors)], "f32", out)
+        ours = Xcodec(read_gguf(out), STREAMS, threads)
+        codes = np.random.default_rng(0).integers(0, theirs.codes, (frames, STREAMS))
+        one, other = theirs.decode(codes), ours.decode(codes)  # warms both up
+        apart = float(np.linalg.norm(other - one) / np.linalg.norm(one))
+        pairs = [(processor_seconds(ours, codes), processor_seconds(theirs, codes)) for _ in range(runs)]
+        ours.close()
+    ratios = sorted(mine / other for mine, other in pairs)
+    gguf, pytorch = (statistics.median(each) for each in zip(*pairs, strict=True))
+    print(
+        f"{size}, {frames} frames, {threads} thread{'s' * (threads > 1)}: GGUF {gguf:.4f}, PyTorch {pytorch:.4f} "
+        f"processor seconds per second of sound; ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to "
+        f"{ratios[-1]:.2f}); relative L2 {apart:.1e}"
+    )
+
+
+def main() -> int:
+    """Runs the measurement that was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--size", choices=("demo", "published"), default="demo")
+    parser.add_argument("--frames", type=int, default=250)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    chosen = parser.parse_args()
+    measure(chosen.size, chosen.frames, chosen.runs, chosen.threads)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,11 +6,15 @@ frames. That is faster than ggml's own convolutions, which need the frames side 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from workbench.core.errors import BadInput
 from workbench.runtimes.gguf.graph import Graph
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
+FULL = 64  # ggml multiplies a matrix of fewer rows slowly
 LANES = 16  # ggml multiplies fast if the summed dimension is a multiple of this
 SNAKE_EPS = 1e-9  # of the Descript audio codec
 SNAKE_VALUES = 1 << 14  # values that Snake computes at a time: they fit into the processor's cache
@@ -28,32 +32,114 @@ def convolve(
     bias: bool = True,
 ) -> Tensor:
     """Applies a convolution with zero padding on both sides: x [T, in] to [T', out]."""
-    width, shape = x.shape[1], (out, taps, x.shape[1])
-    more = extra_taps(taps, width, dilation)
-    if padding or more:
-        x = g.pad_frames(x, padding, padding + more * dilation)
-    if dilation > 1:
-        x = g.neighbours(x, taps + more, stride, dilation)
-        kernel = scope.arranged("weight", shape, with_taps) if more else scope.array("weight", shape)
-    else:
-        x = g.neighbours(x, taps, stride, lanes=rounded(taps * width))
-        kernel = scope.arranged("weight", shape, with_lanes) if more else scope.array("weight", shape)
-    kernel = g.reshape(kernel, (out, x.shape[1]))
-    if out == 1:  # ggml multiplies a matrix and a vector fast in this order only
-        return g.add(g.reshape(g.matmul(x, kernel), (x.shape[0], 1)), scope.vector("bias", 1))
-    y = g.matmul(kernel, x)
+    kernel = Kernel(out, taps, x.shape[1], stride, dilation)
+    frames = (x.shape[0] + 2 * padding - (taps - 1) * dilation - 1) // stride + 1
+    if frames < 1:
+        raise BadInput(f"a convolution over {taps} frames got {x.shape[0]}; expected a longer input")
+    after = max(kernel.reads(frames) - padding - x.shape[0], 0)
+    if padding or after:
+        x = g.pad_frames(x, padding, after)
+    y = product(g, x, scope, kernel, frames)
     return g.add(y, scope.vector("bias", out)) if bias else y
 
 
-def upsample(g: Graph, x: Tensor, scope: Scope, out: int, stride: int) -> Tensor:
-    """Applies the transposed convolution of kernel 2 * stride of a Descript audio codec: x [T, in] to [stride * T,
-    out].
+def snake_convolve(
+    g: Graph, x: Tensor, activation: Scope, scope: Scope, out: int, taps: int, dilation: int = 1
+) -> Tensor:
+    """Applies Snake, and then a convolution that keeps the number of frames: x [T, in] to [T, out].
+
+    Snake also writes the zero padding: ggml's own operation for that takes a third of a convolution's time.
+    """
+    kernel, padding = Kernel(out, taps, x.shape[1], 1, dilation), taps // 2 * dilation
+    x, frames = snake(g, x, activation, padding, kernel.reads(x.shape[0]) - padding - x.shape[0]), x.shape[0]
+    return g.add(product(g, x, scope, kernel, frames), scope.vector("bias", out))
+
+
+def product(g: Graph, x: Tensor, scope: Scope, kernel: Kernel, frames: int) -> Tensor:
+    """Returns frames of a convolution without bias [frames, out]; x [T, in] has all frames that it reads."""
+    shape = kernel.out, kernel.taps, kernel.width
+    weight = scope.array("weight", shape) if kernel.is_plain else scope.arranged("weight", shape, kernel)
+    weight = g.reshape(weight, (kernel.together * kernel.out, kernel.lanes))
+    count = kernel.rows(frames)
+    x = g.stretches(x, kernel.lanes, count, kernel.step, kernel.dilation)
+    # ggml multiplies a matrix and a vector fast in one order only.
+    y = g.matmul(x, weight) if kernel.out == 1 else g.matmul(weight, x)
+    if kernel.dilation > 1 and kernel.together > 1:  # a product gives frames that lie apart; this puts them in order
+        y = g.contiguous(g.swap(g.reshape(y, (count, kernel.dilation, kernel.together, kernel.out))))
+    return g.rows(g.reshape(y, (count * kernel.dilation * kernel.together, kernel.out)), 0, frames)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The kernel [out, taps, in] of a convolution as a matrix: which frames its products read, and which they give.
+
+    ggml multiplies a matrix of few rows slowly. So if a convolution has few output channels, each product gives several
+    frames of the result, `dilation` frames apart. It reads all frames that any of them needs; the matrix is zero
+    elsewhere.
+    """
+
+    out: int
+    taps: int
+    width: int
+    stride: int = 1  # 1 with a dilation
+    dilation: int = 1
+
+    @property
+    def together(self) -> int:
+        """The number of frames that a product gives."""
+        return -(-FULL // self.out) if self.stride == 1 and 1 < self.out < FULL else 1
+
+    @property
+    def lanes(self) -> int:
+        """The number of values that a product reads: a multiple of `LANES`, which ggml sums fast.
+
+        Frames follow one another in memory, so a product can read a few values of the next frames. With a dilation, it
+        reads more taps, if a few are enough.
+        """
+        taps = self.taps + self.together - 1
+        if self.dilation == 1:
+            return -(-taps * self.width // LANES) * LANES
+        more = next((more for more in range(taps) if (taps + more) * self.width % LANES == 0), 0)
+        return (taps + more) * self.width
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the matrix has the kernel's own values in their order."""
+        return self.together == 1 and self.lanes == self.taps * self.width
+
+    @property
+    def step(self) -> int:
+        """The number of frames from the first frame of a product to that of the next one with the same remainder."""
+        return self.together * self.stride * self.dilation
+
+    def rows(self, frames: int) -> int:
+        """Returns the number of products that give so many frames, for each remainder of the dilation."""
+        return -(-frames // (self.together * self.dilation))
+
+    def reads(self, frames: int) -> int:
+        """Returns how many frames of the input are read for so many frames of the result."""
+        last = (self.rows(frames) - 1) * self.step + self.dilation - 1
+        return last + (-(-self.lanes // self.width) - 1) * self.dilation + 1
+
+    def __call__(self, kernel: np.ndarray) -> np.ndarray:
+        """Returns the matrix [together * out, lanes] of a kernel [out, taps, in]."""
+        read = self.taps + self.together - 1
+        made = np.zeros((self.together, self.out, read, self.width), dtype=np.float32)
+        for number in range(self.together):
+            made[number, :, number : number + self.taps] = kernel
+        flat = made.reshape(self.together * self.out, read * self.width)
+        return np.pad(flat, ((0, 0), (0, self.lanes - flat.shape[1])))
+
+
+def snake_upsample(g: Graph, x: Tensor, activation: Scope, scope: Scope, out: int, stride: int) -> Tensor:
+    """Applies Snake, and then the transposed convolution of kernel 2 * stride of a Descript audio codec: x [T, in] to
+    [stride * T, out].
 
     Each output sample depends on two neighbouring frames, so the kernel [stride, out, 2, in] gives `stride` samples for
     each pair of frames. The padding is half the stride, rounded up.
     """
     frames, width = x.shape
-    pairs = g.neighbours(g.pad_frames(x, 1, 1), 2)
+    pairs = g.stretches(snake(g, x, activation, 1, 1), 2 * width, frames + 1, 1)
     kernel = scope.array("weight", (stride, out, 2, width))
     y = g.matmul(g.reshape(kernel, (stride * out, 2 * width)), pairs)
     first = (stride + 1) // 2
@@ -61,9 +147,9 @@ def upsample(g: Graph, x: Tensor, scope: Scope, out: int, stride: int) -> Tensor
     return g.add(y, scope.vector("bias", out))
 
 
-def snake(g: Graph, x: Tensor, scope: Scope) -> Tensor:
+def snake(g: Graph, x: Tensor, scope: Scope, before: int = 0, after: int = 0) -> Tensor:
     """Applies Snake, x + sin(a x)^2 / a with a frequency for each channel (Ziyin et al., "Neural networks fail to learn
-    periodic functions and how to fix it", NeurIPS 2020).
+    periodic functions and how to fix it", NeurIPS 2020); with frames of zeros before and after it.
 
     numpy computes the sines, ten times as fast as ggml.
     """
@@ -82,32 +168,4 @@ def snake(g: Graph, x: Tensor, scope: Scope) -> Tensor:
             np.multiply(place, inverse[: len(part)], out=place)
             np.add(place, part, out=place)
 
-    return g.map_rows(x, compute)
-
-
-def rounded(count: int) -> int:
-    """Returns the number of values to sum over, so that ggml multiplies fast."""
-    return -(-count // LANES) * LANES
-
-
-def extra_taps(taps: int, width: int, dilation: int = 1) -> int:
-    """Returns how many more frames a convolution must see so that it sums over `rounded` values.
-
-    Neighbouring frames follow one another in memory, so a row can take a few more values from the next frames. With a
-    dilation, it takes more taps, if a few are enough. The kernel has zeros for all of them.
-    """
-    if dilation == 1:
-        return -(-(rounded(taps * width) - taps * width) // width)
-    return next((more for more in range(taps) if (taps + more) * width % LANES == 0), 0)
-
-
-def with_taps(kernel: np.ndarray) -> np.ndarray:
-    """Returns a kernel [out, taps, in] with the taps of zeros that a dilated convolution needs."""
-    _, taps, width = kernel.shape
-    return np.pad(kernel, ((0, 0), (0, extra_taps(taps, width, dilation=2)), (0, 0)))
-
-
-def with_lanes(kernel: np.ndarray) -> np.ndarray:
-    """Returns a kernel [out, taps, in] as rows [out, rounded(taps * in)], filled up with zeros."""
-    rows = kernel.reshape(len(kernel), -1)
-    return np.pad(rows, ((0, 0), (0, rounded(rows.shape[1]) - rows.shape[1])))
+    return g.map_rows(x, compute, before, after)

@@ -45,8 +45,8 @@ _P, _N, _S = c_void_p, c_int64, c_size_t
 LogCallback = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 # Arguments: the tensor, whether llama.cpp asks or the tensor is computed, data.
 EvalCallback = CFUNCTYPE(c_bool, c_void_p, c_bool, c_void_p)
-# Arguments: the result, the operand, number of the thread, number of threads, data.
-MapCallback = CFUNCTYPE(None, c_void_p, c_void_p, c_int, c_int, c_void_p)
+# Arguments: the result, number of the thread, number of threads, data.
+CustomCallback = CFUNCTYPE(None, c_void_p, c_int, c_int, c_void_p)
 
 
 class TensorStruct(Structure):
@@ -97,7 +97,7 @@ BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {  # functions of libggml-base: r
     "ggml_sigmoid": (_P, (_P, _P)),
     "ggml_gelu_erf": (_P, (_P, _P)),
     "ggml_elu": (_P, (_P, _P)),
-    "ggml_map_custom1": (_P, (_P, _P, MapCallback, c_int, _P)),
+    "ggml_custom_4d": (_P, (_P, c_int, *(_N,) * 4, POINTER(c_void_p), c_int, CustomCallback, c_int, _P)),
     "ggml_soft_max_ext": (_P, (_P, _P, _P, c_float, c_float)),
     "ggml_flash_attn_ext": (_P, (_P, _P, _P, _P, _P, c_float, c_float, c_float)),
     "ggml_view_2d": (_P, (_P, _P, _N, _N, _S, _S)),

@@ -19,7 +19,7 @@ import numpy as np
 from workbench.core.errors import BadInput, Unavailable
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.capture import TensorCapture
-from workbench.runtimes.gguf.ggml import F32, SUCCESS, MapCallback, TensorStruct, load_library
+from workbench.runtimes.gguf.ggml import F32, SUCCESS, CustomCallback, TensorStruct, load_library
 from workbench.runtimes.gguf.shapes import GraphFull, Shapes
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
 from workbench.trace.recorder import Recorder
@@ -219,26 +219,38 @@ class Graph(Shapes):
         """Returns x above zero, and exp(x) - 1 below."""
         return self._made(self._library.elu(self._context, x.pointer), x.shape)
 
-    def map_rows(self, x: Tensor, compute: Callable[[np.ndarray, np.ndarray], None]) -> Tensor:
+    def map_rows(
+        self, x: Tensor, compute: Callable[[np.ndarray, np.ndarray], None], before: int = 0, after: int = 0
+    ) -> Tensor:
         """Returns what numpy computes of x [T, D], for functions that ggml lacks or computes slowly.
 
         Args:
             compute: takes rows of x and the place for as many rows of the result; threads call it at the same time.
+            before: rows of zeros in front of the result.
+            after: rows of zeros behind it.
         """
         frames, width = x.shape
+        total = before + frames + after
 
-        def share(result: int, operand: int, number: int, threads: int, _: Any) -> None:
+        def share(result: int, number: int, threads: int, _: Any) -> None:
             first, last = frames * number // threads, frames * (number + 1) // threads
             try:
+                if number == 0:
+                    _rows_at(result, 0, before, width)[:] = 0
+                    _rows_at(result, total - after, total, width)[:] = 0
                 if first < last:
-                    compute(*(_rows_at(pointer, first, last, width) for pointer in (operand, result)))
+                    compute(
+                        _rows_at(x.pointer, first, last, width), _rows_at(result, before + first, before + last, width)
+                    )
             except BaseException as error:  # an exception must not pass through ggml's C code
                 self._raised.append(error)
 
-        self._callbacks.append(MapCallback(share))
-        threads = self._engine.threads
-        made = self._library.map_custom1(self._context, x.pointer, self._callbacks[-1], threads, None)
-        return self._made(made, x.shape)
+        self._callbacks.append(CustomCallback(share))
+        read = (ctypes.c_void_p * 1)(x.pointer)
+        made = self._library.custom_4d(
+            self._context, F32, width, total, 1, 1, read, 1, self._callbacks[-1], self._engine.threads, None
+        )
+        return self._made(made, (total, width))
 
     def softmax(self, x: Tensor, mask: Tensor | None = None, scale: float = 1.0) -> Tensor:
         """Returns the softmax of scale * x [..., T, S] + mask [at least T, S] over the last dimension."""

@@ -1,4 +1,4 @@
-"""Views and copies of a graph's tensors in other shapes: rows, columns, neighbours, patches, padding.
+"""Views and copies of a graph's tensors in other shapes: rows, columns, stretches, patches, padding.
 
 Shapes are in numpy's order, slowest dimension first; ggml's own order is the reverse. This file knows no weights and
 computes no numbers.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Self
 
-from workbench.core.errors import BadInput
 from workbench.runtimes.gguf.ggml import InitParams, Library, TensorStruct
 from workbench.runtimes.gguf.weights import Tensor
 
@@ -52,9 +51,9 @@ class Shapes:
         return self.reshape(self.contiguous(self.swap(x)), (frames, heads * width))
 
     def swap(self, x: Tensor) -> Tensor:
-        """Returns [A, B, C] as [B, A, C], a view."""
-        a, b, c = x.shape
-        return self._made(self._library.permute(self._context, x.pointer, 0, 2, 1, 3), (b, a, c))
+        """Returns [..., A, B, C] as [..., B, A, C], a view; at most four dimensions."""
+        *more, a, b, c = x.shape
+        return self._made(self._library.permute(self._context, x.pointer, 0, 2, 1, 3), (*more, b, a, c))
 
     def transpose(self, x: Tensor) -> Tensor:
         """Returns [A, B, C] as [A, C, B], copied."""
@@ -74,25 +73,20 @@ class Shapes:
         view = self._library.view_2d(self._context, x.pointer, last - first, frames, 4 * width, 4 * first)
         return self.contiguous(self._made(view, (frames, last - first)))
 
-    def neighbours(self, x: Tensor, taps: int, stride: int = 1, dilation: int = 1, lanes: int = 0) -> Tensor:
-        """Returns [T', taps * D]: row t has the rows t * stride, t * stride + dilation, ... of x [T, D].
-
-        A convolution over time is a matrix product of these rows.
+    def stretches(self, x: Tensor, lanes: int, count: int, step: int, dilation: int = 1) -> Tensor:
+        """Returns [count * dilation, lanes]: row n * dilation + r has the first `lanes` values of the rows r,
+        r + dilation, r + 2 * dilation, ... of x [T, D], counted from row n * step on.
 
         Args:
-            lanes: without dilation, how many values a row has; those behind its last tap are the next ones of x.
+            lanes: with a dilation, a multiple of D.
         """
-        (frames, width), lanes = x.shape, lanes or taps * x.shape[1]
-        reach = -(-lanes // width) if dilation == 1 else (taps - 1) * dilation + 1
-        out, row = (frames - reach) // stride + 1, 4 * width
-        if out < 1:
-            raise BadInput(f"a convolution over {reach} frames got {frames}; expected a longer input")
-        if lanes == width and stride == 1:
-            return x
+        width, row = x.shape[1], 4 * x.shape[1]
+        if dilation == 1 and lanes == step * width:
+            return self.reshape(self.rows(x, 0, count * step), (count, lanes))
         if dilation == 1:
-            return self.reshape(self._overlapping(x, (lanes, out, 1, 1), (4, stride * row)), (out, lanes))
-        made = self._overlapping(x, (width, taps, out, 1), (4, dilation * row, stride * row))
-        return self.reshape(made, (out, taps * width))
+            return self.reshape(self._overlapping(x, (lanes, count, 1, 1), (4, step * row)), (count, lanes))
+        sizes, steps = (width, lanes // width, dilation, count), (4, dilation * row, row, step * row)
+        return self.reshape(self._overlapping(x, sizes, steps), (count * dilation, lanes))
 
     def patches(self, x: Tensor, size: int, stride: int) -> Tensor:
         """Returns [H', W', size * size * D] of an image [H, W, D], copied: the square at each place, row by row."""

@@ -85,9 +85,13 @@ class Weights:
         return self._made[key]
 
     def arranged(self, name: str, shape: tuple[int, ...], arrange: Callable[[np.ndarray], np.ndarray]) -> Tensor:
-        """Returns a float32 tensor in separate memory, with its values rearranged by `arrange`; this is done once."""
+        """Returns a float32 tensor in separate memory, with its values rearranged by `arrange`; this is done once.
+
+        Args:
+            arrange: a function of a module, or an object that its `repr` describes.
+        """
         self.file.expect(name, shape)
-        key = (f"{name} by {arrange.__module__}.{arrange.__qualname__}", 0, 0)
+        key = (f"{name} by {arrange!r}", 0, 0)
         if key not in self._made:
             self._made[key] = self.keep(arrange(self.file.array(name).reshape(shape)))
         return self._made[key]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from workbench.families.speechlm_gguf import CodecSizes
-from workbench.runtimes.gguf.convolutions import convolve, snake, upsample
+from workbench.runtimes.gguf.convolutions import convolve, snake_convolve, snake_upsample
 from workbench.runtimes.gguf.graph import Graph
 from workbench.runtimes.gguf.weights import Scope, Tensor
 from workbench.speech.reach import Convolution, reach
@@ -40,7 +40,7 @@ def last_block(g: Graph, x: Tensor, scope: Scope, sizes: CodecSizes) -> Tensor:
     for first in range(0, frames, step):
         last, start = min(first + step, frames), max(first - before, 0)
         part = upsampling_block(g, g.rows(x, start, min(last + after, frames)), scope, sizes, number)
-        part = convolve(g, snake(g, part, scope / "snake"), scope / "conv2", 1, TAPS, padding=TAPS // 2)
+        part = snake_convolve(g, part, scope / "snake", scope / "conv2", 1, TAPS)
         part = g.rows(part, (first - start) * stride, (last - start) * stride)
         joined = g.concatenate(joined, part) if joined else part
     assert joined is not None
@@ -50,7 +50,7 @@ def last_block(g: Graph, x: Tensor, scope: Scope, sizes: CodecSizes) -> Tensor:
 def upsampling_block(g: Graph, x: Tensor, scope: Scope, sizes: CodecSizes, number: int) -> Tensor:
     """Applies a block of the decoder: [T, D] to [T * stride, D / 2]."""
     block, width = scope / "block" / number, sizes.decoder_width >> (number + 1)
-    x = upsample(g, snake(g, x, block / "snake"), block / "up", width, sizes.upsampling[number])
+    x = snake_upsample(g, x, block / "snake", block / "up", width, sizes.upsampling[number])
     return residual_units(g, x, block)
 
 
@@ -59,9 +59,8 @@ def residual_units(g: Graph, x: Tensor, block: Scope) -> Tensor:
     width = x.shape[1]
     for number, dilation in enumerate(DILATIONS):
         unit = block / "res" / number
-        inner = snake(g, x, unit / "snake1")
-        inner = convolve(g, inner, unit / "conv1", width, TAPS, padding=TAPS // 2 * dilation, dilation=dilation)
-        x = g.add(x, convolve(g, snake(g, inner, unit / "snake2"), unit / "conv2", width, 1))
+        inner = snake_convolve(g, x, unit / "snake1", unit / "conv1", width, TAPS, dilation)
+        x = g.add(x, snake_convolve(g, inner, unit / "snake2", unit / "conv2", width, 1))
     return x
 
 

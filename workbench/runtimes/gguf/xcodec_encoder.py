@@ -14,7 +14,7 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.families.speechlm_gguf import CodecSizes, SemanticSizes, read_semantic_sizes
 from workbench.formats.gguf_file import GgufFile
-from workbench.runtimes.gguf.convolutions import convolve, snake
+from workbench.runtimes.gguf.convolutions import convolve, snake, snake_convolve
 from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.hubert import hidden_mean
 from workbench.runtimes.gguf.weights import Scope, Tensor
@@ -79,8 +79,7 @@ def encode(g: Graph, x: Tensor, scope: Scope, sizes: CodecSizes) -> Tensor:
         x = snake(g, residual_units(g, x, block), block / "snake")
         width *= 2
         x = convolve(g, x, block / "down", width, 2 * stride, padding=(stride + 1) // 2, stride=stride)
-    x = snake(g, x, scope / "snake")
-    return convolve(g, x, scope / "conv2", sizes.acoustic_width, LAST_TAPS, padding=LAST_TAPS // 2)
+    return snake_convolve(g, x, scope / "snake", scope / "conv2", sizes.acoustic_width, LAST_TAPS)
 
 
 def acoustic_rows(samples: int, sizes: CodecSizes) -> int:

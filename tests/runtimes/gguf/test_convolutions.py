@@ -1,0 +1,76 @@
+"""Convolutions on ggml against torch's: any length, stride, dilation and padding, few channels and many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from tests.runtimes.gguf.test_graph import drawn, written
+from workbench.runtimes.gguf.convolutions import convolve, snake_convolve
+from workbench.runtimes.gguf.graph import GraphRunner
+
+SHAPES = [(1, 7, 20), (1, 1, 3), (3, 1, 20), (20, 7, 20), (10, 3, 5), (33, 4, 16), (64, 3, 8), (70, 7, 6)]
+"""Output channels, taps and input channels."""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphRunner]:
+    tensors = {}
+    for number, shape in enumerate(SHAPES):
+        tensors[f"c{number}__weight"] = drawn(*shape, seed=number) / (shape[1] * shape[2]) ** 0.5
+        tensors[f"c{number}__bias"] = drawn(shape[0], seed=number + 50)
+        tensors[f"c{number}__alpha"] = np.abs(drawn(shape[2], seed=number + 90)) + 0.1
+    engine = GraphRunner(written(tmp_path_factory.mktemp("convolutions") / "it.gguf", **tensors), threads=2)
+    yield engine
+    engine.close()
+
+
+def expected(engine: GraphRunner, name: str, x: np.ndarray, padding: int, stride: int, dilation: int) -> np.ndarray:
+    kernel, bias = (torch.from_numpy(engine.weights.file.array(f"{name}.{last}").copy()) for last in ("weight", "bias"))
+    wave = torch.from_numpy(x.T[None].copy())
+    found: np.ndarray = F.conv1d(wave, kernel.permute(0, 2, 1), bias, stride, padding, dilation)[0].T.numpy()
+    return found
+
+
+@settings(max_examples=80)
+@given(
+    number=st.integers(0, len(SHAPES) - 1),
+    frames=st.integers(1, 90),
+    padding=st.integers(0, 9),
+    steps=st.sampled_from([(1, 1), (1, 2), (1, 3), (1, 9), (2, 1), (5, 1)]),
+)
+def test_any_convolution_is_torchs(
+    engine: GraphRunner, number: int, frames: int, padding: int, steps: tuple[int, int]
+) -> None:
+    (out, taps, width), (stride, dilation), name = SHAPES[number], steps, f"c{number}"
+    frames = max(frames, (taps - 1) * dilation + 1 - 2 * padding)
+    x = drawn(frames, width, seed=frames)
+    found = engine.run(lambda g: {"it": convolve(g, g.input(x), g.scope / name, out, taps, padding, stride, dilation)})[
+        "it"
+    ]
+    np.testing.assert_allclose(found, expected(engine, name, x, padding, stride, dilation), atol=2e-6)
+
+
+@settings(max_examples=25)
+@given(
+    number=st.sampled_from([n for n, (_, taps, _) in enumerate(SHAPES) if taps % 2]),
+    frames=st.integers(1, 90),
+    dilation=st.sampled_from([1, 3, 9]),
+)
+def test_snake_before_a_convolution_keeps_the_length(
+    engine: GraphRunner, number: int, frames: int, dilation: int
+) -> None:
+    (out, taps, width), name = SHAPES[number], f"c{number}"
+    x, alpha = drawn(frames, width, seed=frames), engine.weights.file.array(f"{name}.alpha")
+    found = engine.run(
+        lambda g: {"it": snake_convolve(g, g.input(x), g.scope / name, g.scope / name, out, taps, dilation)}
+    )["it"]
+    activated = (x + np.sin(alpha * x) ** 2 / (alpha + 1e-9)).astype(np.float32)
+    assert found.shape == (frames, out)
+    np.testing.assert_allclose(found, expected(engine, name, activated, taps // 2 * dilation, 1, dilation), atol=2e-6)

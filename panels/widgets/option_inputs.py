@@ -94,7 +94,8 @@ def _input(option: Shown, registry: Registry, prefix: str) -> gr.components.Comp
     common: dict[str, Any] = {"label": option.label, "info": option.info, "elem_id": f"{prefix}-{option.key}"}
     choices = {"vad": vad_choices, "neural_lm": neural_choices}.get(spec.name, lambda _: spec.choices)(registry)
     if spec.file:
-        return gr.File(type="filepath", label=f"{option.label}: {option.info}", height=110, elem_id=common["elem_id"])
+        # A longer label would cover what the box says.
+        return gr.File(type="filepath", label=option.label, height=110, elem_id=common["elem_id"], elem_classes="boxed")
     if choices and spec.default is None:
         return gr.Dropdown([("default", ""), *((each, each) for each in choices)], value="", **common)
     if choices:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from panels.parity.sides import find_card, read_sides
 from panels.running.choices import options_for
+from panels.running.kept import MOST_KEPT, Kept
 from panels.running.progress import changes
 from workbench.compare import find_preset, read_mapping, read_rules
 from workbench.core.errors import BadInput, Cancelled
@@ -28,7 +28,6 @@ from workbench.session.values import CONVERSATION, PROMPT, RECORDING, AudioSourc
 from workbench.trace.mapping import StageMapping
 from workbench.trace.trace import StageFilter
 
-MOST_KEPT = 16  # of users whose page is open; their traces may be large
 NO_INPUT = "traces only"
 MISSING = {
     RECORDING: "a recording; add one, or a sample",
@@ -223,46 +222,8 @@ def follow(registry: Registry, request: Request, stop: threading.Event) -> Itera
         raise found
 
 
-class KeptRuns:
+class KeptRuns(Kept[ParityRun]):
     """The last run of each user. Its traces are in files until it is removed."""
 
     def __init__(self, most: int = MOST_KEPT):
-        self._most = most
-        self._runs: OrderedDict[str, ParityRun] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def put(self, user: str, run: ParityRun) -> None:
-        """Stores a run instead of the user's last one; if there are too many, removes the oldest."""
-        with self._lock:
-            gone = [self._runs.pop(user)] if user in self._runs else []
-            self._runs[user] = run
-            while len(self._runs) > self._most:
-                gone.append(self._runs.popitem(last=False)[1])
-        for each in gone:
-            each.close()
-
-    def get(self, user: str) -> ParityRun | None:
-        """Returns the user's run, or None."""
-        with self._lock:
-            if user in self._runs:
-                self._runs.move_to_end(user)
-            return self._runs.get(user)
-
-    def of(self, user: str) -> ParityRun:
-        """Returns the user's run; raises `BadInput` if it was removed."""
-        run = self.get(user)
-        if run is None:
-            raise BadInput("that comparison is not kept any more; run it again")
-        return run
-
-    def drop(self, user: str) -> None:
-        """Removes the user's run with its traces."""
-        with self._lock:
-            run = self._runs.pop(user, None)
-        if run is not None:
-            run.close()
-
-    def close(self) -> None:
-        """Removes all runs."""
-        for user in list(self._runs):
-            self.drop(user)
+        super().__init__("that comparison is not kept any more; run it again", most, ParityRun.close)

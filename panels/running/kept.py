@@ -1,0 +1,71 @@
+"""The last result of each user, kept in the page's process until a newer one replaces it or the user leaves."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from workbench.core.errors import BadInput
+
+MOST_KEPT = 16  # of users whose page is open; results may be large
+
+Result = TypeVar("Result")
+
+
+class Kept(Generic[Result]):
+    """The last result of each user.
+
+    Args:
+        gone: the sentence for a user whose result was removed.
+        most: of the users together; the result that was used least recently goes first.
+        close: frees a result that is removed.
+    """
+
+    def __init__(self, gone: str, most: int = MOST_KEPT, close: Callable[[Result], None] | None = None):
+        self._gone = gone
+        self._most = most
+        self._close = close
+        self._results: OrderedDict[str, Result] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def put(self, user: str, result: Result) -> None:
+        """Stores a result instead of the user's last one; if there are too many, removes the oldest."""
+        with self._lock:
+            gone = [self._results.pop(user)] if user in self._results else []
+            self._results[user] = result
+            while len(self._results) > self._most:
+                gone.append(self._results.popitem(last=False)[1])
+        for each in gone:
+            self._free(each)
+
+    def get(self, user: str) -> Result | None:
+        """Returns the user's result, or None."""
+        with self._lock:
+            if user in self._results:
+                self._results.move_to_end(user)
+            return self._results.get(user)
+
+    def of(self, user: str) -> Result:
+        """Returns the user's result; raises `BadInput` if it was removed."""
+        result = self.get(user)
+        if result is None:
+            raise BadInput(self._gone)
+        return result
+
+    def drop(self, user: str) -> None:
+        """Removes the user's result."""
+        with self._lock:
+            result = self._results.pop(user, None)
+        if result is not None:
+            self._free(result)
+
+    def close(self) -> None:
+        """Removes all results."""
+        for user in list(self._results):
+            self.drop(user)
+
+    def _free(self, result: Result) -> None:
+        if self._close is not None:
+            self._close(result)

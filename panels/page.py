@@ -8,6 +8,8 @@ import gradio as gr
 
 from panels.chat import endpoint as chat_endpoint
 from panels.chat import layout as chat
+from panels.decode import endpoint as decode_endpoint
+from panels.decode import layout as decode
 from panels.inject import endpoint as inject_endpoint
 from panels.inject import layout as inject
 from panels.models import layout as models
@@ -27,6 +29,7 @@ TABS: tuple[tuple[str, str, Callable[[Page, SessionPool, gr.Tab], None]], ...] =
     ("transcribe", "Transcribe", transcribe.build),
     ("parity", "Parity", parity.build),
     ("chat", "Chat", chat.build),
+    ("decode", "Decode", decode.build),
     ("inject", "Inject", inject.build),
     ("models", "Models", models.build),
 )
@@ -53,6 +56,7 @@ def build_page(pool: SessionPool) -> Page:
                     build(page, pool, tab)
         transcribe_endpoint.build(page, pool)
         parity_endpoint.build(page, pool)
+        decode_endpoint.build(page, pool)
         inject_endpoint.build(page, pool)
         chat_endpoint.build(page, pool)
         html_block(FOOTER)

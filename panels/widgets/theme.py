@@ -28,7 +28,9 @@ def head() -> str:
     Gradio's own way (`css_paths`) rewrites every selector, splits it at commas even inside `:is()`, and drops the
     original rule inside `@media`.
     """
-    sheets = "".join((assets() / name).read_text(encoding="utf-8") for name in ("style.css", "chat/chat.css"))
+    sheets = "".join(
+        (assets() / name).read_text(encoding="utf-8") for name in ("style.css", "decode.css", "chat/chat.css")
+    )
     return f"<style>{sheets}{PARTS}</style>"
 
 

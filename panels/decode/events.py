@@ -1,0 +1,311 @@
+"""The event handlers of the Decode tab: from the values of inputs to the values of outputs.
+
+All users of the page share the same object. What a user's last run has found is kept by the user's session. The layout
+is in `layout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gradio as gr
+
+from panels.decode.follow import follow
+from panels.decode.heads import LogitsLayout, headed_offers, layout_of
+from panels.decode.knowledge import FILES, Checked, check_file, find_example, read_examples
+from panels.decode.run import TASK, Decodings, Job, Row, prepare, run
+from panels.decode.sweep import SWEPT, KeptLists, Pair, check_swept, read_grid, run_sweep, same_lists
+from panels.decode.view import board_html, rival_html, status_html, sweep_html, sweep_status_html
+from panels.running.cancel import Stops
+from panels.running.choices import chosen_offers, offers
+from panels.running.kept import Kept
+from panels.running.sessions import SessionPool
+from panels.widgets.html_block import run_buttons, seen_classes
+from panels.widgets.markup import datum, element, text
+from panels.widgets.option_inputs import Shown, read_inputs
+from panels.widgets.samples import Sample, reference_text, samples_named
+from panels.widgets.templates import render
+from workbench.core.errors import BadInput, WorkbenchError
+from workbench.core.options import build_options, option_specs
+from workbench.decoding.ctc_beam.options import SearchOptions
+from workbench.decoding.ctc_options import CtcBeamOptions
+from workbench.decoding.rivals import find_rival
+from workbench.pipelines.token_files import blank_of, read_tokens
+
+Update = dict[str, Any]
+VIEW = "decode/view.html"
+
+
+class DecodeActions:
+    """The event handlers of the Decode tab."""
+
+    def __init__(self, pool: SessionPool, samples: Sequence[Sample]):
+        self.pool = pool
+        self.samples = tuple(samples)
+        self.options = tuple(Shown(spec, (), True) for spec in option_specs(SearchOptions))
+        self.kept: Kept[Decodings] = Kept("that run is not kept any more; decode again")
+        self.lists: Kept[KeptLists] = Kept("that sweep is not kept any more; sweep again")
+        self._stops = Stops()
+        self._sweeps = Stops()
+
+    # Inputs.
+
+    def refresh(self, model: str | None, neural: str | None) -> tuple[Update, Update]:
+        """Returns the models that can be chosen now, without changing the choice."""
+        heads = [(each.title, each.cell.value) for each in headed_offers(self.pool.registry) if each.possible]
+        texts = [(each.title, each.cell.value) for each in offers(self.pool.registry, TASK) if each.possible]
+        chosen = model if model in [value for _, value in heads] else heads[0][1] if heads else None
+        return gr.update(choices=heads, value=chosen), gr.update(choices=[("none", ""), *texts], value=neural or "")
+
+    def examples_html(self) -> str:
+        """Returns the examples as buttons; empty if none ship."""
+        listed = read_examples()
+        return render(VIEW, "examples", listed) if listed else ""
+
+    def pick_sample(self, event: gr.EventData) -> tuple[Any, ...]:
+        """Uses a sample, or all of them; also returns the reference text, the credit, the sample's text, and no logits,
+        as recordings take their place.
+        """
+        return *self._samples(samples_named(self.samples, datum(event._data, "sample"))), None
+
+    def _samples(self, found: Sequence[Sample]) -> tuple[list[str], str, str, str]:
+        credit = found[0].credit if len(found) == 1 else "Speakers, sources and licences: assets/samples/README.md"
+        said = reference_text(found)
+        return [str(sample.path) for sample in found], said, element("p", text(credit), "muted small"), said
+
+    def forget_sample(self, reference: str, lent: str) -> tuple[Any, str, str]:
+        """Removes a sample's text and credit when other recordings are chosen; text of the user stays."""
+        return "" if lent and reference == lent else gr.skip(), "", ""
+
+    def add_recording(self, recorded: str | None, files: list[str] | None) -> tuple[list[str], None]:
+        """Appends the microphone's recording to the recordings."""
+        return [*(files or []), *([recorded] if recorded else [])], None
+
+    def pick_example(self, event: gr.EventData) -> tuple[Any, ...]:
+        """Fills in an example: files, neural model, options, logits, tokens, blank, recordings, reference, credit and
+        the text that the example brought.
+        """
+        found = find_example(datum(event._data, "example"))
+        files = [found.path(found.files.get(option, "")) for option in FILES]
+        offered = [each.cell.value for each in offers(self.pool.registry, TASK) if each.possible]
+        neural = found.neural if found.neural in offered else ""
+        options = [found.options.get(each.spec.name, _default(each)) for each in self.options]
+        logits = [found.path(name) for name in found.logits] or None
+        said = "\n".join(found.said)
+        heard: tuple[Any, ...] = (None, said, "", said)
+        if found.samples:
+            heard = self._samples([each for name in found.samples for each in samples_named(self.samples, name)])
+        return (*files, neural, *options, logits, found.path(found.tokens), "0", *heard)
+
+    def check(
+        self,
+        asked: tuple[str, ...],
+        model: str | None,
+        logits: list[str] | None,
+        tokens: str | None,
+        blank: str,
+        *paths: str | None,
+    ) -> Any:
+        """Returns what was found in the files of these options, or what is wrong with them."""
+        given = dict(zip(FILES, paths))
+        layout = self._layout(model, logits, tokens, blank) if any(given[option] for option in asked) else None
+        lexicon = given["lexicon"]
+        if isinstance(layout, Checked):
+            found = [layout if given[option] else None for option in asked]
+        else:
+            found = [check_file(option, given[option], layout, lexicon) for option in asked]
+        shown = ["" if each is None else render(VIEW, "checked", each.said, each.wrong) for each in found]
+        return shown if len(shown) > 1 else shown[0]
+
+    def _layout(
+        self, model: str | None, logits: list[str] | None, tokens: str | None, blank: str
+    ) -> LogitsLayout | Checked | None:
+        """Returns the tokens that files are checked against; None if they are not known yet."""
+        try:
+            if logits or tokens:
+                if not tokens:
+                    return None
+                pieces = read_tokens(tokens)
+                return LogitsLayout(pieces, blank_of(blank, pieces))
+            if not model:
+                return None
+            [offer] = chosen_offers([model], headed_offers(self.pool.registry))
+            return layout_of(offer.card) if offer.ready else None
+        except WorkbenchError as error:
+            return Checked(str(error), wrong=True)
+
+    def _job(
+        self,
+        recordings: list[str] | None,
+        logits: list[str] | None,
+        tokens: str | None,
+        blank: str,
+        model: str | None,
+        reference: str,
+        neural: str | None,
+        decoders: list[str],
+        values: Sequence[Any],
+    ) -> Job:
+        """Returns the job that the inputs describe; `values` are the files, then the options."""
+        given = {name: path or None for name, path in zip(FILES, values)}
+        chosen = read_inputs(self.options, values[len(FILES) :])
+        options = build_options(CtcBeamOptions, {**given, **chosen, "neural_lm": neural or None}, "the beam search")
+        return prepare(
+            self.pool.registry,
+            recordings or [],
+            model or "",
+            logits or [],
+            tokens,
+            blank,
+            reference or "",
+            options,
+            decoders,
+        )
+
+    # Runs.
+
+    def start(
+        self,
+        recordings: list[str] | None,
+        logits: list[str] | None,
+        tokens: str | None,
+        blank: str,
+        model: str | None,
+        reference: str,
+        neural: str | None,
+        decoders: list[str],
+        request: gr.Request,
+        *values: Any,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Decodes; yields table, progress, Decode and Cancel button, the answer to why, and the followed search."""
+        job = self._job(recordings, logits, tokens, blank, model, reference, neural, decoders, values)
+        user = str(request.session_hash)
+        kept = Decodings(job)
+        hidden = gr.update(elem_classes=seen_classes(False, "card"))
+        try:
+            with self._stops.run(user) as stop:
+                for board in run(self.pool, kept, stop):
+                    yield board_html(board), status_html(board), *run_buttons(not board.finished), "", hidden
+            self.kept.put(user, kept)
+        except Exception:
+            yield gr.skip(), "", *run_buttons(False), gr.skip(), gr.skip()
+            raise
+
+    def cancel(self, request: gr.Request) -> Update:
+        """Stops the user's run and sweep."""
+        self._stops.stop(str(request.session_hash))
+        self._sweeps.stop(str(request.session_hash))
+        return gr.update(interactive=False)
+
+    def leave(self, request: gr.Request) -> None:
+        """Stops the runs of a user who closed the page, and forgets what they found."""
+        user = str(request.session_hash)
+        self._stops.stop(user)
+        self._sweeps.stop(user)
+        self.kept.drop(user)
+        self.lists.drop(user)
+
+    # Results.
+
+    def look_at_first(self, request: gr.Request) -> Iterator[tuple[Any, Any, Any]]:
+        """Follows the search that knows most on the first source after a run."""
+        kept = self.kept.get(str(request.session_hash))
+        rows = [row for row in kept.board.rows if row.searched] if kept else []
+        first = [row for row in rows if row.place == rows[0].place]
+        if kept is None or not first:
+            yield gr.skip(), gr.skip(), gr.skip()
+            return
+        yield from self._follow(kept, first[-1])
+
+    def look(self, event: gr.EventData, request: gr.Request) -> Iterator[tuple[Any, Any, Any]]:
+        """Follows the search whose button was pressed."""
+        kept = self.kept.of(str(request.session_hash))
+        yield from self._follow(kept, kept.board.row(datum(event._data, "key")))
+
+    def _follow(self, kept: Decodings, row: Row) -> Iterator[tuple[Any, Any, Any]]:
+        shown = gr.update(elem_classes=seen_classes(True, "card"))
+        heading = element("h3", text(f"{row.title}, frame by frame ") + element("span", text(row.recording), "muted"))
+        waiting = element("p", "Searching once more, step by step…", "muted small", role="status")
+        yield shown, heading + waiting, None
+        yield shown, heading, follow(kept, row)
+
+    def why(self, event: gr.EventData, request: gr.Request) -> str:
+        """Explains a word of a result by the best hypothesis that has something else there."""
+        kept = self.kept.of(str(request.session_hash))
+        row = kept.board.row(datum(event._data, "key"))
+        place = datum(event._data, "place")
+        if not place.isdecimal() or not row.words or int(place) >= len(row.words[0]):
+            raise BadInput("that word belongs to an earlier run; pick one of those shown now")
+        rival = find_rival(row.hypotheses, row.words, int(place))
+        return rival_html(row, rival, row.words[0][int(place)])
+
+    # The sweep.
+
+    def sweep(
+        self,
+        pair: str,
+        first: str,
+        second: str,
+        recordings: list[str] | None,
+        logits: list[str] | None,
+        tokens: str | None,
+        blank: str,
+        model: str | None,
+        reference: str,
+        neural: str | None,
+        decoders: list[str],
+        request: gr.Request,
+        *values: Any,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Sweeps two weights; yields the heat map, the progress, and the buttons."""
+        swept = _pair(pair)
+        grid = read_grid(first, swept.weight), read_grid(second, swept.bonus)
+        job = self._job(recordings, logits, tokens, blank, model, reference, neural, decoders, values)
+        check_swept(job, swept)
+        user = str(request.session_hash)
+        lists, heard = self.lists.get(user), self.kept.get(user)
+        if lists is None or lists.pair != swept or not same_lists(lists.job, job, swept):
+            lists = KeptLists(job, swept)
+        if heard is not None and (heard.job.sources, heard.job.offer, heard.job.layout) != (
+            job.sources,
+            job.offer,
+            job.layout,
+        ):
+            heard = None
+        now = (getattr(job.options, swept.weight), getattr(job.options, swept.bonus))
+        try:
+            with self._sweeps.run(user) as stop:
+                for board in run_sweep(self.pool, lists, heard, *grid, stop):
+                    found = board.result
+                    names = (swept.weight, swept.bonus.replace("_", " "))
+                    heat = gr.skip() if found is None else sweep_html(found, names, now)
+                    yield heat, sweep_status_html(board), *run_buttons(not board.finished)
+            self.lists.put(user, lists)
+        except Exception:
+            yield gr.skip(), "", *run_buttons(False)
+            raise
+
+    def use(self, pair: str, event: gr.EventData) -> list[Any]:
+        """Uses the weights of the pressed cell."""
+        swept = _pair(pair)
+        try:
+            chosen = {
+                swept.weight: float(datum(event._data, "first")),
+                swept.bonus: float(datum(event._data, "second")),
+            }
+        except ValueError:
+            raise BadInput("the weights of that cell cannot be read; reload the page") from None
+        return [chosen.get(each.spec.name, gr.skip()) for each in self.options]
+
+
+def _pair(pair: str) -> Pair:
+    """Returns the pair of weights of that key."""
+    if pair not in SWEPT:
+        raise BadInput(f"there is no pair of weights {pair!r:.40}; expected one of {', '.join(SWEPT)}")
+    return SWEPT[pair]
+
+
+def _default(option: Shown) -> Any:
+    """Returns the value of an input that nobody touched."""
+    return "" if option.spec.default is None else option.spec.default

@@ -1,0 +1,47 @@
+"""Searches once more with a record of every step, and looks for what a wider search would have found.
+
+It makes the value of the view that follows a search. It knows neither Gradio nor HTML.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from panels.decode.record_view import Followed, find_loss, search_value
+from panels.decode.run import Decodings, Row, text_of
+from workbench.decoding.ctc_beam.decoder import CtcDecoder
+
+MOST_FRAMES = 600  # of a recording that are followed; more would take long to search and to send
+WIDER, WIDEST = 8, 512  # the wider search has so many times the hypotheses, at most so many
+SMALL_VOCABULARY, WIDE_TOKENS = 200, 40  # in larger ones, it looks at so many tokens of each frame
+
+
+def follow(kept: Decodings, row: Row) -> dict[str, Any]:
+    """Returns the value of the view for a row's search. Raises `BadInput` if the run did not get that far."""
+    decoder, logits, layout = kept.search_of(row)
+    notes = []
+    if len(logits) > MOST_FRAMES:
+        logits = logits[:MOST_FRAMES]
+        notes.append(f"The first {MOST_FRAMES} frames are shown, as if the recording ended there.")
+    record = decoder.explain(logits)
+    text = text_of(record.hypotheses[0], layout.pieces) if record.hypotheses else ""
+    loss = find_loss(record, wider(decoder).decode([logits])[0])
+    followed = Followed(record, layout.pieces, layout.blank, layout.frame_seconds, layout.begin, loss, tuple(notes))
+    return search_value(followed, text)
+
+
+def wider(decoder: CtcDecoder) -> CtcDecoder:
+    """Returns a search that knows the same, follows more hypotheses and prunes nothing else."""
+    beam = max(decoder.options.beam_size, min(WIDER * decoder.options.beam_size, WIDEST))
+    few = None if decoder.vocabulary <= SMALL_VOCABULARY else max(decoder.options.tokens_per_frame or 0, WIDE_TOKENS)
+    return CtcDecoder(
+        decoder.vocabulary,
+        decoder.blank,
+        replace(decoder.options, beam_size=beam, nbest=1, threshold=None, tokens_per_frame=few),
+        token_lm=decoder.token_lm,
+        lexicon=decoder.lexicon,
+        word_lm=decoder.word_lm,
+        neural_lm=decoder.neural_lm,
+        phrases=decoder.phrases,
+    )

@@ -1,0 +1,233 @@
+"""The Decode tab: layout and event wiring only. The event handlers are in `events`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from panels.decode.events import SWEPT, DecodeActions
+from panels.decode.knowledge import FILES
+from panels.decode.run import TITLES
+from panels.decode.view import NOTHING_YET
+from panels.running.error_boundary import guarded
+from panels.running.sessions import SessionPool
+from panels.transcribe.events import samples_html
+from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.widgets.html_block import HIDDEN, html_block, seen_classes
+from panels.widgets.option_inputs import make_inputs
+from panels.widgets.samples import read_samples
+from workbench.registry.sources import assets
+
+HOW_WRITTEN = """<p class="muted small">Language models are ARPA files, also gzipped, or KenLM's binary ones. A lexicon
+has a word, a tab and its tokens in each line; <code>word(2)</code> is another spelling. Phrases are tokens separated by
+blanks, or words with a lexicon, one phrase to a line.</p>"""
+LOGITS = """<p class="muted small">What another program computed: an array [frames, tokens] in each file, and the list
+of its tokens, one to a line.</p>"""
+# On a phone, the results begin below the window.
+SHOW_RESULTS = """(...values) => {
+  const results = document.querySelector('#decode-results');
+  const top = results.getBoundingClientRect().top;
+  const [recordings, logits] = values;
+  const runs = (recordings && recordings.length) || (logits && logits.length);
+  if (runs && (top < 0 || top > innerHeight / 2)) results.scrollIntoView({behavior: 'smooth', block: 'start'});
+  return values;
+}"""
+
+
+def show(place: str) -> str:
+    """Returns a script that scrolls to a part of the results and gives its heading the focus."""
+    return f"""() => {{
+  const part = document.querySelector('#{place}');
+  part.scrollIntoView({{behavior: 'smooth', block: 'nearest'}});
+  part.querySelector('h3')?.focus({{preventScroll: true}});
+}}"""
+
+
+def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
+    """Builds the tab in the current context and wires its events."""
+    samples = read_samples()
+    actions = DecodeActions(pool, samples)
+    lent = gr.State("")  # the reference text that a sample brought
+
+    with gr.Row(equal_height=False, elem_classes="bench"):
+        with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">1</span>Recordings and model</h2>')
+                chips = html_block(samples_html(samples), "pick", elem_id="decode-samples")
+                recordings = gr.File(
+                    file_count="multiple",
+                    label="Recordings",
+                    allow_reordering=True,
+                    height=130,
+                    elem_id="decode-recordings",
+                    elem_classes="boxed",
+                )
+                credit = html_block("", elem_id="decode-credit", elem_classes="credit")
+                with gr.Accordion("Record with the microphone", open=False, elem_classes="plain"):
+                    microphone = gr.Audio(
+                        sources=["microphone"],
+                        type="filepath",
+                        label="Microphone",
+                        editable=False,
+                        elem_id="decode-microphone",
+                        elem_classes="boxed",
+                    )
+                model = gr.Dropdown([], label="Model with a CTC head", elem_id="decode-model")
+                with gr.Accordion("Or files of logits", open=False, elem_classes="plain", elem_id="decode-files"):
+                    html_block(LOGITS)
+                    logits = gr.File(
+                        file_count="multiple",
+                        label="Logits: .npy, .npz, .safetensors",
+                        height=130,
+                        elem_id="decode-logits",
+                        elem_classes="boxed",
+                    )
+                    tokens = gr.File(
+                        label="Their tokens: .txt or .json",
+                        height=130,
+                        elem_id="decode-tokens",
+                        elem_classes="boxed",
+                    )
+                    blank = gr.Textbox(
+                        value="0",
+                        label="Blank",
+                        info="Its number, counted from 0, or its name.",
+                        max_lines=1,
+                        elem_id="decode-blank",
+                    )
+                reference = gr.Textbox(
+                    label="Reference text",
+                    info="What is really said; one line for each of several recordings.",
+                    lines=1,
+                    max_lines=8,
+                    elem_id="decode-reference",
+                )
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">2</span>What the search knows <small>optional</small></h2>')
+                examples = html_block(actions.examples_html(), "pick", elem_id="decode-examples")
+                files, notes = {}, {}
+                for together in (("lm", "boost"), ("lexicon", "word_lm")):
+                    with gr.Row(elem_classes="pair"):
+                        for option in together:
+                            files[option] = gr.File(
+                                label=FILES[option],
+                                height=96,
+                                min_width=130,
+                                elem_id=f"decode-{option.replace('_', '-')}",
+                                elem_classes=["boxed", "small-box"],
+                            )
+                    for option in together:
+                        notes[option] = html_block(
+                            "", elem_id=f"decode-{option.replace('_', '-')}-note", elem_classes="checked"
+                        )
+                files = {option: files[option] for option in FILES}
+                notes = {option: notes[option] for option in FILES}
+                html_block(HOW_WRITTEN)
+                neural = gr.Dropdown(
+                    [("none", "")],
+                    value="",
+                    label="Neural language model of the words",
+                    info="It reads the text of the lexicon's words.",
+                    elem_id="decode-neural",
+                )
+            with gr.Accordion(
+                "Search and weights", open=False, elem_classes="card accordion-card", elem_id="decode-search-options"
+            ):
+                decoders = gr.CheckboxGroup(
+                    [(title, name) for name, title in TITLES.items()],
+                    value=list(TITLES),
+                    label="Side by side",
+                    elem_id="decode-decoders",
+                )
+                inputs = make_inputs(actions.options, pool.registry, "decode-option")
+            with gr.Row(elem_classes="go"):
+                start = gr.Button("Decode", variant="primary", elem_id="decode-run")
+                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="decode-cancel")
+
+        with gr.Column(scale=8, min_width=300, elem_id="decode-results", elem_classes="results"):
+            status = html_block("", elem_id="decode-status", elem_classes="status")
+            table = html_block(NOTHING_YET, "look", "why", elem_id="decode-table")
+            why = html_block("", elem_id="decode-why")
+            with gr.Column(elem_id="decode-search", elem_classes=seen_classes(False, "card")) as followed:
+                title = html_block("", elem_id="decode-search-title")
+                search = gr.HTML(
+                    None,
+                    html_template='<div class="search"></div>',
+                    js_on_load=(assets() / "search.js").read_text(encoding="utf-8"),
+                    apply_default_css=False,
+                    elem_id="decode-follow",
+                )
+            with gr.Accordion(
+                "Sweep two weights over all recordings",
+                open=False,
+                elem_classes="card accordion-card",
+                elem_id="decode-sweep",
+            ):
+                html_block(
+                    '<p class="muted small">Needs reference texts. Each recording is searched a few times, and the '
+                    "hypotheses that were kept are ranked anew for every pair of weights.</p>"
+                )
+                pair = gr.Radio(
+                    [(each.title, key) for key, each in SWEPT.items()],
+                    value=next(iter(SWEPT)),
+                    label="Weights",
+                    elem_id="decode-pair",
+                )
+                with gr.Row(elem_classes="pair"):
+                    first = gr.Textbox(
+                        value="0 to 2, 9", label="First: from, to, how many", max_lines=1, elem_id="decode-first"
+                    )
+                    second = gr.Textbox(
+                        value="-2 to 2, 9", label="Second: from, to, how many", max_lines=1, elem_id="decode-second"
+                    )
+                with gr.Row(elem_classes="pair"):
+                    sweep = gr.Button("Sweep", size="sm", elem_id="decode-sweep-run")
+                    unsweep = gr.Button("Cancel", size="sm", visible=HIDDEN, elem_id="decode-sweep-cancel")
+                sweeping = html_block("", elem_id="decode-sweeping", elem_classes="status")
+                heat = html_block("", "use", elem_id="decode-heat")
+
+    def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
+        """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
+        settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
+        return event(guarded(function), takes, gives, **settings)
+
+    wire(page.load, actions.refresh, [model, neural], [model, neural])
+    wire(chips.pick, actions.pick_sample, None, [recordings, reference, credit, lent, logits])
+    wire(recordings.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
+    wire(microphone.stop_recording, actions.add_recording, [microphone, recordings], [recordings, microphone])
+
+    known = [model, logits, tokens, blank, *files.values()]
+    for option, each in files.items():
+        for event in (each.upload, each.clear):
+            # What a model of words and phrases are about depends on the lexicon.
+            checked = FILES if option == "lexicon" else (option,)
+            wire(event, partial(actions.check, tuple(checked)), known, [notes[name] for name in checked])
+    for event in (model.input, tokens.upload, tokens.clear, logits.upload, logits.clear):
+        wire(event, partial(actions.check, tuple(FILES)), known, list(notes.values()), trigger_mode="always_last")
+    loaded = wire(
+        examples.pick,
+        actions.pick_example,
+        None,
+        [*files.values(), neural, *inputs.values(), logits, tokens, blank, recordings, reference, credit, lent],
+    )
+    wire(loaded.success, partial(actions.check, tuple(FILES)), known, list(notes.values()))
+
+    taken = [recordings, logits, tokens, blank, model, reference, neural, decoders, *files.values(), *inputs.values()]
+    limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
+    ran = wire(
+        start.click, actions.start, taken, [table, status, start, cancel, why, followed], js=SHOW_RESULTS, **limits
+    )
+    wire(ran.success, actions.look_at_first, None, [followed, title, search], **limits)
+    wire(cancel.click, actions.cancel, None, cancel, queue=False)
+    looked = wire(table.look, actions.look, None, [followed, title, search], trigger_mode="always_last", **limits)
+    looked.success(None, None, None, js=show("decode-search"), api_visibility="private")
+    asked = wire(table.why, actions.why, None, why, trigger_mode="always_last")
+    asked.success(None, None, None, js=show("decode-why"), api_visibility="private")
+
+    wire(sweep.click, actions.sweep, [pair, first, second, *taken], [heat, sweeping, sweep, unsweep], **limits)
+    wire(unsweep.click, actions.cancel, None, unsweep, queue=False)
+    wire(heat.use, actions.use, [pair], list(inputs.values()))
+    page.unload(actions.leave)

@@ -1,0 +1,283 @@
+"""The record of a search as the value of the view that follows it frame by frame in the browser (assets/search.js).
+
+The value is plain data. This file knows neither Gradio nor HTML, and runs no search.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from workbench.decoding.ctc_alignment import best_alignment
+from workbench.decoding.ctc_beam.hypothesis import Hypothesis
+from workbench.decoding.ctc_beam.record import Scores, SearchRecord
+from workbench.decoding.rivals import TERMS
+from workbench.families.vocabulary import WORD_START
+
+MOST_LABELS = 40  # tokens in the picture
+WORTH_A_ROW = 0.02  # the probability that a token reaches in some frame to be in the picture
+MOST_LINES = 16  # living hypotheses of a frame that are sent
+MOST_PRUNED = 6
+MOST_MOMENTS = 12
+BLANK = "blank"
+RECORDED = TERMS | {"look_ahead": "look-ahead"}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A hypothesis of a wider search that is better than the result, and the frame in which this search dropped it."""
+
+    hypothesis: Hypothesis
+    frame: int
+    id: int | None  # of the hypothesis it grows from, among the pruned of that frame; None if that was not recorded
+    rank: int | None  # of it among the pruned
+    lead: float  # by how much it is better than the result
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A frame that is worth a look, and why."""
+
+    frame: int
+    said: str
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A search to follow, with the names of its tokens and times."""
+
+    record: SearchRecord
+    pieces: Sequence[str]
+    blank: int
+    frame_seconds: float | None = None
+    begin: float = 0.0  # seconds from the start of the recording to the first frame
+    loss: Loss | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def search_value(followed: Followed, text: str) -> dict[str, Any]:
+    """Returns the value of the view; `text` is what the search found."""
+    record, pieces = followed.record, followed.pieces
+    names = [field for field in RECORDED if field == "acoustic" or _used(record, field)]
+    ids: dict[int, int] = {}
+    prefixes: list[list[Any]] = []
+
+    def number(hypothesis: int) -> int:
+        """Returns the index of a hypothesis among those that are sent; its ancestors come before it."""
+        chain = []
+        while hypothesis >= 0 and hypothesis not in ids:
+            chain.append(hypothesis)
+            hypothesis = int(record.parents[hypothesis])
+        for each in reversed(chain):
+            parent = int(record.parents[each])
+            ids[each] = len(prefixes)
+            prefixes.append([ids.get(parent, -1), _label(record, each, pieces)])
+        return ids[chain[0]] if chain else ids[hypothesis]
+
+    number(_root(record))  # comes first
+    frames = []
+    for frame in record.frames:
+        living = _lines(frame.living, names, number, MOST_LINES)
+        frames.append(
+            {
+                "living": living,
+                "pruned": _lines(frame.pruned, names, number, MOST_PRUNED),
+                "more": int(frame.living_count) - len(living),
+                "dropped": int(frame.pruned_count),
+                "alike": _homophones(record, frame.living.ids[:MOST_LINES], number),
+            }
+        )
+    best = record.hypotheses[0] if record.hypotheses else None
+    rows, labels = _rows(record, pieces, followed.blank, best)
+    loss = followed.loss
+    moments = [*([Moment(loss.frame, _lost(loss, pieces, text))] if loss else []), *decisions(record, pieces)]
+    return {
+        "labels": labels,
+        "grid": base64.b64encode(_grey(record.log_probs[:, rows]).tobytes()).decode("ascii"),
+        "path": _path(record, rows, followed.blank, best),
+        "seconds": followed.frame_seconds,
+        "begin": followed.begin,
+        "terms": [RECORDED[name] for name in names],
+        "prefixes": prefixes,
+        "frames": frames,
+        "moments": [{"frame": each.frame, "said": each.said} for each in moments[:MOST_MOMENTS]],
+        "lost": {"frame": loss.frame, "id": ids.get(loss.id, -1)} if loss and loss.id is not None else None,
+        "at": moments[0].frame if moments else len(frames) // 2,
+        "caption": "Probabilities of the CTC head, dark is likely; the line is the best alignment of the result."
+        + "".join(f" {note}" for note in followed.notes),
+        "alternative": f"Probabilities of {len(labels)} tokens over {len(frames)} frames, with the best alignment of: "
+        f"{text or 'nothing'}",
+    }
+
+
+def _root(record: SearchRecord) -> int:
+    return int(np.flatnonzero(record.parents < 0)[0])
+
+
+def _used(record: SearchRecord, name: str) -> bool:
+    return any(np.any(getattr(each, name)) for frame in record.frames for each in (frame.living, frame.pruned))
+
+
+def _lines(scores: Scores, names: Sequence[str], number: Callable[[int], int], most: int) -> list[list[float]]:
+    """Returns hypotheses as [index, terms]; a term of minus infinity becomes a very small number, which JSON has."""
+    terms = [np.maximum(getattr(scores, name)[:most], -1e9).round(4).tolist() for name in names]
+    return [[number(int(hypothesis)), *line] for hypothesis, *line in zip(scores.ids[:most], *terms)]
+
+
+def _label(record: SearchRecord, hypothesis: int, pieces: Sequence[str]) -> str:
+    """Returns what a hypothesis adds to the one before it: its token, and the word that it completes."""
+    token = int(record.tokens[hypothesis])
+    said = pieces[token].replace(WORD_START, " ") if token >= 0 else ""
+    if record.words is None or token < 0:
+        return said
+    mine, before = record.words[hypothesis], record.words[int(record.parents[hypothesis])]
+    done = mine[len(before) :]
+    if not done:
+        return said
+    return f" {done[-1]}" if done == (said.strip(),) else f"{said}⟨{' '.join(done)}⟩"
+
+
+def _homophones(record: SearchRecord, ids: np.ndarray, number: Callable[[int], int]) -> list[int]:
+    """Returns the living hypotheses that share their tokens with another one and have other words."""
+    if record.words is None:
+        return []
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for each in ids:
+        groups.setdefault(record.tokens_of(int(each)), []).append(int(each))
+    return [number(each) for group in groups.values() if len(group) > 1 for each in group]
+
+
+def _rows(
+    record: SearchRecord, pieces: Sequence[str], blank: int, best: Hypothesis | None
+) -> tuple[list[int], list[str]]:
+    """Returns the tokens of the picture, in the order in which they are likeliest, and their names; the blank is
+    last.
+    """
+    highest = np.exp(record.log_probs.max(axis=0)) if len(record.log_probs) else np.zeros(len(pieces))
+    peaks = record.log_probs.argmax(axis=0) if len(record.log_probs) else np.zeros(len(pieces), int)
+    needed = [token for token in dict.fromkeys(best.tokens if best else ()) if token != blank]
+    others = [int(token) for token in np.argsort(-highest) if highest[token] >= WORTH_A_ROW]
+    wanted = [token for token in dict.fromkeys([*needed, *others]) if token != blank][: MOST_LABELS - 1]
+    rows = [*sorted(wanted, key=lambda token: int(peaks[token])), blank]
+    return rows, [BLANK if token == blank else pieces[token].replace(WORD_START, "") or "␣" for token in rows]
+
+
+def _grey(log_probs: np.ndarray) -> np.ndarray:
+    """Returns log-probabilities [frames, tokens] as shades uint8 [tokens, frames]; the root lifts small ones."""
+    shades: np.ndarray = np.rint(255 * np.exp(log_probs / 2)).clip(0, 255).astype(np.uint8)
+    return np.ascontiguousarray(shades.T)
+
+
+def _path(record: SearchRecord, rows: Sequence[int], blank: int, best: Hypothesis | None) -> list[int]:
+    """Returns the row of the best alignment in each frame."""
+    places = {token: row for row, token in enumerate(rows)}
+    path = [places[blank]] * len(record.frames)
+    for token in (best_alignment(record.log_probs, best.tokens, blank) if best else None) or ():
+        path[token.first : token.end] = [places.get(token.id, places[blank])] * (token.end - token.first)
+    return path
+
+
+def units_of(tokens: Sequence[int], words: Sequence[str] | None, pieces: Sequence[str]) -> tuple[list[str], bool]:
+    """Returns the words of a hypothesis, and whether the last one may still grow.
+
+    Without a lexicon, a word begins with a piece that has the mark of a word's start; without such marks, each token is
+    a word.
+    """
+    if words is not None:
+        return list(words), False
+    listed = [pieces[token] for token in tokens]
+    if not any(piece.startswith(WORD_START) for piece in pieces):
+        return listed, False
+    found: list[str] = []
+    for piece in listed:
+        if piece.startswith(WORD_START) or not found:
+            found.append(piece.removeprefix(WORD_START))
+        else:
+            found[-1] += piece
+    return found, True
+
+
+def decisions(record: SearchRecord, pieces: Sequence[str]) -> list[Moment]:
+    """Returns the frames in which a word of the result takes the place of another one for good, though a later word has
+    begun already: there the later word decides.
+    """
+    if not record.hypotheses or not record.frames:
+        return []
+    best = record.hypotheses[0]
+    final, _ = units_of(best.tokens, best.words, pieces)
+    leaders = []
+    for frame in record.frames:
+        leader = int(frame.living.ids[0]) if len(frame.living.ids) else _root(record)
+        words = None if record.words is None else record.words[leader]
+        leaders.append(units_of(record.tokens_of(leader), words, pieces))
+    found = []
+    for place, word in enumerate(final):
+        wrong = None
+        for number, (units, grows) in enumerate(leaders):
+            whole = len(units) - (1 if grows else 0)  # the last word may still grow
+            if place < whole and units[place] != word:
+                wrong = number
+        if wrong is None or wrong + 1 >= len(leaders):
+            continue
+        before, after = leaders[wrong][0], leaders[wrong + 1][0]
+        if len(after) <= place + 1 or after[place] != word:
+            continue
+        found.append(
+            Moment(
+                wrong + 1, f"“{word}” takes the place of “{before[place]}” as word {place + 1}; “{after[-1]}” decides"
+            )
+        )
+    if leaders[-1][0] != final and not _leads(record, best):
+        said = " ".join(leaders[-1][0]) or "nothing"
+        found.append(Moment(len(leaders) - 1, f"“{said}” leads here; the end of the sentence decides for the result"))
+    return sorted(found, key=lambda each: each.frame)
+
+
+def _leads(record: SearchRecord, best: Hypothesis) -> bool:
+    """Returns whether the result has the highest score in the last frame, too, maybe with others."""
+    living = record.frames[-1].living
+    for hypothesis, total in zip(living.ids, living.total):
+        words = None if record.words is None else record.words[int(hypothesis)]
+        if record.tokens_of(int(hypothesis)) == best.tokens and words == best.words:
+            return bool(total >= living.total[0] - 1e-9)
+    return False
+
+
+def find_loss(record: SearchRecord, wider: Sequence[Hypothesis]) -> Loss | None:
+    """Returns the best hypothesis of a wider search with the frame in which this search dropped it; None if the wider
+    search found nothing better.
+    """
+    if not wider or not record.hypotheses:
+        return None
+    target, best = wider[0], record.hypotheses[0]
+    if (target.tokens, target.words) == (best.tokens, best.words) or target.score <= best.score + 1e-9:
+        return None
+    cache: dict[int, bool] = {}
+
+    def leads_there(hypothesis: int) -> bool:
+        if hypothesis not in cache:
+            tokens = record.tokens_of(hypothesis)
+            words = () if record.words is None else record.words[hypothesis]
+            aim = () if target.words is None else target.words
+            cache[hypothesis] = target.tokens[: len(tokens)] == tokens and aim[: len(words)] == words
+        return cache[hypothesis]
+
+    for number, frame in enumerate(record.frames):
+        if any(leads_there(int(each)) for each in frame.living.ids):
+            continue
+        if frame.living_count > len(frame.living.ids):
+            continue  # not all living hypotheses are recorded, and it may be among the others
+        rank = next((place for place, each in enumerate(frame.pruned.ids) if leads_there(int(each))), None)
+        found = None if rank is None else int(frame.pruned.ids[rank])
+        return Loss(target, number, found, rank, target.score - best.score)
+    return None
+
+
+def _lost(loss: Loss, pieces: Sequence[str], text: str) -> str:
+    words, _ = units_of(loss.hypothesis.tokens, loss.hypothesis.words, pieces)
+    said = " ".join(words) or "nothing"
+    return f"“{said}” would have won by {loss.lead:.2f}, and was pruned here: a wider beam keeps it"

@@ -1,0 +1,371 @@
+"""Decodes recordings or files of logits with several decoders, and yields the table of results after every step.
+
+The models compute the logits in their own processes; the searches run in a thread of this one. Results that finished
+before a stop or a failure of another decoder stay. This file knows neither Gradio nor HTML.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from panels.decode.heads import LOGITS, LogitsLayout, headed_offers, layout_of
+from panels.running.choices import ModelOnRuntime, RuntimeOffer, chosen_offers, offers
+from panels.running.progress import tables
+from panels.running.sessions import SessionPool
+from panels.transcribe.run import follower, opened, sentence_of
+from panels.widgets.samples import references
+from workbench.core.errors import BadInput, Cancelled
+from workbench.core.progress import listening
+from workbench.decoding.ctc import greedy
+from workbench.decoding.ctc_beam.decoder import CtcDecoder
+from workbench.decoding.ctc_beam.hypothesis import Hypothesis
+from workbench.decoding.ctc_options import BEAM_SIZE, CtcBeamOptions
+from workbench.families.vocabulary import Vocabulary
+from workbench.pipelines.ctc_decoding import build_decoder, text_hypothesis
+from workbench.pipelines.logits_files import read_logits
+from workbench.pipelines.token_files import blank_of, read_tokens, tokens_for
+from workbench.registry.registry import Registry
+from workbench.text.rates import Score, score
+from workbench.text.scripts import mixed_units
+
+GREEDY, BEAM, GUIDED = "greedy", "beam", "guided"
+TITLES = {GREEDY: "Greedy", BEAM: "Beam", GUIDED: "Beam with what it knows"}
+KNOWN = {"lm": "token LM", "lexicon": "lexicon", "word_lm": "word LM", "neural_lm": "neural LM", "boost": "phrases"}
+KEPT_HYPOTHESES = 50  # of each search, so that a word's rival is among them
+FRAMES_AT_ONCE = 64  # between two looks at whether the run was stopped
+MOST_VALUES = 50_000_000  # of one array of logits on the page: 400 MB in float64
+MOST_KEPT_VALUES = 100_000_000  # of all arrays of a run that stay for the views
+TASK = "generate"  # of models that can score words
+
+Status = Literal["waiting", "running", "done", "failed", "stopped"]
+Show = Callable[["Row"], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recording, or a file of logits."""
+
+    name: str  # for the user
+    path: str
+    reference: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is decoded, and how. Either a model computes the logits, or they come with their tokens."""
+
+    sources: tuple[Source, ...]
+    decoders: tuple[str, ...]
+    options: CtcBeamOptions
+    offer: RuntimeOffer | None = None
+    layout: LogitsLayout | None = None
+    neural: RuntimeOffer | None = None  # the language model that scores words
+
+    def options_of(self, decoder: str) -> CtcBeamOptions:
+        """Returns the options of a search: the one without knowledge has the same beam and no more."""
+        own = replace(self.options, beam_size=self.options.beam_size or BEAM_SIZE)
+        own = replace(own, nbest=max(own.nbest, KEPT_HYPOTHESES))
+        if decoder == GUIDED:
+            return own
+        return CtcBeamOptions(beam_size=own.beam_size, nbest=own.nbest, recombination=own.recombination)
+
+    def title(self, decoder: str) -> str:
+        """Returns the name of a decoder, with what it knows."""
+        known = [name for option, name in KNOWN.items() if getattr(self.options, option) is not None]
+        return TITLES[decoder] if decoder != GUIDED else " + ".join(["Beam", *(known or ["bonus"])])
+
+    def rows(self) -> tuple[Row, ...]:
+        """Returns the table before the run: source by source, the decoders in their order."""
+        return tuple(
+            Row(f"{place}:{decoder}", place, source.name, decoder, self.title(decoder), reference=source.reference)
+            for place, source in enumerate(self.sources)
+            for decoder in self.decoders
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One decoder's result on one source, at some point of the run."""
+
+    key: str
+    place: int  # index of the source
+    recording: str
+    decoder: str
+    title: str
+    status: Status = "waiting"
+    activity: str = ""
+    hypotheses: tuple[Hypothesis, ...] = ()  # best first
+    words: tuple[tuple[str, ...], ...] = ()  # of each hypothesis
+    reference: str | None = None
+    score: Score | None = None
+    seconds: float = 0.0  # of decoding alone
+    error: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Hypothesis | None:
+        return self.hypotheses[0] if self.hypotheses else None
+
+    @property
+    def searched(self) -> bool:
+        """Whether a beam search made it, which can be followed."""
+        return self.decoder != GREEDY and bool(self.hypotheses)
+
+
+@dataclass(frozen=True)
+class Board:
+    """The table of results, and the progress of the run."""
+
+    rows: tuple[Row, ...] = ()
+    finished: bool = False
+    stopped: bool = False
+    seconds: float = 0.0  # since the start
+
+    def row(self, key: str) -> Row:
+        """Returns the row of that key; raises `BadInput` if there is none."""
+        for row in self.rows:
+            if row.key == key:
+                return row
+        raise BadInput("that result belongs to an earlier run; pick one of those shown now")
+
+
+@dataclass
+class Decodings:
+    """What a run keeps for the views after it: the logits of each source, and the searches."""
+
+    job: Job
+    layout: LogitsLayout | None = None
+    logits: dict[int, np.ndarray] = field(default_factory=dict)  # ln P of each token, by the source's index
+    decoders: dict[str, CtcDecoder] = field(default_factory=dict)
+    board: Board = Board()
+
+    def keep(self, place: int, logits: np.ndarray) -> None:
+        """Keeps the log-probabilities of a source, and drops those of the first sources if there are too many."""
+        self.logits[place] = logits
+        while len(self.logits) > 1 and sum(each.size for each in self.logits.values()) > MOST_KEPT_VALUES:
+            del self.logits[next(iter(self.logits))]
+
+    def search_of(self, row: Row) -> tuple[CtcDecoder, np.ndarray, LogitsLayout]:
+        """Returns a row's search with its logits; raises `BadInput` if the run did not get that far."""
+        if row.decoder not in self.decoders or row.place not in self.logits or self.layout is None:
+            raise BadInput(f"the search of {row.recording} is not kept; decode it alone to follow it")
+        return self.decoders[row.decoder], self.logits[row.place], self.layout
+
+
+def prepare(
+    registry: Registry,
+    recordings: Sequence[str],
+    cell: str,
+    logits: Sequence[str],
+    tokens: str | None,
+    blank: str,
+    reference: str,
+    options: CtcBeamOptions,
+    decoders: Sequence[str] = (GREEDY, BEAM, GUIDED),
+) -> Job:
+    """Returns the job that a user described, checked as far as possible without reading a recording or loading a model.
+
+    Args:
+        cell: the model and its runtime, as `ModelOnRuntime.value`; not looked at for files of logits.
+        logits: files of logits; then there must be no recordings.
+        tokens: the file of their tokens.
+        blank: the index or the name of the blank among them.
+        reference: the text of the one source, or a line for each of several.
+        decoders: of greedy, beam and guided; guided goes if nothing guides it.
+
+    Raises `BadInput` that says what is wrong.
+    """
+    if recordings and logits:
+        raise BadInput("there are recordings and files of logits; expected one of the two, so remove the others")
+    if not recordings and not logits:
+        raise BadInput("there is nothing to decode; click a sample, or add a recording or a file of logits")
+    options.check()
+    wanted = [name for name in TITLES if name in decoders and (name != GUIDED or guides(options))]
+    if not wanted:
+        raise BadInput(f"no decoder is chosen; expected some of {', '.join(TITLES)}")
+    neural = None
+    if options.neural_lm is not None:
+        [neural] = chosen_offers([options.neural_lm], offers(registry, TASK))
+    paths = list(recordings or logits)
+    texts = references(reference, len(paths))
+    sources = tuple(Source(Path(path).name, path, said) for path, said in zip(paths, texts))
+    if recordings:
+        if not cell:
+            raise BadInput("no model is chosen; choose one that has a CTC head")
+        [offer] = chosen_offers([cell], headed_offers(registry))
+        return Job(sources, tuple(wanted), options, offer, neural=neural)
+    if tokens is None:
+        raise BadInput("the tokens of the logits are missing; add the file that lists them, one to a line")
+    pieces = read_tokens(tokens)
+    return Job(sources, tuple(wanted), options, layout=LogitsLayout(pieces, blank_of(blank, pieces)), neural=neural)
+
+
+def guides(options: CtcBeamOptions) -> bool:
+    """Returns whether the options give a search more than its beam: a model, a lexicon, phrases, or a bonus."""
+    given = (options.lm, options.lexicon, options.word_lm, options.neural_lm, options.boost)
+    return any(each is not None for each in given) or options.beta != 0
+
+
+def run(pool: SessionPool, kept: Decodings, stop: threading.Event) -> Iterator[Board]:
+    """Yields the table when it has changed, at most as often as `panels.running.progress` allows, and at the end.
+
+    Fills `kept` for the views. The failure of a source or a decoder affects only its own rows. Setting `stop` or
+    closing the iterator ends the run at its next check.
+    """
+    rows = kept.job.rows()
+    given_up = partial(_given_up)
+    for board in tables(rows, partial(_work, pool, kept, rows, stop), stop, Board, given_up):
+        kept.board = board
+        yield board
+
+
+def _given_up(row: Row) -> Row:
+    return replace(row, status="stopped", activity="")
+
+
+def _work(pool: SessionPool, kept: Decodings, rows: Sequence[Row], stop: threading.Event, show: Show) -> None:
+    """Computes the rows and shows every change."""
+    try:
+        sessions = Sessions(pool, kept.job, stop, partial(_tell, rows[0], show))
+        kept.layout = sessions.layout()
+    except Cancelled:
+        return
+    except Exception as error:
+        for row in rows:
+            show(_failed(row, error))
+        return
+    broken: dict[str, Exception] = {}
+    for name in kept.job.decoders:
+        try:
+            if name != GREEDY:
+                _tell(next(row for row in rows if row.decoder == name), show, "reading what the search knows")
+                kept.decoders[name] = sessions.decoder(name, kept.layout)
+        except Cancelled:
+            return
+        except Exception as error:
+            broken[name] = error
+    for place, source in enumerate(kept.job.sources):
+        mine = [row for row in rows if row.place == place]
+        for row in mine:
+            if row.decoder in broken:
+                show(_failed(row, broken[row.decoder]))
+        mine = [row for row in mine if row.decoder not in broken]
+        if not mine:
+            continue
+        try:
+            kept.keep(place, sessions.logits(source, kept.layout, partial(_tell, mine[0], show)))
+            for row in mine:
+                _tell(row, show, "searching" if row.decoder != GREEDY else "decoding")
+                show(_decoded(row, kept, stop))
+        except Cancelled:
+            return
+        except Exception as error:
+            for row in mine:
+                if not any(each.key == row.key and each.status == "done" for each in kept.board.rows):
+                    show(_failed(row, error))
+
+
+def _tell(row: Row, show: Show, activity: str) -> None:
+    show(replace(row, status="running", activity=activity))
+
+
+def _failed(row: Row, error: Exception) -> Row:
+    return replace(row, status="failed", activity="", error=sentence_of(error))
+
+
+class Sessions:
+    """The models of a run: the one that hears, and the one that scores words."""
+
+    def __init__(self, pool: SessionPool, job: Job, stop: threading.Event, tell: Callable[[str], None]):
+        self._pool = pool
+        self._job = job
+        self._stop = stop
+        self._tell = tell
+
+    def layout(self) -> LogitsLayout:
+        """Returns the meaning of the logits; opens the model that computes them, as it may have to be downloaded."""
+        if self._job.layout is not None:
+            return self._job.layout
+        assert self._job.offer is not None
+        opened(self._pool, self._job.offer.cell, self._stop, self._tell)
+        return layout_of(self._job.offer.card)
+
+    def decoder(self, name: str, layout: LogitsLayout, **changes: Any) -> CtcDecoder:
+        """Returns a search with all that it knows; `changes` are options of it alone."""
+        options = replace(self._job.options_of(name), **changes)
+        with listening(follower(self._stop, self._tell)):
+            return build_decoder(options, layout.pieces, layout.blank, self._language_model)
+
+    def _language_model(self, value: str) -> Any:
+        assert self._job.neural is not None
+        return opened(self._pool, self._job.neural.cell, self._stop, self._tell)
+
+    def logits(self, source: Source, layout: LogitsLayout, tell: Callable[[str], None]) -> np.ndarray:
+        """Returns the logits [frames, vocabulary] of the speech in a source."""
+        if self._job.offer is None:
+            found = read_logits(source.path)
+            tokens_for(layout.pieces, found.shape[1], source.name, "the list of tokens")
+        else:
+            cell: ModelOnRuntime = self._job.offer.cell
+            session = opened(self._pool, cell, self._stop, tell)
+            tell("computing the logits")
+            with listening(follower(self._stop, tell)):
+                found = session.trace(source.path, stages=LOGITS)[LOGITS]
+        if found.size > MOST_VALUES:
+            raise BadInput(
+                f"{source.name} has {found.shape[0]} frames of {found.shape[1]} tokens, which is too much for this "
+                "page; decode it with the command `workbench decode`"
+            )
+        return layout.spoken(found)
+
+
+def _decoded(row: Row, kept: Decodings, stop: threading.Event) -> Row:
+    """Returns the finished row."""
+    logits, layout = kept.logits[row.place], kept.layout
+    assert layout is not None
+    begun = time.perf_counter()
+    if row.decoder == GREEDY:
+        hypotheses: tuple[Hypothesis, ...] = (greedy_hypothesis(logits, layout),)
+    else:
+        hypotheses = tuple(searched(kept.decoders[row.decoder], logits, stop))
+    took = time.perf_counter() - begun
+    words = tuple(words_of(each, layout.pieces) for each in hypotheses)
+    text = text_of(hypotheses[0], layout.pieces) if hypotheses else ""
+    rated = None if row.reference is None else score(row.reference, text)
+    return replace(row, status="done", activity="", hypotheses=hypotheses, words=words, score=rated, seconds=took)
+
+
+def searched(decoder: CtcDecoder, logits: np.ndarray, stop: threading.Event) -> list[Hypothesis]:
+    """Returns the hypotheses of logits [frames, vocabulary], best first; raises `Cancelled` if `stop` is set."""
+    state = decoder.begin()
+    for first in range(0, len(logits), FRAMES_AT_ONCE):
+        if stop.is_set():
+            raise Cancelled("the run was stopped")
+        decoder.advance(state, logits[first : first + FRAMES_AT_ONCE])
+    return list(decoder.finish(state))
+
+
+def greedy_hypothesis(logits: np.ndarray, layout: LogitsLayout) -> Hypothesis:
+    """Returns the best path of log-probabilities as a hypothesis; its acoustic score is that of the path alone."""
+    tokens = tuple(each.id for each in greedy(logits, layout.blank))
+    return Hypothesis(tokens, None, float(logits.max(axis=1).sum()))
+
+
+def text_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> str:
+    """Returns the text of a hypothesis: the words of the lexicon, or without one the tokens' text."""
+    return text_hypothesis(hypothesis, Vocabulary(pieces, "")).text
+
+
+def words_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> tuple[str, ...]:
+    """Returns the words of a hypothesis: those of the lexicon, else of its text; a script without blanks counts by
+    characters.
+    """
+    return hypothesis.words if hypothesis.words is not None else tuple(mixed_units(text_of(hypothesis, pieces)))

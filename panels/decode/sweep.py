@@ -1,0 +1,247 @@
+"""A sweep of two weights over recordings with references: n-best lists that are kept, and the error rates they give.
+
+The searches run in a thread, as those of `panels.decode.run`; the lists are used again while only the grid changes.
+This file knows neither Gradio nor HTML.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from panels.decode.run import GUIDED, Decodings, Job, Sessions, Source, searched, sentence_of, text_of
+from panels.running.progress import tables
+from panels.running.sessions import SessionPool
+from workbench.core.errors import BadInput, Cancelled
+from workbench.decoding.ctc_beam.hypothesis import Hypothesis
+from workbench.decoding.weight_sweep import Candidate, KeptList, WeightSweep, sweep_weights
+from workbench.text.rates import score
+
+SMALLEST_WEIGHT = 1e-6  # in place of 0, so that the lists tell what the language model says
+LIST_LENGTH = 100  # hypotheses of a search
+MOST_VALUES = 41  # of a weight
+GRID = re.compile(r"\s*(-?[\d.]+)\s*(?:to|,|\.\.)\s*(-?[\d.]+)\s*,\s*(\d+)\s*")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two weights: of language models, and of a bonus."""
+
+    weight: str  # the options
+    bonus: str
+    models: tuple[str, ...]  # the terms that the weight multiplies
+    title: str
+
+    def count(self, hypothesis: Hypothesis) -> int:
+        """Returns what the bonus counts."""
+        return len(hypothesis.tokens if self.bonus == "beta" else hypothesis.words or ())
+
+
+SWEPT = {
+    "tokens": Pair("alpha", "beta", ("token_lm",), "alpha and beta: language model of tokens, bonus for each token"),
+    "words": Pair(
+        "gamma", "word_bonus", ("word_lm", "neural_lm"), "gamma and word bonus: language models of words, each word"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """A source of a sweep, at some point of the run."""
+
+    key: str
+    source: Source
+    status: str = "waiting"
+    activity: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class SweepBoard:
+    """The progress of a sweep; `result` is set at its end."""
+
+    rows: tuple[SweepRow, ...] = ()
+    finished: bool = False
+    stopped: bool = False
+    seconds: float = 0.0
+    result: WeightSweep | None = None
+
+
+@dataclass
+class KeptLists:
+    """The hypotheses of the sources of a job, for any weights of a pair."""
+
+    job: Job
+    pair: Pair
+    lists: dict[str, KeptList] = field(default_factory=dict)  # by the source's key
+
+
+def read_grid(text: str, name: str) -> tuple[float, ...]:
+    """Returns the values of a weight, from a text such as `0 to 2, 9`: from, to, how many.
+
+    Raises `BadInput` for any other text, and for too many values.
+    """
+    found = GRID.fullmatch(text or "")
+    try:
+        first, last, count = (float(found[1]), float(found[2]), int(found[3])) if found else (0.0, 0.0, 0)
+    except ValueError:
+        count = 0
+    if not 1 <= count <= MOST_VALUES:
+        raise BadInput(
+            f"the values of {name} are {text!r:.40}; expected from, to, and how many, at most {MOST_VALUES}, as in "
+            "0 to 2, 9"
+        )
+    return tuple(float(value) for value in np.round(np.linspace(first, last, count), 6))
+
+
+def check_swept(job: Job, pair: Pair) -> None:
+    """Raises `BadInput` for a job whose weights cannot be swept."""
+    missing = sum(source.reference is None for source in job.sources)
+    if missing:
+        raise BadInput(
+            f"{missing} of {len(job.sources)} recordings have no reference text; expected a line for each, as the "
+            "sweep counts errors"
+        )
+    options = job.options
+    if pair.weight == "alpha" and options.lm is None and options.lexicon is not None:
+        raise BadInput("there is no language model of tokens to weigh; add one, or sweep gamma and word bonus")
+    if pair.weight == "alpha" and options.lm is None:
+        raise BadInput("there is no language model of tokens to weigh; add one, or click an example")
+    if pair.weight == "gamma" and options.word_lm is None and options.neural_lm is None:
+        raise BadInput("there is no language model of words to weigh; add one with its lexicon")
+
+
+def same_lists(one: Job, other: Job, pair: Pair) -> bool:
+    """Returns whether the lists of one job serve the other: all but the two weights and the length of lists agree."""
+    free: dict[str, Any] = {pair.weight: 0.0, pair.bonus: 0.0, "nbest": 1}
+    return replace(one, options=replace(one.options, **free), decoders=()) == replace(
+        other, options=replace(other.options, **free), decoders=()
+    )
+
+
+def run_sweep(
+    pool: SessionPool,
+    kept: KeptLists,
+    heard: Decodings | None,
+    first: Sequence[float],
+    second: Sequence[float],
+    stop: threading.Event,
+) -> Iterator[SweepBoard]:
+    """Yields the progress, and last the result. Fills `kept`; sources that it has already are not searched again.
+
+    Args:
+        heard: a run whose logits serve here too, if its sources and its model are the same.
+
+    Raises `BadInput` if no source could be searched.
+    """
+    rows = tuple(SweepRow(f"{place}", source) for place, source in enumerate(kept.job.sources))
+    work = partial(_work, pool, kept, heard, rows, (first, second), stop)
+    board = SweepBoard()
+    for board in tables(rows, work, stop, SweepBoard, lambda row: replace(row, status="stopped")):
+        if not board.finished:
+            yield board
+    failed = next((row for row in board.rows if row.status == "failed"), None)
+    if failed is not None:
+        raise BadInput(failed.error)
+    if board.stopped:
+        yield board
+        return
+    lists = [kept.lists[row.key] for row in rows]
+    yield replace(board, result=sweep_weights(lists, first, second))
+
+
+def _work(
+    pool: SessionPool,
+    kept: KeptLists,
+    heard: Decodings | None,
+    rows: Sequence[SweepRow],
+    grid: tuple[Sequence[float], Sequence[float]],
+    stop: threading.Event,
+    show: Callable[[SweepRow], None],
+) -> None:
+    left = [row for row in rows if row.key not in kept.lists]
+    for row in rows:
+        if row not in left:
+            show(replace(row, status="done"))
+    if not left:
+        return
+
+    def tell(activity: str) -> None:
+        show(replace(left[0], status="running", activity=activity))
+
+    now = left[0]
+    try:
+        sessions = Sessions(pool, kept.job, stop, tell)
+        layout = sessions.layout()
+        tell("reading what the search knows")
+        decoders = []
+        for weight, bonus in search_points(*grid):
+            weights = {kept.pair.weight: weight, kept.pair.bonus: bonus}
+            decoders.append((weight, bonus, sessions.decoder(GUIDED, layout, nbest=LIST_LENGTH, **weights)))
+        for now in left:
+            show(replace(now, status="running", activity="searching"))
+            place = int(now.key)
+            logits = heard.logits.get(place) if heard else None
+            if logits is None:
+                logits = sessions.logits(now.source, layout, partial(_tell, now, show))
+            found: dict[object, tuple[float, float, int, Hypothesis]] = {}
+            for weight, bonus, decoder in decoders:
+                for each in searched(decoder, logits, stop):
+                    parts = weightless(each, kept.pair, weight, bonus)
+                    key = (each.tokens, each.words)
+                    if key not in found or parts[0] > found[key][0]:
+                        found[key] = (*parts, each)
+            kept.lists[now.key] = kept_list(now.source.reference or "", list(found.values()), layout.pieces)
+            show(replace(now, status="done"))
+    except Cancelled:
+        return
+    except Exception as error:
+        show(replace(now, status="failed", error=sentence_of(error)))
+
+
+def _tell(row: SweepRow, show: Callable[[SweepRow], None], activity: str) -> None:
+    show(replace(row, status="running", activity=activity))
+
+
+def search_points(first: Sequence[float], second: Sequence[float]) -> list[tuple[float, float]]:
+    """Returns the weights to search with: the middle of the grid, and the middles of its edges.
+
+    Near them, the lists hold what a search with other weights would find.
+    """
+    middle, centre = (min(first) + max(first)) / 2, (min(second) + max(second)) / 2
+    points = [(middle, centre), (min(first), centre), (max(first), centre)]
+    points += [(middle, min(second)), (middle, max(second))]
+    return list(dict.fromkeys((weight or SMALLEST_WEIGHT, bonus) for weight, bonus in points))
+
+
+def weightless(hypothesis: Hypothesis, pair: Pair, weight: float, bonus: float) -> tuple[float, float, int]:
+    """Returns the parts of a hypothesis for any weights: the fixed part, that of the language models, and the count.
+
+    Args:
+        weight: the pair's weight in the search that found it.
+        bonus: the pair's bonus in that search.
+    """
+    model = sum(getattr(hypothesis, name) for name in pair.models)
+    others = sum(getattr(hypothesis, name) for name in ("token_lm", "word_lm", "neural_lm") if name not in pair.models)
+    count = pair.count(hypothesis)
+    fixed = hypothesis.acoustic + others + hypothesis.bonus - bonus * count + hypothesis.boost
+    return fixed, max(model / weight, -1e9), count
+
+
+def kept_list(reference: str, found: Sequence[tuple[float, float, int, Hypothesis]], pieces: Sequence[str]) -> KeptList:
+    """Returns the list of a recording, with the errors of each hypothesis; an empty text if there is none."""
+    rated: dict[str, int] = {}
+    units = score(reference, "").counts.reference_units
+    candidates = []
+    for fixed, model, count, hypothesis in found:
+        text = text_of(hypothesis, pieces)
+        if text not in rated:
+            rated[text] = score(reference, text).counts.errors
+        candidates.append(Candidate(fixed, model, count, rated[text]))
+    return KeptList(tuple(candidates) or (Candidate(0.0, 0.0, 0, units),), units)

@@ -1,0 +1,251 @@
+"""The contents of the Decode tab as HTML: texts with marked differences, parts of scores as bars, a word's rival, and
+the heat map of weights.
+
+It turns results into text and computes no results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import groupby
+
+from markupsafe import Markup
+
+from panels.decode.run import Board, Row
+from panels.decode.sweep import SweepBoard
+from panels.widgets.markup import seconds
+from panels.widgets.templates import render
+from workbench.decoding.ctc_beam.hypothesis import Hypothesis
+from workbench.decoding.rivals import TERMS, Rival
+from workbench.decoding.weight_sweep import FEWEST_RECORDINGS, WeightSweep
+from workbench.text.normalisers import find_normaliser
+from workbench.text.rates import pool_scores
+from workbench.text.scripts import needs_space
+
+VIEW = "decode/view.html"
+LISTED = 10  # hypotheses of a list that are shown
+NOTHING_YET = """<div class="empty">
+<p class="lead">What does a language model change in what a CTC model heard?</p>
+<ol>
+<li>Click a sample, or add recordings or a file of logits.</li>
+<li>Give the search what it should know: click an example, or add a language model, a lexicon, or phrases.</li>
+<li>Press <b>Decode</b>. Greedy decoding and beam search stand side by side, and each search can be followed frame by
+frame.</li>
+</ol>
+</div>"""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A word of a text, or one that it lacks, beside the text that it is compared with."""
+
+    text: str
+    kind: str  # same, changed, added or missing
+    place: int  # index of the word in its text; -1 for a missing one
+    separator: str  # before it
+
+
+def marks(words: Sequence[str], base: Sequence[str] | None) -> list[Mark]:
+    """Returns the words with their differences to those of `base`, by case and punctuation alone the same."""
+    written = list(words)
+    keys = _keys(written)
+    opcodes = SequenceMatcher(None, keys if base is None else _keys(base), keys, autojunk=False).get_opcodes()
+    found: list[Mark] = []
+    last = ""
+    for kind, start, end, first, stop in opcodes:
+        own = {"equal": "same", "replace": "changed", "insert": "added", "delete": "missing"}[kind]
+        listed = [(word, first + number) for number, word in enumerate(written[first:stop])]
+        if kind == "delete":
+            listed = [(word, -1) for word in (base or [])[start:end]]
+        for word, place in listed:
+            found.append(Mark(word, own, place, " " if last and needs_space(last, word) else ""))
+            last = word
+    return found
+
+
+def _keys(words: Sequence[str]) -> list[str]:
+    normalise = find_normaliser("basic").function
+    return [normalise(word) or word for word in words]
+
+
+def board_html(board: Board) -> str:
+    """Returns the results so far, recording by recording; instructions if there is nothing yet."""
+    if not board.rows:
+        return NOTHING_YET
+    groups = [list(rows) for _, rows in groupby(board.rows, key=lambda row: row.place)]
+    return render(VIEW, "board", _together(board) if len(groups) > 1 else [], [_recording(rows) for rows in groups])
+
+
+def _together(board: Board) -> list[tuple[str, str, str]]:
+    """Returns the error rate of each decoder over all recordings, as (name, rate, what it is over)."""
+    found = []
+    for title in dict.fromkeys(row.title for row in board.rows):
+        scores = [row.score for row in board.rows if row.title == title and row.score]
+        if scores:
+            found.append((title, pool_scores(scores).summary, f"over {len(scores)} recordings"))
+    return found
+
+
+def _recording(rows: Sequence[Row]) -> Markup:
+    first = rows[0]
+    said = first.reference.split() if first.reference is not None else None
+    cards = []
+    last: Row | None = None
+    widest = max((abs(each.value) for row in rows for each in parts(row.best)), default=1.0)
+    for row in rows:
+        base = said if said is not None else list(last.words[0]) if last and last.words else None
+        against = "the reference" if said is not None else last.title if last else ""
+        cards.append(_card(row, base, against, widest))
+        last = row if row.status == "done" else last
+    return render(VIEW, "recording", first.recording, first.reference, cards)
+
+
+def _card(row: Row, base: Sequence[str] | None, against: str, widest: float) -> Markup:
+    if row.status == "failed":
+        body = render("widgets/parts.html", "failure", row.error)
+    elif row.status != "done":
+        said = {"waiting": "Waiting", "stopped": "Not run: the run was stopped before"}
+        body = render(VIEW, "activity", said.get(row.status, row.activity or "Decoding"))
+    else:
+        marked = marks(row.words[0] if row.words else (), base)
+        listed = [(place, hypothesis, " ".join(row.words[place])) for place, hypothesis in enumerate(row.hypotheses)]
+        names = used_terms(row.hypotheses[:LISTED])
+        body = render(
+            VIEW,
+            "decoded",
+            row,
+            marked,
+            against if any(each.kind != "same" for each in marked) else "",
+            [(each, share(each.value, widest)) for each in parts(row.best)],
+            row.best.score if row.best else None,
+            [(text, each.score, [getattr(each, field) for field in names]) for _, each, text in listed[:LISTED]],
+            [TERMS[field] for field in names],
+            len(row.hypotheses),
+        )
+    return render(VIEW, "card", row, body)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A term of a score."""
+
+    field: str
+    name: str
+    value: float
+
+
+def parts(hypothesis: Hypothesis | None) -> list[Part]:
+    """Returns the terms of a hypothesis that count: the acoustic one, and the others unless they are 0."""
+    if hypothesis is None:
+        return []
+    found = [Part(field, name, getattr(hypothesis, field)) for field, name in TERMS.items()]
+    return [each for each in found if each.value or each.field == "acoustic"]
+
+
+def used_terms(hypotheses: Sequence[Hypothesis]) -> list[str]:
+    """Returns the fields of the terms that are not 0 in some hypothesis, the acoustic one always."""
+    return [name for name in TERMS if name == "acoustic" or any(getattr(each, name) for each in hypotheses)]
+
+
+def share(value: float, widest: float) -> float:
+    """Returns the length of a bar in percent."""
+    return round(min(100 * abs(value) / widest, 100.0), 1) if widest else 0.0
+
+
+def status_html(board: Board) -> str:
+    """Returns the progress of a run as a line and a bar; after its end, how long it took."""
+    if not board.rows:
+        return ""
+    done = sum(row.status == "done" for row in board.rows)
+    total = len(board.rows)
+    if board.finished:
+        failed = sum(row.status == "failed" for row in board.rows)
+        count = f"{done} of {total} results" if done < total else f"{total} results"
+        line = f"{'Stopped: ' if board.stopped else ''}{count} in {seconds(board.seconds)}"
+        return render("widgets/parts.html", "progress", line + (f", {failed} failed" if failed else ""), None, True)
+    now = next((row for row in board.rows if row.status == "running"), None)
+    line = f"{now.recording} · {now.title} · {now.activity}" if now else "Starting"
+    settled = sum(row.status in ("done", "failed") for row in board.rows)
+    return render("widgets/parts.html", "progress", line, round(100 * settled / total), bool(settled))
+
+
+def rival_html(row: Row, rival: Rival | None, word: str) -> str:
+    """Returns why a word was chosen: both texts, and what each term adds to the lead."""
+    if rival is None:
+        return render(VIEW, "no_rival", row, word, len(row.hypotheses))
+    terms = list(rival.terms.items())
+    widest = max((abs(value) for _, value in terms), default=1.0)
+    return render(
+        VIEW,
+        "rival",
+        row,
+        rival,
+        " ".join(rival.instead) or "nothing",
+        because(rival),
+        [(name, value, share(value, widest)) for name, value in terms],
+    )
+
+
+def because(rival: Rival) -> str:
+    """Returns the reason in a sentence, such as "the token LM prefers it by 4.10, the acoustic score the other by
+    0.89".
+    """
+    if abs(rival.lead) < 0.005:
+        return "the scores are equal, so either could stand first"
+    larger = sorted(rival.terms.items(), key=lambda term: -abs(term[1]))
+    mine = [f"{_the(name)} by {value:.2f}" for name, value in larger if value >= 0.005]
+    other = [f"{_the(name)} by {-value:.2f}" for name, value in larger if value <= -0.005]
+    said = f"for it: {', '.join(mine)}" if mine else "no term is for it"
+    return said + (f"; against it: {', '.join(other)}" if other else "; nothing is against it")
+
+
+def _the(name: str) -> str:
+    return "the acoustic score" if name == "acoustic" else f"the {name}"
+
+
+def sweep_status_html(board: SweepBoard) -> str:
+    """Returns the progress of a sweep as a line and a bar; after its end, how long it took."""
+    if board.result is not None:
+        pairs = board.result.errors.size
+        line = f"{pairs} pairs of weights in {seconds(board.seconds)}"
+        return render("widgets/parts.html", "progress", line, None, True)
+    if board.stopped:
+        return render("widgets/parts.html", "progress", "Stopped; what was searched is kept", None, True)
+    done = sum(row.status == "done" for row in board.rows)
+    now = next((row for row in board.rows if row.status == "running"), None)
+    line = f"{done + 1} of {len(board.rows)} · {now.source.name} · {now.activity}" if now else "Starting"
+    return render("widgets/parts.html", "progress", line, round(100 * done / max(len(board.rows), 1)), bool(done))
+
+
+def sweep_html(sweep: WeightSweep, names: tuple[str, str], now: tuple[float, float], note: str = "") -> str:
+    """Returns the heat map of error rates, with the best pair and the warning if the set is too small.
+
+    Args:
+        names: of the two weights.
+        now: the weights in use, which are marked if they are on the grid.
+        note: a further sentence.
+    """
+    rates = 100 * sweep.rates
+    lowest, highest = float(rates.min()), float(rates.max())
+    rows = []
+    for place in range(len(sweep.first) - 1, -1, -1):
+        cells = []
+        for other in range(len(sweep.second)):
+            here = (sweep.first[place], sweep.second[other])
+            worse = (rates[place, other] - lowest) / (highest - lowest) if highest > lowest else 0.0
+            css = " ".join(
+                filter(
+                    None,
+                    (
+                        "best" if (place, other) == sweep.best else "",
+                        "alike" if sweep.alike[place, other] else "",
+                        "now" if here == now else "",
+                    ),
+                )
+            )
+            cells.append((*here, float(rates[place, other]), round(100 * worse), css))
+        rows.append((sweep.first[place], cells))
+    best = (sweep.first[sweep.best[0]], sweep.second[sweep.best[1]])
+    return render(VIEW, "sweep", sweep, names, best, rows, sweep.recordings >= FEWEST_RECORDINGS, note)

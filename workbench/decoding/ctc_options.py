@@ -30,6 +30,9 @@ class CtcBeamOptions(SearchOptions):
     )
     boost: str | None = option(None, "phrases to boost, one in each line: tokens, or words with lexicon", file=True)
 
+    def __post_init__(self) -> None:
+        self.check()
+
     def check(self) -> None:
         """Raises `BadInput` for a model of words without a lexicon, as there are no words then."""
         for name in ("word_lm", "neural_lm"):

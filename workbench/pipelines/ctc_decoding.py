@@ -54,9 +54,8 @@ def build_decoder(
         blank: the index of the blank among them.
         open_session: opens the session of `options.neural_lm`.
 
-    Raises `BadInput` for a file that is missing or broken, and for options that contradict each other.
+    Raises `BadInput` for a file that is missing or broken, or does not fit the others.
     """
-    options.check()
     lexicon = read_lexicon(options.lexicon, pieces, blank) if options.lexicon is not None else None
     symbols, what = (pieces, "token") if lexicon is None else (lexicon.words, "word of the lexicon")
     phrases = None if options.boost is None else read_phrases(options.boost, symbols, what)

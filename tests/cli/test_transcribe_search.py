@@ -1,0 +1,60 @@
+"""The beam search of a model with a CTC head, from the shell: files by relative paths, n-best texts in the JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ROOT
+from workbench.cli.commands import main
+
+pytestmark = pytest.mark.usefixtures("lasting_sessions")
+Capture = pytest.CaptureFixture[str]
+SAMPLE = str(ROOT / "assets" / "samples" / "three_seven_one.wav")
+
+
+def transcribed(capsys: Capture, *options: str, runtime: str = "pytorch") -> tuple[int, str, list[str]]:
+    status = main(["transcribe", SAMPLE, "--model", "demo/sensevoice", "--runtime", runtime, *options])
+    out, err = capsys.readouterr()
+    return status, out, err.splitlines()
+
+
+@pytest.mark.parametrize("runtime", ["pytorch", "gguf"])
+def test_a_language_model_and_a_lexicon_by_relative_paths(
+    runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("digit_words.arpa", "digit_words.txt", "telephone.arpa.gz"):
+        Path(name).write_bytes((ROOT / "assets" / "decoding" / name).read_bytes())
+    options = ("--lm", "telephone.arpa.gz", "--lexicon", "digit_words.txt", "--word-lm", "digit_words.arpa")
+    status, out, err = transcribed(capsys, *options, "--nbest", "3", "--format", "json", runtime=runtime)
+    found = json.loads(out)
+    assert (status, err) == (0, []) and found["runtime"] == runtime
+    assert len(found["hypotheses"]) == 3 and found["hypotheses"][0]["text"] == found["text"]
+    best = found["hypotheses"][0]
+    assert best["lm"] < 0 and abs(best["score"] - best["acoustic"] - best["lm"]) < 1e-9
+    assert [word["text"] for word in best["words"]] == found["text"].split()
+    assert found["segments"][0]["text"] == found["text"] and found["language"] == "en"
+    assert all(0 < word["start"] < word["end"] < found["audio_seconds"] for word in best["words"])
+
+
+def test_greedy_decoding_stays_as_it_is(capsys: Capture) -> None:
+    status, out, _ = transcribed(capsys, "--format", "json")
+    assert status == 0 and "hypotheses" not in json.loads(out)
+    assert transcribed(capsys, "--beam-size", "4")[:2] == (0, "three seven one\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--lm", "nothing.arpa"), "nothing.arpa"),
+        (("--word-lm", "nothing.arpa"), "no lexicon"),
+        (("--beam-size", "-1"), "0, or 1 to"),
+        (("--lexicon", "nothing.txt", "--neural-lm", "demo/sensevoice"), "family sensevoice"),
+    ],
+)
+def test_bad_options_get_one_sentence(options: tuple[str, ...], expected: str, capsys: Capture) -> None:
+    status, out, err = transcribed(capsys, *options)
+    assert (status, out, len(err)) == (2, "", 1) and expected in err[0]

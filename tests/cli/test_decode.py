@@ -19,6 +19,7 @@ from workbench.cli.arguments import parser
 from workbench.cli.commands import main
 from workbench.decoding.ctc_beam.logits import log_probabilities
 
+pytestmark = pytest.mark.filterwarnings("error")  # one would be a line on stderr
 Capture = pytest.CaptureFixture[str]
 TOKENS = ("<blk>", "a", "b", "▁c")
 PARSER = parser()  # made once, as it takes longer than most of the commands
@@ -117,6 +118,15 @@ def test_every_format_and_type_gives_the_same(capsys: Capture) -> None:
         capsys, "half.npy", "packed.npz", "compressed.npz", "transposed.npy", "half.safetensors", "--nbest", "3"
     )
     assert all(each["hypotheses"] == found[0]["hypotheses"] for each in found)
+
+
+def test_probabilities_of_zero_and_numbers_of_any_size(capsys: Capture) -> None:
+    rows = [[0.0, -np.inf, -np.inf, -np.inf], [-np.inf, 1e308, -1e308, 0.0]]
+    np.save("odd.npy", np.array(rows))
+    for options in ((), ("--lexicon", "lexicon.txt"), ("--recombination", "max", "--lm", "lm.arpa", "--alpha", "0")):
+        [found] = decoded(capsys, "odd.npy", "--nbest", "5", *options)
+        best = found["hypotheses"][0]
+        assert best["tokens"] == ["a"] and best["score"] == 0.0
 
 
 def test_log_probabilities_give_the_same_as_logits(capsys: Capture) -> None:

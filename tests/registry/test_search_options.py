@@ -29,9 +29,7 @@ def test_a_language_model_becomes_its_checkpoint_and_runtime(tmp_path: Path) -> 
 
 def test_another_model_scores_no_texts(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
-    with pytest.raises(
-        BadInput, match=r"option neural_lm is '.*tiny', a model of the family sensevoice; expected a lang"
-    ):
+    with pytest.raises(BadInput, match=r"option neural_lm is '.*tiny', a model of the family sensevoice; "):
         resolve_options({"neural_lm": str(directory)})
     with pytest.raises(BadInput, match="demo/nothing"):
         resolve_options({"neural_lm": "demo/nothing"})

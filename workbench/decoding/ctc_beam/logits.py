@@ -61,7 +61,8 @@ class Frames:
             bad = {np.inf: "+inf", -np.inf: "-inf everywhere"}.get(float(most[frame, 0]), "NaN")
             where = f"{self._what} have {bad} in frame {start + frame}"
             raise BadInput(f"{where}; expected finite numbers (single -inf are fine)")
-        rows -= most
+        with np.errstate(over="ignore"):  # a difference beyond float64 is -inf, a probability of 0
+            rows -= most
         rows -= np.log(np.exp(rows, out=powers).sum(axis=1, keepdims=True))
         self._start = start
         return rows

@@ -27,7 +27,7 @@ def test_the_programs_and_commands_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    making, searching = blocks("python")
+    making, searching, *_ = blocks("python")
     exec(compile(making, "docs/decoding.md", "exec"), {})
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(searching, "docs/decoding.md", "exec"), {})
@@ -39,6 +39,13 @@ def test_the_programs_and_commands_run(
     found = json.loads(capsys.readouterr().out)
     [shown] = blocks("text")
     assert shown.startswith(json.dumps(found)[: shown.index('"score"')])
+
+
+def test_the_shipped_words_are_told_apart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, command, _ = map(shlex.split, blocks("sh")[1].splitlines())
+    monkeypatch.chdir(ROOT / folder[1])
+    assert main(command[1:]) == 0
+    assert capsys.readouterr().out.splitlines()[2].endswith("he won two to one")
 
 
 def test_every_option_is_on_the_page() -> None:

@@ -20,7 +20,7 @@ from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_beam.phrases import Phrases
 from workbench.decoding.ctc_beam.record import MOST_FRAMES, SearchRecord
 from workbench.decoding.ctc_beam.recording import Recorder
-from workbench.decoding.ctc_beam.results import hypotheses
+from workbench.decoding.ctc_beam.results import ask_ends, hypotheses
 from workbench.decoding.ctc_beam.rows import Rows
 from workbench.decoding.ctc_beam.search import Search
 from workbench.decoding.language_model import LanguageModel
@@ -92,6 +92,7 @@ class CtcDecoder:
         order = sorted(range(len(recordings)), key=lambda number: -len(recordings[number]))
         rows = self._search.begin(len(order))
         _run(self._search, rows, [recordings[number] for number in order])
+        ask_ends(rows, self._knowledge)
         results: list[list[Hypothesis]] = [[] for _ in order]
         for place, number in enumerate(order):
             found = hypotheses(rows, place, self._knowledge, self.options.nbest)

@@ -25,6 +25,17 @@ from workbench.decoding.ctc_beam.rows import (
 )
 
 
+def ask_ends(rows: Rows, knowledge: Knowledge) -> None:
+    """Asks the neural model for the ends of all utterances' hypotheses in one call. It remembers the answers."""
+    if knowledge.neural_lm is None:
+        return
+    alive = (rows.ints[PREFIX] >= 0) & (rows.floats[MASS] > -np.inf)
+    if knowledge.spelling is not None:
+        alive &= knowledge.spelling.whole[rows.ints[SPELLING]]
+    if alive.any():
+        knowledge.neural_lm.final(np.unique(rows.ints[NEURAL_STATE][alive]))
+
+
 def hypotheses(rows: Rows, utterance: int, knowledge: Knowledge, most: int) -> list[Hypothesis]:
     """Returns the best hypotheses of an utterance that end here, best first.
 

@@ -89,18 +89,20 @@ def test_nothing_is_asked_of_nothing() -> None:
     assert len(scores) == len(states) == len(model.final(empty)) == len(texts.asked) == 0
 
 
-def test_states_that_are_kept_go_on_and_the_others_are_gone() -> None:
+def test_what_is_remembered_is_bounded_and_states_stay_good() -> None:
     texts = Texts()
-    model = NeuralModel(texts, WORDS)
-    _, first = model.advance(np.full(3, model.start), np.array([0, 1, 2]))
-    before, second = model.advance(first, np.array([1, 1, 1]))
-    model.keep([second[0]])
+    model = NeuralModel(texts, WORDS, most=10)
+    state = np.array([model.start])
+    first, begun = model.advance(state, np.array([1]))
+    for word in range(100):
+        _, state = model.advance(state, np.array([word % 4]))
+    assert max(len(model._states), len(model._sums), len(model._ends)) <= 10
     asked = len(texts.asked)
-    assert model.advance(first[:1], np.array([1]))[0][0] == before[0] and len(texts.asked) == asked
-    assert model.words_of(int(second[0])) == ["one", "two"]
-    with pytest.raises(KeyError):
-        model.advance(second[1:2], np.array([0]))
-    assert model.advance(np.array([model.start]), np.array([1]))[1][0] not in first, "a number is used once"
+    assert model.words_of(int(state[0])) == [WORDS[word % 4] for word in range(100)]
+    again, _ = model.advance(np.array([model.start]), np.array([1]))
+    assert again[0] == first[0] and texts.asked[asked:] == [(("two",), False)], "it was forgotten"
+    expected = texts.score("two one", False).total - texts.score("two", False).total
+    assert model.advance(begun, np.array([0]))[0][0] == pytest.approx(expected)
 
 
 def test_a_symbol_that_is_no_word_is_an_error() -> None:

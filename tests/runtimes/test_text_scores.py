@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from transformers import AutoTokenizer
@@ -20,6 +21,9 @@ from transformers import AutoTokenizer
 from tests.support.processes import Background, eventually
 from workbench.core.errors import BadInput, SessionDied
 from workbench.core.settings import Settings
+from workbench.decoding.ctc_beam.decoder import CtcDecoder
+from workbench.decoding.ctc_beam.lexicon import Lexicon
+from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.neural import NeuralModel
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.registry.handle import OpenSession
@@ -92,6 +96,20 @@ def test_words_add_up_to_their_text(session: OpenSession, by_definition: Any) ->
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=NEAR)
 
 
+def test_a_search_scores_every_hypothesis_as_a_whole_text(session: OpenSession, by_definition: Any) -> None:
+    """With homophones, and words that change the tokens of the word before."""
+    lexicon = Lexicon(WORDS, (((1,),), ((1,), (2, 1)), ((2,),), ((3,),), ((2, 3),), ((3, 1),)))
+    model = NeuralModel(session.score_texts, lexicon.words)
+    options = SearchOptions(beam_size=40, nbest=20, gamma=0.7)
+    decoder = CtcDecoder(4, 0, options, lexicon=lexicon, neural_lm=model)
+    draw = np.random.default_rng(3)
+    batch = decoder.decode([draw.normal(0, 2, (frames, 4)) for frames in (7, 4)])
+    assert model.calls <= 8, "one for each frame, and one for the ends"
+    for hypothesis in (each for found in batch for each in found[::3]):
+        expected = 0.7 * sum(by_definition(" ".join(hypothesis.words or ())))
+        assert hypothesis.neural_lm == pytest.approx(expected, abs=NEAR), hypothesis.words
+
+
 def test_bad_texts_are_one_sentence_each(session: OpenSession) -> None:
     wrong: list[tuple[Any, str]] = [
         ("a text", r"^'a text' was given for several texts; expected a list of them$"),
@@ -113,8 +131,10 @@ def test_a_process_that_is_killed_at_work_is_one_error_and_the_next_call_is_serv
     pid = session.pid
     assert pid is not None
     long = [f"{number} " + "seven " * 300 for number in range(2000)]
+    process = psutil.Process(pid)
+    used = process.cpu_times().user
     call = Background(lambda: session.score_texts(long))
-    eventually(lambda: session.session.busy)  # type: ignore[attr-defined]
+    eventually(lambda: process.cpu_times().user > used + 0.3)  # it is at work
     os.kill(pid, signal.SIGKILL)
     error = call.ended().error
     assert isinstance(error, SessionDied) and "SIGKILL" in str(error) and "\n" not in str(error)

@@ -9,13 +9,17 @@ This file knows no network: a session's `score_texts` computes the texts, all th
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from workbench.session.values import TextScore
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 START = 0  # the state of the empty history
 MOST = 1 << 16  # histories whose scores are remembered
@@ -30,10 +34,13 @@ class ScoreTexts(Protocol):
 class NeuralModel:
     """A `workbench.decoding.language_model.LanguageModel` whose symbols are words; a state is a history of words.
 
+    Equal histories have equal states as long as they are remembered.
+
     Args:
         score_texts: of an open session. Its errors are raised as they are.
         words: the text of each symbol.
-        most: the number of histories whose scores are remembered; others are computed again when they are needed.
+        most: the number of histories whose scores are remembered. Others are computed again when they are needed; 16
+            bytes of each stay.
     """
 
     start = START
@@ -42,9 +49,9 @@ class NeuralModel:
         self._score_texts = score_texts
         self._words = words
         self._most = most
-        self._histories: dict[int, tuple[int, int]] = {}  # the history before the last word, and that word
-        self._states: dict[tuple[int, int], int] = {}  # the other way round
-        self._next = START + 1
+        # Of every state, for good, as a search may come back to it: the state before its last word, and that word.
+        self._before, self._last = array("q", [START]), array("q", [-1])
+        self._states: OrderedDict[tuple[int, int], int] = OrderedDict()  # by the state before and the word
         self._sums: OrderedDict[int, float] = OrderedDict()  # ln P of a history's text, without its end
         self._ends: OrderedDict[int, float] = OrderedDict()  # ln P of the end after it
         self.calls = 0  # of `score_texts`
@@ -66,29 +73,16 @@ class NeuralModel:
         missing = [state for state in dict.fromkeys(wanted) if state not in known]
         for state, score in self._scored(missing, end=True).items():
             known[state] = float(score.end or 0.0)
-        self._remember(self._ends, known)
+        _remember(self._ends, known, self._most)
         return np.array([known[state] for state in wanted], dtype=np.float64)
 
     def words_of(self, state: int) -> list[str]:
         """Returns the words of a history."""
         found = []
         while state != START:
-            state, word = self._histories[state]
-            found.append(self._words[word])
+            found.append(self._words[self._last[state]])
+            state = self._before[state]
         return found[::-1]
-
-    def keep(self, states: Iterable[int]) -> None:
-        """Forgets all histories that these states do not come from; no other state may be used from then on."""
-        kept = set[int]()
-        for state in map(int, states):
-            while state != START and state not in kept:
-                kept.add(state)
-                state = self._histories[state][0]
-        self._histories = {state: pair for state, pair in self._histories.items() if state in kept}
-        self._states = {pair: state for state, pair in self._histories.items()}
-        for memory in (self._sums, self._ends):
-            for state in [state for state in memory if state != START and state not in kept]:
-                del memory[state]
 
     def _state(self, before: int, word: int) -> int:
         """Returns the state of a history with one more word."""
@@ -96,9 +90,10 @@ class NeuralModel:
         if found is None:
             if not 0 <= word < len(self._words):
                 raise IndexError(f"the symbol is {word}; expected 0 to {len(self._words) - 1}")
-            found, self._next = self._next, self._next + 1
-            self._states[before, word] = found
-            self._histories[found] = before, word
+            found = len(self._before)
+            self._before.append(before)
+            self._last.append(word)
+        _remember(self._states, {(before, word): found}, self._most)
         return found
 
     def _sums_of(self, states: Sequence[int]) -> Mapping[int, float]:
@@ -108,7 +103,7 @@ class NeuralModel:
         missing = [state for state in dict.fromkeys(states) if state not in known]
         for state, score in self._scored(missing, end=False).items():
             known[state] = score.total
-        self._remember(self._sums, known)
+        _remember(self._sums, known, self._most)
         return known
 
     def _scored(self, states: Sequence[int], end: bool) -> Mapping[int, TextScore]:
@@ -123,13 +118,14 @@ class NeuralModel:
         self.tokens += sum(len(score.ids) for score in found.values())
         return {state: found[text] for state, text in texts.items()}
 
-    def _remember(self, memory: OrderedDict[int, float], known: Mapping[int, float]) -> None:
-        """Remembers scores, and forgets those that were not used for longest where there are too many."""
-        for state, value in known.items():
-            memory[state] = value
-            memory.move_to_end(state)
-        while len(memory) > self._most:
-            memory.popitem(last=False)
+
+def _remember(memory: OrderedDict[Key, Value], known: Mapping[Key, Value], most: int) -> None:
+    """Remembers values, and forgets those that were not used for longest where there are more than `most`."""
+    for key, value in known.items():
+        memory[key] = value
+        memory.move_to_end(key)
+    while len(memory) > most:
+        memory.popitem(last=False)
 
 
 def _difference(before: float, after: float) -> float:

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from workbench.decoding.ctc import collapse
+from workbench.decoding.ctc import collapse, greedy
 from workbench.decoding.ctc_alignment import best_alignment
 
 
@@ -37,3 +37,9 @@ def test_nothing_at_all() -> None:
     assert best_alignment(np.zeros((0, 3)), ()) == []
     assert best_alignment(np.zeros((0, 3)), (1,)) is None
     assert best_alignment(np.array([[-np.inf, 0.0]]), ()) is None
+
+
+def test_the_alignment_of_the_tokens_of_a_long_greedy_path_is_that_path() -> None:
+    scores = np.random.default_rng(1).normal(size=(600, 8))
+    path = greedy(scores)
+    assert len(path) > 200 and best_alignment(scores, [token.id for token in path]) == path

@@ -43,7 +43,7 @@ def best_alignment(log_probs: np.ndarray, tokens: Sequence[int], blank: int = 0)
     places = np.zeros(frames, dtype=np.int64)
     for frame in range(frames - 1, -1, -1):
         places[frame] = place
-        place -= came[frame, place]
+        place -= int(came[frame, place])
     found = []
     for number, token in enumerate(tokens):
         inside = np.flatnonzero(places == 2 * number + 1)

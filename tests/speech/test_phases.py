@@ -20,7 +20,14 @@ TEXT, CODE = LAYOUT.text_first, LAYOUT.codec_first + 1
 
 
 def read(ids: list[int], plan: AnswerPlan, layout: SpeechLayout) -> Phase:
-    """What comes next, by reading the whole answer: split into segments, then look at the last one."""
+    """What comes next, by reading the whole answer."""
+    found = read_segments(ids, plan, layout)
+    full = len(ids) == plan.max_tokens and found.kind is not Kind.END
+    return Phase(Kind.END, finish="length") if full else found
+
+
+def read_segments(ids: list[int], plan: AnswerPlan, layout: SpeechLayout) -> Phase:
+    """What comes next by the limits of the segments: split the answer, then look at the last one."""
     segments: list[list[int]] = [[]]
     for number in ids:
         if number == layout.assistant:
@@ -57,6 +64,7 @@ def plans(draw: st.DrawFn) -> AnswerPlan:
         draw(st.integers(0, most_text)),
         draw(st.integers(0, most_audio)),
         most_audio,
+        max_tokens=draw(st.none() | st.integers(1, 14)),
     )
 
 
@@ -77,7 +85,8 @@ def test_the_cursor_says_what_reading_the_whole_answer_says(
     text = sum(layout.text_first <= number < layout.text_end for number in ids)
     rows = sum(layout.codec_first <= number < layout.codec_end for number in ids)
     assert text <= plan.max_text_tokens and rows <= plan.max_audio_rows
-    if plan.modalities == "text_audio":
+    assert len(ids) <= (plan.max_tokens or len(ids))
+    if plan.modalities == "text_audio" and len(ids) != plan.max_tokens:
         assert layout.text in ids and layout.audio in ids and ids[-1] in (layout.eos, layout.eot)
 
 
@@ -151,6 +160,7 @@ def test_the_model_chooses_the_modality_and_whether_it_goes_on() -> None:
         ({"cfg": 0.5}, "cfg is 0.5; expected at least 1"),
         ({"cfg": float("nan")}, "cfg is nan; expected at least 1"),
         ({"min_audio_rows": 9, "max_audio_rows": 8}, "min_audio_rows is 9 and max_audio_rows 8"),
+        ({"max_tokens": 0}, "max_tokens is 0; expected at least 1"),
         ({"max_text_tokens": 0}, "max_text_tokens is 0 and min_text_tokens 1; expected at least 1 and 0"),
     ],
 )

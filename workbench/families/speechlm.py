@@ -91,6 +91,12 @@ class SpeechLmOptions(ConversingOptions):
         maximum=MOST_CFG,
     )
     seed: int = option(0, "seed of the draws", minimum=0, maximum=LARGEST_SEED)
+    max_tokens: int | None = option(
+        None,
+        "most tokens and rows of the whole answer, with the ids that open and close its parts",
+        minimum=1,
+        maximum=MOST_TOKENS,
+    )
     probabilities: bool = option(False, "report the probability of each token chosen")
 
 
@@ -187,6 +193,7 @@ def answer_plan(model: SpeechLmModel, options: SpeechLmOptions) -> AnswerPlan:
         audio_top_k=_first(options.audio_top_k, own.audio_top_k),
         cfg=_first(options.cfg, own.cfg),
         seed=options.seed,
+        max_tokens=options.max_tokens,
     )
 
 

@@ -43,6 +43,7 @@ class Cursor:
         self.plan, self.layout = plan, layout
         self._open: Kind | None = None  # the segment that is being generated
         self._count = 0  # its tokens or rows so far
+        self._length = 0  # positions of the answer so far
         self._missing = {"text": [Kind.TEXT], "audio": [Kind.AUDIO]}.get(plan.modalities, [Kind.TEXT, Kind.AUDIO])
         self._begun = True  # the prompt ends with <|assistant|>
         self._finish = ""
@@ -52,6 +53,8 @@ class Cursor:
         """What comes next."""
         if self._finish:
             return Phase(Kind.END, finish=self._finish)
+        if self._length == self.plan.max_tokens:
+            return Phase(Kind.END, finish="length")
         if self._open is not None:
             return self._inside(self._open)
         if not self._begun:
@@ -87,6 +90,7 @@ class Cursor:
             self._count += 1
         else:
             raise ValueError(f"id {chosen} follows in an answer where {phase.kind} is due")
+        self._length += 1
 
     def _take_marker(self, chosen: int) -> None:
         if not self._begun:

@@ -23,10 +23,13 @@ class AnswerPlan:
     audio_top_k: int = 0
     cfg: float = 1.0  # classifier-free guidance of audio; 1 is off
     seed: int = 0
+    max_tokens: int | None = None  # positions of the whole answer, with markers and closing ids; None for any number
 
     def __post_init__(self) -> None:
         if self.modalities not in MODALITIES:
             raise BadInput(f"modalities is {self.modalities!r:.80}; expected one of {', '.join(MODALITIES)}")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise BadInput(f"max_tokens is {self.max_tokens}; expected at least 1")
         if not self.cfg >= 1:
             raise BadInput(f"cfg is {self.cfg:g}; expected at least 1, which is without guidance")
         for what, least, most in (

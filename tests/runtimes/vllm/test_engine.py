@@ -26,7 +26,8 @@ from workbench.decoding.generation import Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import read_language_config
 from workbench.runtimes.pytorch.language import LanguageModel, open_language
-from workbench.runtimes.vllm.engine import ABORT_SECONDS, Engine, EngineOptions, Finished, open_engine
+from workbench.runtimes.vllm.engine import Engine, EngineOptions, open_engine
+from workbench.runtimes.vllm.following import ABORT_SECONDS, Finished
 from workbench.runtimes.vllm.forking import inspecting_here
 from workbench.runtimes.vllm.request import Request
 

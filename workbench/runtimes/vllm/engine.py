@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import queue
 import threading
 import time
 from collections.abc import Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError, message_of, named_message_of
+from workbench.core.errors import SessionDied, Unavailable, WorkbenchError
 from workbench.core.progress import report
 from workbench.core.runtimes import CPU_KV_GIGABYTES
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
 from workbench.runtimes.vllm.environment import environment, running_on_cpu
+from workbench.runtimes.vllm.following import Finished, Following, failure, limits_of, room_of
 from workbench.runtimes.vllm.forking import computing_alone, forked, inspecting_here
 from workbench.runtimes.vllm.log import EngineLog, reason_of
 from workbench.runtimes.vllm.processes import Processes, how_it_ended
-from workbench.runtimes.vllm.rendering import rendered
 from workbench.runtimes.vllm.request import Limits, Request, check_request
 from workbench.runtimes.vllm.sampling import alternatives_told, sampling_params
 from workbench.system.forks import forks_allowed
@@ -40,7 +38,6 @@ EXTENSION = "workbench.runtimes.vllm.extension.Extension"
 CHECK_SECONDS = 0.25  # between checks of the progress of a start
 TYPICAL_START_SECONDS = 60.0  # on a CPU; only used to show progress
 STOP_SECONDS = 5.0  # for vLLM to end its processes
-ABORT_SECONDS = 10.0  # for aborted requests to end
 
 Result = TypeVar("Result")
 
@@ -71,16 +68,6 @@ class Health:
     reason: str = ""  # why it could not start, or why it died
 
 
-@dataclass(frozen=True)
-class Finished:
-    """The end of a request."""
-
-    reason: str  # stop or length
-    prompt_tokens: int
-    # vLLM's log-probabilities by token of each position of the prompt, where its parameters ask for them
-    prompt_logprobs: Sequence[Any] = ()
-
-
 class Engine:
     """An engine in separate processes; every method may be called from any thread.
 
@@ -94,7 +81,6 @@ class Engine:
         self._processes = Processes()
         self._log: EngineLog | None = None
         self._limits: Limits | None = None
-        self._numbers = count(1)
         self._startup_seconds = 0.0
         self._reason = ""
         self._starting = False
@@ -146,14 +132,7 @@ class Engine:
                         raise
                     passed = time.monotonic() - begun
                     report(1 - 2 ** (-passed / TYPICAL_START_SECONDS * 3), log.activity())
-        config = llm.model_config
-        vocabulary = max(int(config.get_vocab_size()), len(llm.get_tokenizer()))
-        self._limits = Limits(
-            hidden_size=int(config.get_inputs_embeds_size()),
-            vocabulary=vocabulary,
-            max_length=int(config.max_model_len),
-            hears=bool(config.is_multimodal_model),
-        )
+        self._limits = limits_of(llm)
         return llm
 
     async def _made(self) -> AsyncLLM:
@@ -225,6 +204,11 @@ class Engine:
         return self._log.path if self._log else None
 
     @property
+    def where(self) -> str:
+        """Where the engine tells what went wrong, as a part of a sentence."""
+        return f"its log: {self.log}"
+
+    @property
     def dtype(self) -> str:
         """The name of the arithmetic's type."""
         return str(self._running().model_config.dtype).removeprefix("torch.")
@@ -246,9 +230,7 @@ class Engine:
         """Returns how many positions each of several sequences may have for all to be in the memory of keys and values
         together.
         """
-        cache = self._running().vllm_config.cache_config
-        # vLLM keeps one block for itself.
-        return (int(cache.num_gpu_blocks or 0) - 1) // sequences * int(cache.block_size)
+        return room_of(self._running(), sequences)
 
     @property
     def unfinished(self) -> int:
@@ -297,26 +279,10 @@ class Engine:
         limits = self.limits
         for request in requests:
             check_request(request, limits)
-        asked = list(zip(requests, params, strict=True))
         llm = self._running()
-        answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        settled = threading.Event()
-        following = self._submit(self._followed(llm, asked, answers, settled)).result()
-        ends: list[Finished | None] = [None] * len(requests)
-        try:
-            while None in ends:
-                number, answer = answers.get()
-                if isinstance(answer, BaseException):
-                    raise self._told(llm, answer)
-                if isinstance(answer, Finished):
-                    ends[number] = answer
-                    continue
-                yield number, *answer
-        finally:
-            if None in ends:  # unfinished requests are aborted in the engine
-                self._loop.call_soon_threadsafe(following.cancel)
-                settled.wait(ABORT_SECONDS)
-        return [end for end in ends if end is not None]
+        asked = list(zip(requests, params, strict=True))
+        following = Following(llm, self._loop, asked, self.options.name, lambda error: self._told(llm, error))
+        return (yield from following.outputs())
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the worker extension and returns the first worker's answer."""
@@ -335,39 +301,6 @@ class Engine:
             raise SessionDied(f"the engine of {self.options.name} was stopped")
         return llm
 
-    async def _followed(
-        self,
-        llm: AsyncLLM,
-        asked: Sequence[tuple[Request, Any]],
-        answers: queue.SimpleQueue[tuple[int, Any]],
-        settled: threading.Event,
-    ) -> asyncio.Future[Any]:
-        """Follows every request to its end, and can be cancelled; `settled` is set when no request runs any more."""
-        following = asyncio.gather(
-            *(self._follow(llm, request, sampling, number, answers) for number, (request, sampling) in enumerate(asked))
-        )
-        following.add_done_callback(lambda _: settled.set())
-        return following
-
-    async def _follow(
-        self, llm: AsyncLLM, request: Request, sampling: Any, number: int, answers: queue.SimpleQueue[tuple[int, Any]]
-    ) -> None:
-        """Puts the results of one request into the queue."""
-        try:
-            prompt = await rendered(llm, request)
-            told: Sequence[Any] = ()
-            stream = llm.generate(prompt, sampling, request_id=f"{self.options.name}-{next(self._numbers)}")
-            async with contextlib.aclosing(stream):
-                async for output in stream:
-                    [piece] = output.outputs
-                    told = output.prompt_logprobs or told
-                    if piece.token_ids:
-                        answers.put((number, (list(piece.token_ids), piece.logprobs or ())))
-                    if output.finished:
-                        answers.put((number, Finished(piece.finish_reason or "stop", request.positions, told)))
-        except Exception as error:
-            answers.put((number, error))
-
     def _told(self, llm: AsyncLLM, error: BaseException) -> WorkbenchError:
         """Returns the error to raise for an error of vLLM."""
         if isinstance(error, WorkbenchError):
@@ -381,11 +314,7 @@ class Engine:
             return SessionDied(
                 f"the engine of {name} {self._reason}; the next call starts a new one (its log: {self.log})"
             )
-        from vllm.exceptions import VLLMClientError
-
-        if isinstance(error, (ValueError, VLLMClientError)):
-            return BadInput(f"vLLM does not take the request: {message_of(error, None)}")
-        return WorkbenchError(f"the engine of {name} failed: {named_message_of(error)}")
+        return failure(error, name)
 
     def _submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.runtimes.vllm.engine import Engine, Finished
+from workbench.runtimes.vllm.engine import Engine
+from workbench.runtimes.vllm.following import Finished
 from workbench.runtimes.vllm.request import Request
 
 if TYPE_CHECKING:

@@ -86,11 +86,7 @@ class Answer:
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
         plain["audio"] = None if self.audio is None else base64.b64encode(self.wav()).decode("ascii")
         plain["streams"] = None if self.streams is None else self.streams.tolist()
-        if self.probabilities is not None:
-            told = self.probabilities.astype(float)
-            plain["probabilities"] = [
-                [None if np.isnan(each) else round(each, 6) for each in row] for row in told.tolist()
-            ]
+        plain["probabilities"] = plain_probabilities(self.probabilities)
         plain["token_ids"] = list(self.token_ids)
         plain["layout"] = None if self.layout is None else dict(self.layout)
         plain["settings"], plain["notes"] = dict(self.settings), list(self.notes)
@@ -125,6 +121,14 @@ class Answer:
         file = io.BytesIO()
         soundfile.write(file, np.clip(self.audio, -1.0, 1.0), self.sample_rate, format="WAV", subtype="PCM_16")
         return file.getvalue()
+
+
+def plain_probabilities(told: np.ndarray | None) -> list[list[float | None]] | None:
+    """Returns the probabilities of an answer as plain JSON values, with None for NaN."""
+    if told is None:
+        return None
+    rows = told.astype(float).tolist()
+    return [[None if np.isnan(each) else round(each, 6) for each in row] for row in rows]
 
 
 ConversationEvent = Begun | Piece | AudioPiece | Answer

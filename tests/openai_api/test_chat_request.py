@@ -1,0 +1,199 @@
+"""Requests for chat completions: what is read from them, and every refusal in one sentence that names the field."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.core.errors import BadInput, SessionDied, Unavailable
+from workbench.core.options import option_specs
+from workbench.families.speechlm import SpeechLmOptions
+from workbench.openai_api.chat_request import ABOUT_THE_CALLER, UNFOLLOWED, ChatRequest, read_chat_request
+from workbench.openai_api.errors import Refusal, error_answer
+from workbench.openai_api.kept_answers import KeptAnswers
+from workbench.session.messages import check_messages
+
+ASK = [{"role": "user", "content": "a"}]
+NAMES = [spec.name for spec in option_specs(SpeechLmOptions)]
+ROWS = np.arange(12).reshape(3, 4)
+SOUND = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+
+
+def request(kept: KeptAnswers | None = None, **fields: Any) -> ChatRequest:
+    return read_chat_request({"messages": ASK, **fields}, ["mine", "also"], NAMES, kept or KeptAnswers())
+
+
+def test_the_least() -> None:
+    found = request()
+    assert found.model == "mine" and found.messages == ASK and found.options == {"modalities": "text"}
+    assert not (found.stream or found.include_usage or found.token_ids or found.notes or found.spoken)
+
+
+def test_everything() -> None:
+    found = request(
+        model="also",
+        modalities=["text", "audio"],
+        audio={"voice": "alloy", "format": "pcm16"},
+        stream=True,
+        stream_options={"include_usage": True},
+        temperature=0.5,
+        seed=7,
+        max_completion_tokens=50,
+        audio_temperature=0.7,
+        max_audio_rows=20,
+        return_token_ids=True,
+        user="me",
+        n=1,
+        stop=None,
+        tools=[],
+    )
+    assert found.model == "also" and found.stream and found.include_usage and found.token_ids and found.spoken
+    assert found.options == {
+        "modalities": "text_audio",
+        "temperature": 0.5,
+        "seed": 7,
+        "max_tokens": 50,
+        "audio_temperature": 0.7,
+        "max_audio_rows": 20,
+    }
+    assert found.format == "pcm16" and found.notes == ("the model has one voice, so the voice 'alloy' was not used",)
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [(["text"], "text"), (["audio"], "audio"), (["audio", "text"], "text_audio"), ("auto", "auto"), (None, "text")],
+)
+def test_modalities(given: Any, read: str) -> None:
+    assert request(modalities=given).modalities == read
+
+
+@pytest.mark.parametrize(("stream", "expected"), [(False, "wav"), (True, "pcm16")])
+def test_the_format_that_is_not_asked_for(stream: bool, expected: str) -> None:
+    assert request(modalities=["audio"], stream=stream).format == expected
+
+
+def test_messages_of_all_forms_are_ones_that_a_session_takes() -> None:
+    kept = KeptAnswers()
+    kept.keep("audio_1", "said before", ROWS)
+    messages = [
+        {"role": "developer", "content": "be brief"},
+        {"role": "user", "name": "me", "content": [{"type": "text", "text": "b"}, SOUND]},
+        {"role": "assistant", "content": None, "refusal": None, "tool_calls": None, "audio": {"id": "audio_1"}},
+        {"role": "user", "content": "c"},
+        {"role": "assistant", "content": "other words", "audio": {"id": "audio_1", "data": "", "transcript": "x"}},
+        {"role": "user", "content": "d"},
+        {"role": "assistant", "content": [{"type": "audio", "streams": ROWS.tolist()}]},
+        {"role": "user", "content": "e"},
+    ]
+    found = check_messages(request(kept, messages=messages).messages)
+    assert [message.role for message in found] == ["system", *["user", "assistant"] * 3, "user"]
+    assert [message.text for message in found][2::2] == ["said before", "other words", "", *[]]
+    for message in found[2::2]:
+        np.testing.assert_array_equal(message.parts[-1].streams, ROWS)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "said"),
+    [
+        ({"model": "other"}, "model", "the server has no model 'other'; it has mine, also"),
+        ({"temprature": 1}, "temprature", "the request has the unknown field temprature; did you mean temperature?"),
+        ({"stream": 1}, "stream", "stream is 1; expected true or false"),
+        ({"stream_options": {}, "audio": 3}, "audio", "audio is 3; expected an object with voice and format"),
+        ({"audio": {"rate": 3}}, "audio", "audio has the unknown key rate; expected voice and format"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "stream_options is set, and stream is not"),
+        ({"modalities": []}, "modalities", "modalities is []; expected"),
+        ({"modalities": ["image"]}, "modalities", "modalities is ['image']; expected"),
+        ({"modalities": ["audio"], "audio": {"format": "aac"}}, "audio.format", "audio.format is 'aac', and this"),
+        (
+            {"modalities": ["audio"], "audio": {"format": "wav"}, "stream": True},
+            "audio.format",
+            "audio.format is wav, and streamed audio is pcm16",
+        ),
+        ({"max_tokens": 0}, "max_tokens", "max_tokens is 0; expected a whole number of at least 1"),
+        ({"max_completion_tokens": True}, "max_completion_tokens", "max_completion_tokens is True; expected a whole"),
+        ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens", "max_tokens and max_completion_tokens are both"),
+        ({"messages": []}, "messages", "messages is no list of messages"),
+        ({"messages": ["a"]}, "messages[0]", "messages[0] is 'a'; expected an object with role and content"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role", "messages[0].role is 'tool'; expected"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content", "messages[0] has no content; expected"),
+        (
+            {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}, *ASK]},
+            "messages[0].tool_calls",
+            "messages[0] has tool_calls, which this model cannot read",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages[0].content[0]",
+            "messages[0].content[0] is of type 'image_url'; expected text or input_audio",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "audio", "audio": "/etc/passwd"}]}]},
+            "messages[0].content[0]",
+            "messages[0].content[0] is of type 'audio'; expected text or input_audio",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": [{"type": "audio", "audio": "/etc/passwd"}]}]},
+            "messages[0].content[0]",
+            "messages[0].content[0] is of type 'audio'; expected text or input_audio",
+        ),
+        (
+            {"messages": [{"role": "assistant", "audio": {"id": "audio_0"}}, *ASK]},
+            "messages[0].audio.id",
+            "messages[0].audio.id is 'audio_0', and this server keeps no audio of that id, or no longer",
+        ),
+        ({"messages": [{"role": "user", "audio": {"id": "a"}}]}, "messages[0].audio", "messages[0] is of the user and"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_name(fields: dict[str, Any], param: str, said: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        request(**fields)
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value) and caught.value.param == param
+
+
+@pytest.mark.parametrize("name", UNFOLLOWED)
+def test_fields_of_openai_that_no_model_here_follows(name: str) -> None:
+    """They may be there with the values that change nothing."""
+    for harmless in UNFOLLOWED[name][0]:
+        assert name not in request(**{name: harmless}).options
+    with pytest.raises(Refusal, match=f"^{name} is .*, and ") as caught:
+        request(**{name: 2})
+    assert caught.value.param == name
+
+
+def test_fields_about_the_caller_change_nothing() -> None:
+    assert request(**dict.fromkeys(ABOUT_THE_CALLER, "x")).options == request().options
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JSON | st.dictionaries(st.sampled_from(["messages", "model", "audio", "n", "stream", "modalities"]), JSON))
+def test_no_body_ends_in_anything_but_a_request_or_a_refusal(body: Any) -> None:
+    with contextlib.suppress(Refusal):
+        found = read_chat_request(body, ["mine"], NAMES, KeptAnswers())
+        assert found.model == "mine" and found.messages
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (Refusal("no", "n", "unsupported_value", 404), 404, "invalid_request_error"),
+        (BadInput("no"), 400, "invalid_request_error"),
+        (Unavailable("no"), 503, "server_error"),
+        (SessionDied("no"), 500, "server_error"),
+    ],
+)
+def test_errors_have_openais_form(error: Any, status: int, kind: str) -> None:
+    found, told = error_answer(error)
+    assert found == status and set(told["error"]) == {"message", "type", "param", "code"}
+    assert told["error"]["type"] == kind and told["error"]["message"] == "no"
+    assert told["error"]["param"] == getattr(error, "param", None)

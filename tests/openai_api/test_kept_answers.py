@@ -1,0 +1,36 @@
+"""Earlier answers stay exactly as long as they are promised to, and no longer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.openai_api.kept_answers import KeptAnswers, new_audio_id
+
+ROWS = np.arange(40).reshape(10, 4)  # 160 bytes, as they are kept
+
+
+def test_an_answer_stays_until_its_time_is_over() -> None:
+    now = [1000.7]
+    kept = KeptAnswers(60, 10_000, lambda: now[0])
+    assert kept.keep("a", "one", ROWS) == 1060
+    now[0] = 1059.9
+    found = kept.get("a")
+    assert found is not None and found.text == "one" and found.expires_at == 1060
+    np.testing.assert_array_equal(found.streams, ROWS)
+    now[0] = 1060.0
+    assert kept.get("a") is None and len(kept) == 0
+
+
+def test_an_answer_without_room_or_rows_has_no_time() -> None:
+    """Those that were promised a time keep their place."""
+    now = [0.0]
+    kept = KeptAnswers(60, 500, lambda: now[0])
+    assert [kept.keep(name, "", ROWS) for name in "abcd"] == [60, 60, 60, 0]
+    assert [kept.get(name) is not None for name in "abcd"] == [True, True, True, False]
+    assert kept.keep("e", "text", None) == 0 and kept.keep("f", "", ROWS[:0]) == 0
+    now[0] = 61.0
+    assert kept.keep("d", "", ROWS) == 121 and len(kept) == 1
+
+
+def test_ids_differ() -> None:
+    assert len({new_audio_id() for _ in range(100)}) == 100

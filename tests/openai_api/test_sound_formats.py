@@ -1,0 +1,56 @@
+"""Audio files in memory, read again by soundfile."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import soundfile
+
+from workbench.openai_api.errors import Refusal
+from workbench.openai_api.sound_formats import PCM, check_format, formats, written
+
+RATE = 16000
+TONE = (0.5 * np.sin(2 * np.pi * 440 * np.arange(RATE * 5 // 2) / RATE)).astype(np.float32)
+
+
+def test_what_this_machine_writes() -> None:
+    assert {"wav", PCM, "flac"} <= set(formats())
+
+
+@pytest.mark.parametrize("name", formats())
+def test_a_file_holds_the_sound(name: str) -> None:
+    content = written(TONE, RATE, name)
+    if name == PCM:
+        assert np.abs(np.frombuffer(content, "<i2") / 32768 - TONE).max() < 1e-4
+        assert written(TONE, RATE, "wav")[44:] == content
+        return
+    samples, rate = soundfile.read(io.BytesIO(content))
+    assert abs(len(samples) / rate - 2.5) < 0.2
+    if name in ("wav", "flac"):
+        assert rate == RATE and np.abs(samples - TONE).max() < 1e-4
+    else:  # a tone of the same height and about the same level
+        spectrum = np.abs(np.fft.rfft(samples[: rate * 2]))
+        assert abs(np.argmax(spectrum) / 2 - 440) < 2
+        assert 0.3 < np.abs(samples[rate : rate + 1000]).max() < 0.7
+
+
+def test_samples_beyond_the_range_are_clipped() -> None:
+    assert np.frombuffer(written(np.array([2.0, -3.0], np.float32), RATE, PCM), "<i2").tolist() == [32767, -32768]
+
+
+def test_no_samples_are_no_bytes() -> None:
+    assert [written(TONE[:0], RATE, name) for name in formats()] == [b""] * len(formats())
+
+
+@pytest.mark.parametrize("name", ["aac", "", None, 3, "WAV"])
+def test_another_format_is_refused_by_name(name: object) -> None:
+    with pytest.raises(Refusal, match=r"^audio\.format is .*, and this server writes wav, pcm16"):
+        check_format(name, "audio.format")
+
+
+def test_opus_has_few_sample_rates() -> None:
+    if "opus" in formats():
+        with pytest.raises(Refusal, match="which has no 22050 Hz"):
+            written(TONE, 22050, "opus")

@@ -1,0 +1,170 @@
+"""Writes the answer to a chat completion in OpenAI's form: whole, or as chunks of a stream.
+
+Where a request asks for speech, the text of the answer is the transcript of its speech. `return_token_ids` adds what
+OpenAI's form has no place for: the ids of all streams, and under `speech_workbench` the options that were used, the
+length of the prompt and the layout of the ids.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from workbench.core.errors import WorkbenchError
+from workbench.openai_api.chat_request import ChatRequest
+from workbench.openai_api.errors import error_answer
+from workbench.openai_api.kept_answers import KeptAnswers, new_audio_id
+from workbench.openai_api.sound_formats import PCM, written
+from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent, plain_probabilities
+from workbench.session.values import Piece
+
+NO_TEXT = "the answer is speech alone, so it has no transcript"
+DONE = "data: [DONE]\n\n"  # the last event of a stream
+
+
+class ChatAnswer:
+    """The answer to one request. `chunks` takes the events of its conversation, `whole` the last one alone."""
+
+    def __init__(self, request: ChatRequest, kept: KeptAnswers):
+        self.request, self._kept = request, kept
+        self.id, self.created = f"chatcmpl-{uuid4().hex}", int(time.time())
+        self._audio_id = new_audio_id()
+        self._named = self._rated = False  # whether the stream has told the id of the audio, and its sample rate
+
+    def whole(self, answer: Answer) -> dict[str, Any]:
+        """Returns the `chat.completion` of a complete answer."""
+        request = self.request
+        message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None, "audio": None}
+        if not request.spoken:
+            message["content"] = answer.text
+        if request.spoken or answer.audio is not None:
+            message["audio"] = self._audio(answer)
+        choice: dict[str, Any] = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
+        found = self._frame("chat.completion", [choice])
+        found["usage"] = usage(answer)
+        if notes := self._notes(answer):
+            found["notes"] = notes
+        if request.token_ids:
+            choice["token_ids"] = list(answer.token_ids)
+            choice["streams"] = None if answer.streams is None else answer.streams.tolist()
+            found["speech_workbench"] = _inside(answer)
+        return found
+
+    def chunks(self, event: ConversationEvent) -> list[dict[str, Any]]:
+        """Returns the `chat.completion.chunk` objects for the next event of the conversation."""
+        if isinstance(event, Begun):
+            return [self._first(event)]
+        if isinstance(event, Piece):
+            return self._text(event)
+        if isinstance(event, AudioPiece):
+            return self._speech(event)
+        return self._last(event)
+
+    def _first(self, begun: Begun) -> dict[str, Any]:
+        content = None if self.request.spoken else ""
+        first = self._chunk({"role": "assistant", "content": content, "refusal": None})
+        if self.request.token_ids:
+            first["speech_workbench"] = _inside(begun)
+        return first
+
+    def _text(self, piece: Piece) -> list[dict[str, Any]]:
+        delta: dict[str, Any] = {}
+        if piece.text:
+            delta = self._audio_delta(transcript=piece.text) if self.request.spoken else {"content": piece.text}
+        ids = list(piece.tokens) if self.request.token_ids else []
+        return [self._chunk(delta, None, **({"token_ids": ids} if ids else {}))] if delta or ids else []
+
+    def _speech(self, piece: AudioPiece) -> list[dict[str, Any]]:
+        told: dict[str, Any] = {} if self._rated else {"sample_rate": piece.sample_rate}
+        self._rated = True
+        if len(piece.samples):
+            told["data"] = _encoded(written(piece.samples, piece.sample_rate, PCM))
+        delta = self._audio_delta(**told) if told else {}
+        rows = piece.streams if self.request.token_ids else None
+        if rows is None or not len(rows):
+            return [self._chunk(delta)] if delta else []
+        return [self._chunk(delta, token_ids=rows[:, 0].tolist(), streams=rows.tolist())]
+
+    def _last(self, answer: Answer) -> list[dict[str, Any]]:
+        found = []
+        if self.request.spoken or answer.audio is not None:
+            found.append(self._chunk(self._audio_delta(expires_at=self._keep(answer))))
+        end = self._chunk({}, finish_reason=answer.finish)
+        if notes := self._notes(answer):
+            end["notes"] = notes
+        if self.request.token_ids:
+            end["speech_workbench"] = _inside(answer)
+        found.append(end)
+        if self.request.include_usage:
+            found.append({**self._frame("chat.completion.chunk", []), "usage": usage(answer)})
+        return found
+
+    def _audio(self, answer: Answer) -> dict[str, Any]:
+        samples = np.empty(0, np.float32) if answer.audio is None else answer.audio
+        rate = answer.sample_rate
+        return {
+            "id": self._audio_id,
+            "data": _encoded(written(samples, rate, self.request.format)) if rate else "",
+            "expires_at": self._keep(answer),
+            "transcript": answer.text if self.request.spoken else "",
+            "sample_rate": rate,
+        }
+
+    def _audio_delta(self, **told: Any) -> dict[str, Any]:
+        """Returns a delta of the audio. Clients join the texts of all deltas, so only one of them has the id."""
+        named = {} if self._named else {"id": self._audio_id}
+        self._named = True
+        return {"audio": {**named, **told}}
+
+    def _keep(self, answer: Answer) -> int:
+        return self._kept.keep(self._audio_id, answer.text, answer.streams)
+
+    def _notes(self, answer: Answer) -> list[str]:
+        silent = self.request.modalities == "audio" and not answer.text
+        return [*self.request.notes, *answer.notes, *([NO_TEXT] if silent else [])]
+
+    def _chunk(self, delta: Mapping[str, Any], finish_reason: str | None = None, **more: Any) -> dict[str, Any]:
+        choice = {"index": 0, "delta": dict(delta), "logprobs": None, "finish_reason": finish_reason, **more}
+        return self._frame("chat.completion.chunk", [choice])
+
+    def _frame(self, kind: str, choices: list[Any]) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.request.model, "choices": choices}
+
+
+def usage(answer: Answer) -> dict[str, Any]:
+    """Returns how many positions prompt and answer have; a row of speech is one."""
+    rows, length = 0 if answer.streams is None else len(answer.streams), len(answer.token_ids)
+    return {
+        "prompt_tokens": answer.prompt_rows,
+        "completion_tokens": length,
+        "total_tokens": answer.prompt_rows + length,
+        "completion_tokens_details": {"audio_tokens": rows},
+    }
+
+
+def events(chunks: Iterable[Mapping[str, Any]]) -> str:
+    """Returns server-sent events, one for each chunk."""
+    return "".join(f"data: {json.dumps(each, ensure_ascii=False)}\n\n" for each in chunks)
+
+
+def error_event(error: WorkbenchError) -> str:
+    """Returns the event for an error in the middle of a stream; nothing follows it."""
+    return events([error_answer(error)[1]])
+
+
+def _inside(event: Begun | Answer) -> dict[str, Any]:
+    layout = None if event.layout is None else dict(event.layout)
+    told: dict[str, Any] = {"prompt_rows": event.prompt_rows, "layout": layout, "settings": dict(event.settings)}
+    if isinstance(event, Answer):
+        told["probabilities"] = plain_probabilities(event.probabilities)
+    return {**told, "notes": list(event.notes)}
+
+
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")

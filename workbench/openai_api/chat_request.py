@@ -1,0 +1,267 @@
+"""Reads a request for a chat completion: which messages, which options, which form of the answer.
+
+A field that OpenAI's API has and a model here cannot follow is refused by name, so that nothing is silently left out.
+Options that OpenAI has no field for are fields of their own, by their names in `workbench options MODEL`. Messages may
+have texts and recordings inside the request, and never paths: a server reads no file for its clients.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.core.options import MODALITIES
+from workbench.openai_api.errors import Refusal
+from workbench.openai_api.kept_answers import KeptAnswers
+from workbench.openai_api.sound_formats import PCM, WAV, check_format
+
+LEAVE_OUT = "leave it out"
+# Fields whose values are refused, but for those that change nothing: these values, and why others cannot be followed.
+UNFOLLOWED: Mapping[str, tuple[Sequence[Any], str]] = {
+    "n": ((1,), "a request has one answer; send several requests"),
+    "logprobs": ((False,), "this model's chats tell no log-probabilities"),
+    "top_logprobs": ((0,), "this model's chats tell no log-probabilities"),
+    "top_p": ((1,), "this model draws by temperature and top-k alone; set text_top_k and audio_top_k"),
+    "frequency_penalty": ((0,), "this model has no penalties"),
+    "presence_penalty": ((0,), "this model has no penalties"),
+    "logit_bias": (({},), "this model takes no biases"),
+    "stop": (([], ""), "this model ends an answer by itself"),
+    "tools": (([],), "this model calls no tools"),
+    "tool_choice": (("none", "auto"), "this model calls no tools"),
+    "functions": (([],), "this model calls no functions"),
+    "function_call": (("none", "auto"), "this model calls no functions"),
+    "response_format": (({"type": "text"},), "this model writes free text"),
+    "reasoning_effort": (("none",), "this model has no such setting"),
+    "verbosity": (("medium",), "this model has no such setting"),
+    "prediction": ((), "this model takes no prediction"),
+    "web_search_options": ((), "this model searches nothing"),
+    "store": ((False,), "this server stores no chats"),
+}
+# Fields that say something about the caller and nothing about the answer.
+ABOUT_THE_CALLER = (
+    "user",
+    "metadata",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "parallel_tool_calls",
+)
+OWN = (
+    "model",
+    "messages",
+    "modalities",
+    "audio",
+    "stream",
+    "stream_options",
+    "temperature",
+    "seed",
+    "max_completion_tokens",
+    "max_tokens",
+    "return_token_ids",
+)
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+
+@dataclass(frozen=True, eq=False)
+class ChatRequest:
+    """A request that can be answered, as far as its form goes."""
+
+    model: str
+    messages: Sequence[Mapping[str, Any]]  # as `workbench.session.messages` takes them
+    options: Mapping[str, Any]  # of the model, by name; those that the request sets
+    format: str = WAV  # of the audio
+    stream: bool = False
+    include_usage: bool = False  # a stream ends with the usage
+    token_ids: bool = False  # the answer has all its ids, those of the codec streams too
+    notes: tuple[str, ...] = ()  # what the client should know about how the request was read
+
+    @property
+    def modalities(self) -> str:
+        """What the answer is made of, one of `workbench.core.options.MODALITIES`."""
+        return str(self.options["modalities"])
+
+    @property
+    def spoken(self) -> bool:
+        """Whether the request asks for speech: then the text is the transcript of the speech."""
+        return self.modalities in ("audio", "text_audio")
+
+
+def read_chat_request(body: Any, models: Sequence[str], options: Collection[str], kept: KeptAnswers) -> ChatRequest:
+    """Returns the request in a body of JSON.
+
+    Args:
+        models: the names of the server's models; a request without a name means the first one.
+        options: the names of the model's options.
+        kept: the server's earlier answers.
+
+    Raises `Refusal` for anything that cannot be followed. The values of options are not checked here.
+    """
+    if not isinstance(body, Mapping):
+        raise Refusal("the request is no JSON object; expected model and messages by name")
+    given = {name: value for name, value in body.items() if value is not None}
+    model = _model(given, models)
+    _check_fields(given, options)
+    stream = _truth(given, "stream")
+    audio = _mapping(given, "audio", ("voice", "format"))
+    modalities = _modalities(given.get("modalities", ["text"]))
+    chosen = {name: given[name] for name in options if name in given}
+    chosen |= {"modalities": modalities, **_limit(given)}
+    sound = check_format(audio.get("format") or (PCM if stream else WAV), "audio.format")
+    if stream and sound != PCM and modalities != "text":
+        raise Refusal(f"audio.format is {sound}, and streamed audio is {PCM}; set it to {PCM}", "audio.format")
+    notes = []
+    if modalities != "text" and audio.get("voice") not in (None, "default"):
+        notes.append(f"the model has one voice, so the voice {audio['voice']!r:.80} was not used")
+    return ChatRequest(
+        model=model,
+        messages=_messages(given.get("messages"), kept),
+        options=chosen,
+        format=sound,
+        stream=stream,
+        include_usage=_include_usage(given, stream),
+        token_ids=_truth(given, "return_token_ids"),
+        notes=tuple(notes),
+    )
+
+
+def _model(given: Mapping[str, Any], models: Sequence[str]) -> str:
+    name = given.get("model", models[0])
+    if name not in models:
+        raise Refusal(
+            f"the server has no model {name!r:.80}; it has {', '.join(models)}", "model", "model_not_found", status=404
+        )
+    return str(name)
+
+
+def _check_fields(given: Mapping[str, Any], options: Collection[str]) -> None:
+    known = {*OWN, *UNFOLLOWED, *ABOUT_THE_CALLER, *options}
+    for name, value in given.items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"{LEAVE_OUT}."
+            raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
+        if name in UNFOLLOWED:
+            harmless, why = UNFOLLOWED[name]
+            if not any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in harmless):
+                raise Refusal(f"{name} is {value!r:.80}, and {why}", name, "unsupported_value")
+
+
+def _truth(given: Mapping[str, Any], name: str) -> bool:
+    value = given.get(name, False)
+    if not isinstance(value, bool):
+        raise Refusal(f"{name} is {value!r:.80}; expected true or false", name, "invalid_type")
+    return value
+
+
+def _mapping(given: Mapping[str, Any], name: str, keys: Sequence[str]) -> Mapping[str, Any]:
+    value = given.get(name, {})
+    if not isinstance(value, Mapping):
+        raise Refusal(f"{name} is {value!r:.80}; expected an object with {' and '.join(keys)}", name, "invalid_type")
+    for key in value:
+        if key not in keys:
+            raise Refusal(f"{name} has the unknown key {key!s:.80}; expected {' and '.join(keys)}", name)
+    return value
+
+
+def _include_usage(given: Mapping[str, Any], stream: bool) -> bool:
+    asked = _mapping(given, "stream_options", ("include_usage", "include_obfuscation"))
+    if asked and not stream:
+        raise Refusal("stream_options is set, and stream is not; set stream to true", "stream_options")
+    if asked.get("include_obfuscation"):
+        raise Refusal(
+            f"stream_options.include_obfuscation is on, and this server adds nothing; {LEAVE_OUT}", "stream_options"
+        )
+    return _truth(asked, "include_usage")
+
+
+def _modalities(value: Any) -> str:
+    """Returns the name of the modalities: of OpenAI's list, or of this project's names as they are."""
+    if isinstance(value, str) and value in MODALITIES:
+        return value
+    if isinstance(value, list) and value and all(each in ("text", "audio") for each in value):
+        return "text_audio" if len({*value}) == 2 else str(value[0])
+    raise Refusal(
+        f'modalities is {value!r:.80}; expected ["text"], ["audio"] or ["text", "audio"], or one of the names '
+        f"{', '.join(MODALITIES)}",
+        "modalities",
+        "invalid_value",
+    )
+
+
+def _limit(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the option for OpenAI's limit of an answer, which has two names."""
+    names = [name for name in ("max_completion_tokens", "max_tokens") if name in given]
+    if len(names) == 2:
+        raise Refusal("max_tokens and max_completion_tokens are both set; leave out max_tokens", "max_tokens")
+    for name in names:
+        value = given[name]
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise Refusal(f"{name} is {value!r:.80}; expected a whole number of at least 1", name, "invalid_value")
+    return {"max_tokens": given[names[0]]} if names else {}
+
+
+def _messages(given: Any, kept: KeptAnswers) -> list[Mapping[str, Any]]:
+    if not isinstance(given, list) or not given:
+        raise Refusal("messages is no list of messages; expected at least one of the user", "messages")
+    return [_message(each, f"messages[{number}]", kept) for number, each in enumerate(given)]
+
+
+def _message(given: Any, where: str, kept: KeptAnswers) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise Refusal(f"{where} is {given!r:.80}; expected an object with role and content", where, "invalid_type")
+    role = given.get("role")
+    if role not in ROLES:
+        raise Refusal(f"{where}.role is {role!r:.80}; expected one of {', '.join(ROLES)}", f"{where}.role")
+    for name in ("tool_calls", "function_call", "refusal"):
+        if given.get(name):
+            raise Refusal(f"{where} has {name}, which this model cannot read; {LEAVE_OUT}", f"{where}.{name}")
+    content, audio = given.get("content"), given.get("audio")
+    if audio is None:
+        if content is None:
+            raise Refusal(f"{where} has no content; expected a text or a list of parts", f"{where}.content")
+        return {"role": ROLES[role], "content": _content(content, role, where)}
+    if role != "assistant":
+        raise Refusal(
+            f"{where} is of the {role} and has audio; give a recording as a part of type input_audio", f"{where}.audio"
+        )
+    earlier = _earlier(audio, f"{where}.audio", kept)
+    said: list[Any] = [{"type": "text", "text": earlier.text}] if earlier.text else []
+    if content:
+        said = [{"type": "text", "text": content}] if isinstance(content, str) else _content(content, role, where)
+    return {"role": "assistant", "content": [*said, {"type": "audio", "streams": earlier.streams}]}
+
+
+def _earlier(audio: Any, where: str, kept: KeptAnswers) -> Any:
+    name = audio.get("id") if isinstance(audio, Mapping) else None
+    if not isinstance(name, str):
+        raise Refusal(f'{where} has no id; expected {{"id": ...}} of an earlier answer', where)
+    earlier = kept.get(name)
+    if earlier is None:
+        raise Refusal(
+            f"{where}.id is {name!r:.80}, and this server keeps no audio of that id, or no longer; send the answer's "
+            "text in its place",
+            f"{where}.id",
+            "audio_not_found",
+        )
+    return earlier
+
+
+def _content(given: Any, role: str, where: str) -> Any:
+    """Returns the text or the parts of a message, without anything that would name a file of the server."""
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, list):
+        raise Refusal(f"{where}.content is {given!r:.80}; expected a text or a list of parts", f"{where}.content")
+    parts = []
+    for number, part in enumerate(given):
+        place = f"{where}.content[{number}]"
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        spoken_before = kind == "audio" and role == "assistant" and "streams" in part
+        if kind not in ("text", "input_audio") and not spoken_before:
+            raise Refusal(f"{place} is of type {kind!r:.80}; expected text or input_audio", place, "invalid_value")
+        key = "streams" if spoken_before else kind
+        parts.append({"type": kind, key: part.get(key)})
+    return parts

@@ -1,0 +1,89 @@
+"""Keeps the speech of answers for a while, so that later requests can refer to it by its id.
+
+OpenAI's clients send an answer back as `{"role": "assistant", "audio": {"id": ...}}`. What is kept are the codec ids
+that the model generated, a few kilobytes for each second of speech. Every answer stays until its time is over. If
+there is no room, a new answer is not kept, and its time is over at once.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+KEPT_SECONDS = 3600  # as long as OpenAI keeps them
+KEPT_BYTES = 256 << 20  # many hours of speech
+NARROW = np.int32  # holds the ids of every vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """The answer of one request."""
+
+    text: str
+    streams: np.ndarray  # global ids [rows, streams]
+    expires_at: int  # seconds since 1970
+
+
+class KeptAnswers:
+    """The answers of a server by id. Several threads may use it.
+
+    Args:
+        seconds: how long an answer is kept.
+        most_bytes: of all answers together.
+        clock: returns the seconds since 1970.
+    """
+
+    def __init__(
+        self, seconds: int = KEPT_SECONDS, most_bytes: int = KEPT_BYTES, clock: Callable[[], float] = time.time
+    ):
+        self._seconds, self._most, self._clock = seconds, most_bytes, clock
+        self._lock = threading.Lock()
+        self._answers: dict[str, Kept] = {}  # the oldest first
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        with self._lock:
+            self._drop_expired()
+            return len(self._answers)
+
+    def keep(self, name: str, text: str, streams: np.ndarray | None) -> int:
+        """Keeps an answer, and returns when its time is over, in seconds since 1970.
+
+        An answer without rows is not kept, nor is one for which there is no room.
+        """
+        now = int(self._clock())
+        if streams is None or not len(streams):
+            return now
+        kept = Kept(text, np.asarray(streams, NARROW), now + self._seconds)
+        with self._lock:
+            self._drop_expired()
+            if self._bytes + kept.streams.nbytes > self._most:
+                return now
+            self._answers[name] = kept
+            self._bytes += kept.streams.nbytes
+        return kept.expires_at
+
+    def get(self, name: str) -> Kept | None:
+        """Returns an answer; None if it is unknown or its time is over."""
+        with self._lock:
+            self._drop_expired()
+            return self._answers.get(name)
+
+    def _drop_expired(self) -> None:
+        now = self._clock()
+        while self._answers:
+            name, oldest = next(iter(self._answers.items()))
+            if oldest.expires_at > now:
+                return
+            del self._answers[name]
+            self._bytes -= oldest.streams.nbytes
+
+
+def new_audio_id() -> str:
+    """Returns an id for the speech of an answer, which nobody can guess."""
+    return f"audio_{secrets.token_hex(16)}"

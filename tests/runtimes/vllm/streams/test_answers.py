@@ -176,5 +176,5 @@ def test_requests_without_streams_are_left_to_vllm() -> None:
 def test_a_position_beyond_the_answer_is_no_guess() -> None:
     answers = Answers(LAYOUT)
     begun(answers, "it")
-    with pytest.raises(ValueError, match="position 3 of an answer is asked for, which has 0 so far"):
+    with pytest.raises(ValueError, match="asks for position 3 of an answer that has 0 so far"):
         answers.choose(["it"], [7], lambda *_: pytest.fail("nothing is to be chosen"))

@@ -1,6 +1,6 @@
-"""Answers of parallel codec streams inside vLLM, which knows requests of one stream.
+"""Adds parallel codec streams to vLLM, whose requests have one stream.
 
-`asked` is what a request carries, `answers` follows the requests in the engine without vLLM, `heads` computes the
-logits. Two modules connect them with vLLM's model runners: `worker` with the one that is current on a processor, and
-`model_state` with the one that is current on a GPU.
+`asked` defines what a request sends into the engine, `answers` keeps track of the requests there, and `heads` computes
+the logits. Two modules connect them with vLLM's model runners: `worker` with V1, which vLLM uses on a processor, and
+`model_state` with V2, which vLLM uses on a GPU. `network` is the session's side.
 """

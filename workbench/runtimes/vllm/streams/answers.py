@@ -1,11 +1,11 @@
-"""The answers that an engine is generating: their rows by absolute position, and what comes next in each.
+"""Keeps the answers that an engine is generating: the rows of each so far, and what comes next.
 
-An engine may compute a position several times: it cuts long prompts into pieces, and takes a request out of the batch
-and starts it again later. So a position is chosen once, and kept until its request ends: asked again, it is the same.
+An engine may compute a position several times. It cuts long prompts into pieces, and it takes a request out of the
+batch and starts it again later. So each position is chosen once and kept until its request ends.
 
-An answer with classifier-free guidance is two requests of the same length: the model, and the null branch. A row of
-audio is chosen from the logits of both, and both get it. If a step has the logits of one of them alone, that one waits.
-This file knows neither vLLM nor a network.
+An answer with classifier-free guidance is two requests of the same length: the model and the null branch. A row of
+audio is chosen from the logits of both, and both get it. If a step has the logits of only one of them, it waits. This
+file knows neither vLLM nor a network.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from workbench.speech.plan import AnswerPlan
 from workbench.speech.sampling import mixed
 
 Logits = Callable[[Sequence[int], Wanted], tuple[np.ndarray, np.ndarray | None]]
-"""Returns logits of rows of the batch [n, ids], and those of streams 1 and above [n, streams - 1, layer size]."""
+"""Takes numbers of rows in the batch. Returns their logits: of stream 0 [n, ids], and of the other streams
+[n, streams - 1, layer size].
+"""
 
 
 class Answer:
-    """One request: its prompt's rows of several streams, and the rows generated so far."""
+    """One request: the rows of its prompt that have several streams, and the rows generated so far."""
 
     def __init__(self, asked: Asked, layout: SpeechLayout, prompt: int):
         self.asked, self.layout, self.prompt = asked, layout, prompt
@@ -52,14 +54,14 @@ class Answer:
         return found
 
     def settled(self, length: int) -> Step | None:
-        """Returns the position that follows the first `length` ones, if the model has no choice there.
+        """Returns the position after the first `length` ones, or None if the model must choose it now.
 
-        It has none where it has chosen before, inside a prompt of which only a piece is computed (nothing is kept of
-        what follows it there), where an id is forced, and after the end.
+        The model does not choose if it has chosen this position before, if an id is forced, or if the answer has ended.
+        It also does not choose while only a piece of the prompt is computed; vLLM discards what follows such a piece.
         """
         number = length - self.prompt
         if number > len(self.steps):
-            raise ValueError(f"position {number} of an answer is asked for, which has {len(self.steps)} so far")
+            raise ValueError(f"the engine asks for position {number} of an answer that has {len(self.steps)} so far")
         if number < 0:
             return _end(self.layout)
         if number < len(self.steps):
@@ -75,7 +77,7 @@ class Answer:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the answer is complete."""
         return self._cursor.phase.kind is Kind.END
 
     @property
@@ -84,7 +86,7 @@ class Answer:
         return bool(self.asked.pair) and self._cursor.phase.kind is Kind.AUDIO
 
     def due(self) -> Due:
-        """Returns the position that the model is to choose."""
+        """Returns what the model must know to choose the next position."""
         asked, number = self.asked, len(self.asked.begun) + len(self.steps)
         return Due(self._cursor.phase, asked.plan, number, asked.probabilities, asked.evidence)
 
@@ -108,7 +110,7 @@ class _Ended(Answer):
 
 
 def _end(layout: SpeechLayout) -> Step:
-    """Returns what stands for no position: the pad, a stop token of every request."""
+    """Returns the position after an answer: the pad, at which vLLM stops every request."""
     return Step(layout.row(layout.pad), Kind.END)
 
 
@@ -116,7 +118,8 @@ class Answers:
     """The requests in an engine, by id.
 
     Args:
-        most: of the requests out of the batch. If there are more, one that has ended is forgotten, else the first one.
+        most: how many requests outside the batch are kept. If there are more, one that has ended is forgotten; if none
+            has ended, the one that left first.
         pairs: whether requests may come in pairs, which needs a scheduler that lets one wait for the other.
     """
 
@@ -130,18 +133,18 @@ class Answers:
 
     @property
     def kept(self) -> int:
-        """The number of requests that are known, those out of the batch included."""
+        """The number of requests that are known, in the batch and outside of it."""
         return len(self._running) + len(self._parked)
 
     def begin(self, request: str, extra: Mapping[str, Any] | None, prompt: int, positions: int) -> str:
-        """Takes up a request, new or parked; one that asks for no streams is left to vLLM.
+        """Starts a request, or continues a parked one. vLLM alone handles a request that asks for no streams.
 
         Args:
             prompt: the number of positions of its prompt.
-            positions: with those that it has generated.
+            positions: the number of positions of its prompt and of its answer so far.
 
-        Returns a sentence if what it asks for cannot be read, or if its rows are no longer known; then its answer ends
-        here. Otherwise returns an empty string.
+        Returns an empty string, or a sentence that says why the answer ends at once: the request cannot be read, or its
+        rows are no longer known.
         """
         if request in self._running:
             return ""
@@ -163,11 +166,11 @@ class Answers:
         return ""
 
     def end(self, request: str) -> None:
-        """Forgets a request; unknown ones do nothing."""
+        """Forgets a request. Does nothing if it is unknown."""
         self._running.pop(request, None)
 
     def park(self, request: str) -> None:
-        """Takes a request out of the batch that may come back or not; unknown ones do nothing."""
+        """Keeps a request that leaves the batch, as it may come back. Does nothing if it is unknown."""
         answer = self._running.pop(request, None)
         if answer is None:
             return
@@ -177,11 +180,12 @@ class Answers:
             del self._parked[next(ended, next(iter(self._parked)))]
 
     def rows(self, requests: Sequence[str], starts: Sequence[int], stops: Sequence[int]) -> tuple[list[int], list[Any]]:
-        """Returns where in a step's tokens there are rows of several streams, and these rows.
+        """Returns (places, rows): the rows of several streams in a step, and their places among its tokens.
 
         Args:
-            requests: in the order of the batch; a request's tokens stand together.
-            starts, stops: the positions of each request that are computed.
+            requests: in the order of the batch. The tokens of a request stand together.
+            starts: the first position of each request that the step computes.
+            stops: the position after the last one.
         """
         places: list[int] = []
         found: list[np.ndarray] = []

@@ -1,8 +1,8 @@
-"""What a request for an answer of several streams carries into the engine, and how its rows come back.
+"""Defines how a request for several streams enters the engine, and how its rows come back.
 
-A request's `SamplingParams.extra_args` hold the plan of the answer, and those rows of the prompt that have more than
-stream 0. All streams come back as the columns of each token that vLLM has for log-probabilities of alternatives. This
-file imports neither vllm nor torch.
+`SamplingParams.extra_args` of the request contain the plan of the answer, and the rows of the prompt that have more
+than stream 0. The rows of the answer come back in the columns that vLLM has for the log-probabilities of alternative
+tokens. This file imports neither vllm nor torch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from workbench.speech.phases import Kind, phase_after
 from workbench.speech.plan import AnswerPlan
 
 ARGUMENT = "workbench_speech"  # the entry of `extra_args`
-NUMBERS = 3  # of each stream, that the evidence of a choice has besides its alternatives
-Span = tuple[int, np.ndarray]  # the first position, and rows of ids [n, streams]
+NUMBERS = 3  # numbers for each stream in the evidence of a choice, besides its alternatives
+Span = tuple[int, np.ndarray]  # the position of the first row, and the rows of ids [n, streams]
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """How to answer one request."""
+    """What one request asks for."""
 
     plan: AnswerPlan
     spans: Sequence[Span] = ()  # the rows of the prompt that have streams 1 and above
@@ -38,7 +38,7 @@ class Asked:
     null: bool = False  # whether this one is the null branch of the pair
 
     def written(self) -> dict[str, Any]:
-        """Returns the entry of `extra_args`, of plain values."""
+        """Returns the entry of `extra_args`. It contains plain values only."""
         spans = [[start, len(rows), rows.astype("<i4").tobytes()] for start, rows in self.spans]
         told = {"probabilities": self.probabilities, "evidence": self.evidence}
         pair = {"begun": list(self.begun), "pair": self.pair, "null": self.null}
@@ -46,12 +46,12 @@ class Asked:
 
 
 def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) -> Asked | None:
-    """Returns what `Asked.written` has written; None if a request asks for no streams.
+    """Reads an entry that `Asked.written` made. Returns None if the request asks for no streams.
 
     Args:
         positions: the length of the prompt.
 
-    Raises `BadInput` for other values: a server passes on what its clients send.
+    Raises `BadInput` for any other values, as the clients of a server can send them.
     """
     given = (extra or {}).get(ARGUMENT)
     if given is None:
@@ -85,22 +85,23 @@ def pair_of(extra: Mapping[str, Any] | None) -> str:
 
 
 def spans_of(rows: np.ndarray, start: int, layout: SpeechLayout) -> list[Span]:
-    """Returns the stretches of rows [n, streams] that have more than stream 0; `start` is the first row's position."""
+    """Returns the parts of `rows` [n, streams] that have more than stream 0. `start` is the first row's position."""
     used = np.flatnonzero((rows[:, 1:] != layout.pad).any(axis=1))
     parts = np.split(used, np.flatnonzero(np.diff(used) > 1) + 1)
     return [(start + int(part[0]), rows[part[0] : part[-1] + 1]) for part in parts if len(part)]
 
 
 def width(layout: SpeechLayout, evidence: bool) -> int:
-    """Returns the number of columns of a position that comes back."""
+    """Returns how many columns a position has when it comes back."""
     return layout.streams * (1 + (MOST + NUMBERS if evidence else 0))
 
 
 def columns(step: Step, layout: SpeechLayout) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a position as (ids, numbers), both [columns], the id of stream 0 first.
+    """Returns a position as (ids, numbers), both [columns].
 
-    The first columns are the ids and their probabilities. Those of the evidence follow, if it was asked for. vLLM keeps
-    one of several columns with the same id, so the ids of each column, which may be -1, have a range of their own.
+    The first columns contain the id of each stream and its probability, stream 0 first. The columns of the evidence
+    follow if the request asks for it. If several columns had the same id, vLLM would keep one of them. So each column
+    has a range of ids of its own, in which -1 has a place too.
     """
     told = step.probabilities
     ids, numbers = [step.ids], [np.full(len(step.ids), np.nan) if told is None else told]
@@ -113,7 +114,7 @@ def columns(step: Step, layout: SpeechLayout) -> tuple[np.ndarray, np.ndarray]:
 
 
 def position(ids: np.ndarray, numbers: np.ndarray, phase: Kind, asked: Asked, layout: SpeechLayout) -> Step:
-    """Returns the position of columns that came back."""
+    """Returns the position that is in these columns; the reverse of `columns`."""
     count = layout.streams
     ids = np.concatenate([ids[:1], ids[1:] % (layout.vocabulary + 1) - 1])
     evidence = None

@@ -1,6 +1,6 @@
-"""One step of an engine, as both model runners see it: which requests, which positions; rows in, chosen positions out.
+"""The parts of an engine's step that both model runners share: rows become embeddings, and choices become its output.
 
-This file knows no vLLM but the form of its sampler's output.
+Of vLLM this file knows only the form of the sampler's output.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Batch:
     """The requests of a step in the order of its rows."""
 
     names: Sequence[str]
-    starts: Sequence[int]  # the first position of each that is computed
-    stops: Sequence[int]  # and the one after the last
+    starts: Sequence[int]  # the first position of each request that the step computes
+    stops: Sequence[int]  # the position after the last one
 
 
 @torch.inference_mode()
 def put_rows(model: Any, embeddings: Tensor | None, places: Sequence[int], rows: Sequence[np.ndarray]) -> None:
-    """Overwrites embeddings [tokens, H] with those of rows of several streams.
+    """Writes the embeddings of rows with several streams into the embeddings [tokens, H] of a step.
 
-    A row's embedding is the sum of those of the ids that count (`SpeechLayout.counted`).
+    The embedding of a row is the sum of the embeddings of those of its ids that count (`SpeechLayout.counted`).
 
     Args:
-        model: has `layout` and the embeddings' `table`.
-        places: where the rows stand among the tokens.
+        model: has `layout`, and the table of embeddings as `table`.
+        places: the places of the rows among the tokens.
     """
     if not places or embeddings is None:
         return
@@ -47,9 +47,12 @@ def put_rows(model: Any, embeddings: Tensor | None, places: Sequence[int], rows:
 
 
 def written(sampled: Any, chosen: Mapping[int, Step | None], layout: SpeechLayout) -> list[int]:
-    """Writes positions, by row, into a sampler's output: ids of stream 0 as its tokens, the others as alternatives.
+    """Writes chosen positions into a sampler's output: stream 0 as the tokens, all streams as their alternatives.
 
-    Returns the rows that have none, as they wait for another request.
+    Args:
+        chosen: by row of the batch; None for a row that waits for another request.
+
+    Returns the rows that wait.
     """
     told = sampled.logprobs_tensors
     waiting = []

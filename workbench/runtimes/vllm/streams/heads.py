@@ -1,6 +1,6 @@
-"""The logits of several answers in one step: text from vLLM's own logits, codec streams from the hidden states.
+"""Computes the logits of several answers in one step: text from vLLM's own logits, audio from the hidden states.
 
-All streams are one product and a bias (see `workbench.speech.head_rows`). This file knows no vLLM.
+One product and a bias give all codec streams (see `workbench.speech.head_rows`). This file does not know vLLM.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class StreamHeads:
     """The rows of the output matrix for special and codec tokens; computes in float32.
 
     Args:
-        matrix: [at least vocabulary, hidden], not copied as a whole.
-        streams: the embeddings [streams, hidden]; that of stream 0 is not used.
+        matrix: the output matrix [at least vocabulary, hidden]. Only its rows for these tokens are copied.
+        streams: the embeddings of the streams [streams, hidden]. The embedding of stream 0 is not used.
     """
 
     @torch.inference_mode()
@@ -50,8 +50,8 @@ class StreamHeads:
         """Returns a function for the logits of a step.
 
         Args:
-            hidden: after the last norm [rows, H].
-            logits: vLLM's own, of stream 0 [rows, at least vocabulary].
+            hidden: the hidden states after the last norm [rows, H].
+            logits: vLLM's own logits of stream 0 [rows, at least vocabulary].
         """
 
         def found(rows: Sequence[int], wanted: Wanted) -> tuple[np.ndarray, np.ndarray | None]:

@@ -1,7 +1,7 @@
-"""Answers of several streams on vLLM's model runner V2, which is current on a GPU.
+"""Connects answers of several streams with vLLM's model runner V2, which vLLM uses on a GPU.
 
-The model's class offers `SpeechModelState` to vLLM. That runner removes a request that it takes out of the batch, and
-adds it again later, so the answers are parked in between.
+The class of the model offers `SpeechModelState` to vLLM. This runner removes a request that leaves the batch, and it
+may add the request again later. So the answers are parked in between.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from workbench.runtimes.vllm.streams.batch import put_rows, written
 from workbench.runtimes.vllm.streams.scheduler import keeps_pairs
 
 logger = init_logger("vllm.speech_workbench")
-PARKED = 4  # answers for each request of a full batch, as many requests may end while one waits
+PARKED = 4  # parked answers for each request of a full batch, as other requests may end while one waits
 
 
 class SpeechModelState(DefaultModelState):
-    """The state of a model runner; uses the interface of vLLM 0.32."""
+    """The model's part of a model runner, as the interface of vLLM 0.32 defines it."""
 
     def __init__(self, vllm_config: Any, *arguments: Any, **options: Any):
         super().__init__(vllm_config, *arguments, **options)
@@ -30,7 +30,7 @@ class SpeechModelState(DefaultModelState):
         self.answers = Answers(speech.layout, PARKED * self.max_num_reqs, keeps_pairs(vllm_config))
 
     def add_request(self, req_index: int, new_req_data: Any) -> None:
-        """Takes up a request, or takes it up again."""
+        """Starts a request, or continues it."""
         super().add_request(req_index, new_req_data)
         params = new_req_data.sampling_params
         prompt = len(new_req_data.prompt_token_ids or ())
@@ -40,24 +40,24 @@ class SpeechModelState(DefaultModelState):
             logger.warning("request %s ends: %s", name, problem)
 
     def remove_request(self, req_id: str) -> None:
-        """Parks a request: it has ended, or will be added again."""
+        """Parks a request. It has ended, or the runner will add it again."""
         super().remove_request(req_id)
         self.answers.park(req_id)
 
     def prepare_inputs_embeds(self, scheduled_encoder_inputs: Any, input_batch: Any, req_states: Any) -> Tensor:
-        """Returns the embeddings of a step; those of rows of several streams are the sums of their ids'."""
+        """Returns the embeddings of a step, with rows of several streams in them."""
         found: Tensor = super().prepare_inputs_embeds(scheduled_encoder_inputs, input_batch, req_states)
         starts, stops = _positions(input_batch)
         put_rows(self.speech, found, *self.answers.rows(input_batch.req_ids, starts, stops))
         return found
 
     def custom_sampler(self, sampler: Any) -> tuple[Any, Any]:
-        """Returns a sampler that chooses the positions of answers of several streams."""
+        """Returns a sampler that also chooses the positions of answers with several streams."""
         return SpeechSampler(sampler, self), None
 
 
 class SpeechSampler:
-    """vLLM's sampler, whose choices are replaced where a request asks for several streams."""
+    """Replaces the choices of vLLM's sampler for requests that ask for several streams."""
 
     def __init__(self, sampler: Any, state: SpeechModelState):
         self._sampler, self._state = sampler, state
@@ -79,7 +79,7 @@ class SpeechSampler:
 
 
 def _positions(input_batch: Any) -> tuple[list[int], list[int]]:
-    """Returns the first position of each request that a step computes, and the one after the last."""
+    """Returns (starts, stops) of the positions of each request that a step computes, as in `Batch`."""
     count = input_batch.num_reqs
     starts = [int(number) for number in input_batch.num_computed_tokens_np[:count]]
     return starts, [start + int(n) for start, n in zip(starts, input_batch.num_scheduled_tokens[:count])]

@@ -1,7 +1,7 @@
-"""Answers of several streams on vLLM's model runner V1, which is current on a processor.
+"""Connects answers of several streams with vLLM's model runner V1, which vLLM uses on a processor.
 
-vLLM gets `SpeechWorker` as `worker_cls`. It is the platform's own worker, whose model runner adds the streams to the
-embeddings of a step, and chooses the next position of each answer in place of vLLM's sampler.
+vLLM gets `SpeechWorker` as `worker_cls`. It is the worker of the platform with a changed model runner: the runner adds
+the streams to the embeddings of a step, and it replaces vLLM's sampler for these answers.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ else:
 
 
 class SpeechWorker(PlatformWorker):
-    """The platform's worker with a model runner for several streams."""
+    """The worker of the platform, with a model runner for several streams."""
 
     def init_device(self) -> None:
-        """Creates the model runner, and makes it one for several streams."""
+        """Creates the model runner and adds `SpeechRunner` to its class."""
         super().init_device()
         runner = self.model_runner
         if not hasattr(runner, "_preprocess"):
-            return  # model runner V2, which takes its part from the model itself
+            return  # model runner V2, which `model_state` connects
         own = type(runner)
         runner.__class__ = type(f"Speech{own.__name__}", (SpeechRunner, own), {})
 
 
 class SpeechRunner:
-    """A mixin for vLLM's model runner V1. It uses these methods and attributes of that class, of vLLM 0.32."""
+    """A mixin for vLLM's model runner V1. It uses private methods and attributes of that class in vLLM 0.32."""
 
     answers: Answers | None = None  # from the first step on
     _step: Batch
@@ -56,7 +56,7 @@ class SpeechRunner:
     discard_request_mask: Any
 
     def _preprocess(self, scheduler_output: Any, *arguments: Any, **options: Any) -> Any:
-        """Returns the inputs of a step; the embeddings of rows of several streams are the sums of their ids'."""
+        """Returns the inputs of a step, with rows of several streams in the embeddings."""
         found = super()._preprocess(scheduler_output, *arguments, **options)  # type: ignore[misc]
         if self.answers is None:
             self.answers = Answers(self.model.layout, pairs=keeps_pairs(self.vllm_config))
@@ -77,7 +77,7 @@ class SpeechRunner:
         return found
 
     def _sample(self, logits: Tensor | None, spec_decode_metadata: Any) -> Any:
-        """Returns the next position of each request; vLLM's sampler chooses for those that ask for no streams."""
+        """Returns the next position of each request. vLLM's sampler chooses it if the request asks for no streams."""
         step = self._step
         if logits is None or self.answers is None or not any(name in self.answers for name in step.names):
             return super()._sample(logits, spec_decode_metadata)  # type: ignore[misc]
@@ -99,7 +99,11 @@ class SpeechRunner:
 
 
 def _empty(requests: int, alternatives: int | None, device: torch.device) -> SamplerOutput:
-    """Returns the form of a sampler's output for requests with so many alternatives of each token at most."""
+    """Returns an empty output of a sampler.
+
+    Args:
+        alternatives: the most alternatives of a token that any of the requests asks for.
+    """
     ids = torch.zeros(requests, 1 + (alternatives or 0), dtype=torch.int32, device=device)
     told = LogprobsTensors(ids, torch.zeros(ids.shape, device=device), torch.zeros_like(ids[:, 0]))
     return SamplerOutput(torch.zeros_like(ids[:, :1]), told)

@@ -58,6 +58,7 @@ class VllmParts:
 
     classes: Mapping[str, str] = field(default_factory=dict)  # architecture in config.json to the class that vLLM loads
     writer: str | None = None  # module with `plan(directory)`, which plans the directory that vLLM loads
+    configuration: str | None = None  # class that sets vLLM's configuration where it loads one of `classes`
     wording: str | None = None  # class that is a `workbench.runtimes.vllm.remote.wording.Wording`
 
 

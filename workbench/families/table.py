@@ -152,6 +152,7 @@ OWN: tuple[Family, ...] = (
         vllm=VllmParts(
             classes={"SpeechWorkbenchSpeechLM": f"{CLASSES}.speechlm:SpeechWorkbenchSpeechLM"},
             writer="workbench.conversion.vllm_checkpoint.speechlm",
+            configuration="workbench.runtimes.vllm.serving.configuration:SpeechLmConfiguration",
         ),
         recipe="workbench.training.speechlm",
         hint="a SpeechLM has a config.json of type bagpiper, or the yaml of ESPnet's training beside its .pt file",

@@ -14,11 +14,15 @@ CODE = """
 import sys
 from importlib import import_module
 from vllm import ModelRegistry
-from workbench.runtimes.vllm.plugin import models, register
+from vllm.model_executor.models.config import MODELS_CONFIG_MAP
+from workbench.runtimes.vllm.plugin import configurations, models, register
 register()
 register()
 assert set(models()) <= set(ModelRegistry.get_supported_archs())
 assert not [name for name in sys.modules if name.startswith("workbench.runtimes.vllm.models")]
+assert configurations().keys() <= models().keys()
+for name, place in configurations().items():
+    assert f"{MODELS_CONFIG_MAP[name].__module__}:{MODELS_CONFIG_MAP[name].__name__}" == place
 for name, place in models().items():
     module, _, found = place.partition(":")
     assert found == name and getattr(import_module(module), name).__name__ == name

@@ -4,7 +4,7 @@ vllm.general_plugins).
 
 from __future__ import annotations
 
-from workbench.families import FAMILIES
+from workbench.families import FAMILIES, load
 
 
 def models() -> dict[str, str]:
@@ -12,11 +12,24 @@ def models() -> dict[str, str]:
     return {name: place for family in FAMILIES.values() for name, place in family.vllm.classes.items()}
 
 
+def configurations() -> dict[str, str]:
+    """The classes that set vLLM's configuration: architecture to the place of the class, `module:Class`."""
+    return {
+        name: family.vllm.configuration
+        for family in FAMILIES.values()
+        if family.vllm.configuration
+        for name in family.vllm.classes
+    }
+
+
 def register() -> None:
     """Registers the classes by their import path; vLLM imports them when it loads one. May be called again."""
     from vllm import ModelRegistry
+    from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
     known = set(ModelRegistry.get_supported_archs())
     for name, place in models().items():
         if name not in known:
             ModelRegistry.register_model(name, place)
+    for name, place in configurations().items():
+        MODELS_CONFIG_MAP.setdefault(name, load(place))

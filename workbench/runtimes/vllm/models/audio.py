@@ -29,6 +29,7 @@ from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, build_options
 from workbench.families.language import AUDIO
+from workbench.runtimes.vllm.models.directory import directory_of
 from workbench.runtimes.vllm.models.refused import Refused
 
 MODALITY = "audio"
@@ -77,14 +78,6 @@ class FrontEnd(ABC):
 
         Raises `BadInput` for values that the model does not support.
         """
-
-
-def directory_of(model_config: Any) -> Path:
-    """Returns the directory that vLLM was asked to load; raises `Refused` for a name that is no directory."""
-    directory = Path(str(model_config.model))
-    if not directory.is_dir():
-        raise Refused(f"{model_config.model} is no directory; expected one that `workbench convert --for vllm` wrote")
-    return directory
 
 
 class AudioInfo(BaseProcessingInfo):

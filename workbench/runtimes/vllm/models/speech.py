@@ -21,7 +21,8 @@ from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput
 from workbench.core.options import Options, build_options
 from workbench.families.language import AUDIO, SERVED_SECTION
-from workbench.runtimes.vllm.models.audio import LONGEST_SECONDS, MODALITY, AudioInfo, directory_of
+from workbench.runtimes.vllm.models.audio import LONGEST_SECONDS, MODALITY, AudioInfo
+from workbench.runtimes.vllm.models.directory import directory_of
 from workbench.runtimes.vllm.models.language import AroundLanguageModel
 from workbench.runtimes.vllm.models.refused import Refused
 from workbench.runtimes.vllm.models.tower import Captures, heard

@@ -30,8 +30,8 @@ from workbench.runtimes.vllm.models.audio import (
     AudioProcessor,
     FrontEnd,
     Sound,
-    directory_of,
 )
+from workbench.runtimes.vllm.models.directory import directory_of
 from workbench.runtimes.vllm.models.language import AroundLanguageModel
 from workbench.runtimes.vllm.models.refused import Refused
 from workbench.runtimes.vllm.models.speechlm_tower import SpeechLmTower

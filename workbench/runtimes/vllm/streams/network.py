@@ -1,7 +1,7 @@
 """A SpeechLM in an engine, as the session of a conversation sees it: prompts in, positions of answers out.
 
-The engine chooses every position (see `workbench.runtimes.vllm.streams.answers`); here they are read, one answer for
-each call. Several threads may call at the same time.
+The engine chooses every position (see `workbench.runtimes.vllm.streams.answers`), and this file reads them. Each call
+reads one answer. Several threads may call at the same time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from uuid import uuid4
 
 import numpy as np
 
-from workbench.core.errors import BadInput, WorkbenchError
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.families.speechlm import SpeechLmModel
 from workbench.pipelines.speechlm_hearing import Hearing, required
-from workbench.runtimes.vllm.engine import Engine, Finished
+from workbench.runtimes.vllm.engine import Engine
+from workbench.runtimes.vllm.following import Finished
 from workbench.runtimes.vllm.request import Request
+from workbench.runtimes.vllm.serving.engine import ServedEngine
 from workbench.runtimes.vllm.streams.asked import ARGUMENT, Asked, Span, position, spans_of, width
 from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
 from workbench.speech.choosing import Step, forced
@@ -34,24 +36,24 @@ from workbench.trace.trace import StageFilter
 if TYPE_CHECKING:
     from vllm import SamplingParams
 
-OTHERS = 8  # positions of an answer that are neither tokens of text nor rows of audio, at most
+OTHERS = 8  # the most positions of an answer that are neither tokens of text nor rows of audio
 
 
 class EngineNetwork:
     """A language model in an engine; implements `workbench.speech.network.SpeechModel`."""
 
-    def __init__(self, model: SpeechLmModel, engine: Engine):
+    def __init__(self, model: SpeechLmModel, engine: Engine | ServedEngine):
         self.model, self.engine, self.layout = model, engine, model.layout
         self._hearing = Hearing(model.tower) if model.tower else None
 
     @property
     def dtype(self) -> str:
-        """The name of the type that the language model computes in; the audio tower computes in float32."""
+        """The name of the language model's type. The audio tower computes in float32."""
         return self.engine.dtype
 
     @property
     def context(self) -> int:
-        """The most positions of a sequence, without the last id of an answer, which vLLM counts as well."""
+        """The most positions of a sequence. vLLM also counts the last id of an answer, which is not among them."""
         return min(self.model.context, self.engine.limits.max_length - 1)
 
     def hear(self, samples: np.ndarray, recorder: Recorder | None = None) -> Recording:
@@ -65,7 +67,7 @@ class EngineNetwork:
         return Recording(samples, hearing.check_room(samples, self.context))
 
     def request(self, prompt: Sequence[Any]) -> tuple[Request, list[Span]]:
-        """Returns a prompt's request, and its rows of several streams, which go with the request's parameters."""
+        """Returns the request for a prompt, and the prompt's rows of several streams for the request's parameters."""
         ids: list[int] = []
         spans: list[Span] = []
         recordings: list[np.ndarray] = []
@@ -86,6 +88,8 @@ class EngineNetwork:
         """Records the audio tower's stages and those of one pass over a prompt; see `SpeechModel.trace`."""
         check_not_substituted({} if recorder.isolated else None)
         request, spans = self.request(prompt)
+        if not isinstance(self.engine, Engine):
+            raise Unavailable("a server shows no stages; open the model on this machine")
         wanted = recorder.wanted if isinstance(recorder.wanted, StageFilter) else StageFilter()
         extra = {ARGUMENT: Asked(AnswerPlan("text"), spans).written()}
         for stage, value in prompt_stages(self.engine, request, wanted, extra).items():
@@ -117,11 +121,11 @@ def engine_steps(
     probabilities: bool = False,
     evidence: bool = False,
 ) -> Generator[Step, None, str]:
-    """Yields the positions of an answer as the engine chooses them, and returns why it has ended: stop or length.
+    """Yields the positions of an answer as the engine chooses them; returns why the answer ended: stop or length.
 
-    With guidance, the audio and what follows it are computed by two more requests: the model's, with all positions so
-    far in its prompt, and the null branch's, of the same length. Closing the generator aborts the requests. See
-    `workbench.speech.generate.answer_steps`, which gives the same.
+    With guidance, two more requests compute the audio and what follows it. The request of the model has all positions
+    so far in its prompt, and the request of the null branch has the same length. Closing the generator aborts the
+    requests. `workbench.speech.generate.answer_steps` has the same arguments and yields the same positions.
 
     Raises `BadInput` for a conversation with guidance that does not fit into the engine twice, and the errors of
     `Engine.stream`.
@@ -190,7 +194,7 @@ def _chosen(
 ) -> Iterator[Step]:
     """Yields the positions of an answer that the first of some requests generates."""
     layout, asked = answer.layout, answer.asked
-    broken = f"the engine broke an answer off (its log: {network.engine.log})"
+    broken = f"the engine broke an answer off ({network.engine.where})"
     ends: list[Finished] = []
     with closing(_kept(network.engine.follow(*zip(*requests)), ends)) as stream:
         for number, ids, told in stream:
@@ -220,7 +224,10 @@ def _kept(stream: Outputs, ends: list[Finished]) -> Generator[tuple[int, list[in
 
 
 def _salt(plan: AnswerPlan, spans: Sequence[Span]) -> str:
-    """Returns with whom a request shares what is cached: vLLM knows its ids of stream 0 alone."""
+    """Returns the cache salt of a request. Requests share cached positions only if their salts are equal.
+
+    vLLM compares the ids of stream 0 alone, so requests with other streams must have other salts.
+    """
     if plan.modalities != "text":
         return uuid4().hex
     digest = hashlib.sha256()
@@ -240,10 +247,10 @@ def _params(asked: Asked, layout: SpeechLayout, stops: Sequence[int] = (), most:
     from vllm.sampling_params import RequestOutputKind
 
     plan = asked.plan
-    # After the end of an answer the pad comes. Where an id alone says that the answer ends, it stops the request.
+    # The pad follows the end of an answer and stops the request. In some modalities the closing id stops it already.
     both = layout.eos, layout.eot
     last = both if asked.null else {"auto": (layout.eos,), "text_audio": ()}.get(plan.modalities, both)
-    limit = plan.max_text_tokens + plan.max_audio_rows + OTHERS
+    limit = plan.max_tokens or plan.max_text_tokens + plan.max_audio_rows + OTHERS
     return SamplingParams(
         max_tokens=limit if most is None else min(limit, most),
         stop_token_ids=[layout.pad, *last, *stops],

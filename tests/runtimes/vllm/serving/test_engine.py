@@ -1,0 +1,114 @@
+"""One conversation's requests to a server's engine: they end at once when the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm", reason="needs vLLM")
+
+from workbench.core.errors import BadInput, Cancelled, SessionDied
+from workbench.runtimes.vllm import following
+from workbench.runtimes.vllm.following import Finished
+from workbench.runtimes.vllm.request import Request
+from workbench.runtimes.vllm.serving.engine import ServedEngine
+
+
+class FakeFrontEnd:
+    """Gives these tokens one by one; then it waits for ever, or fails."""
+
+    def __init__(self, tokens: list[int], then: Any = "end"):
+        self.tokens, self.then = tokens, then
+        self.running, self.errored = 0, False
+        self.model_config = SimpleNamespace(
+            get_inputs_embeds_size=lambda: 4,
+            get_vocab_size=lambda: 100,
+            max_model_len=50,
+            is_multimodal_model=True,
+            dtype="torch.float32",
+        )
+
+    def get_tokenizer(self) -> str:
+        return "tokens"
+
+    async def generate(self, prompt: Any, params: Any, request_id: str) -> AsyncGenerator[Any, None]:
+        self.running += 1
+        try:
+            for number, token in enumerate(self.tokens, 1):
+                last = number == len(self.tokens) and self.then == "end"
+                piece = SimpleNamespace(token_ids=[token], logprobs=None, finish_reason="stop" if last else None)
+                yield SimpleNamespace(outputs=[piece], finished=last, prompt_logprobs=None)
+            if self.then == "wait":
+                await asyncio.Event().wait()
+            if isinstance(self.then, BaseException):
+                raise self.then
+        finally:
+            self.running -= 1
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[asyncio.AbstractEventLoop]:
+    async def rendered(llm: Any, request: Any) -> Any:
+        return request
+
+    monkeypatch.setattr(following, "rendered", rendered)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def follow(engine: ServedEngine, ids: tuple[int, ...] = (1, 2)) -> Any:
+    return engine.follow([Request(ids)], [None])  # type: ignore[list-item]
+
+
+def test_tokens_come_and_the_end(loop: asyncio.AbstractEventLoop) -> None:
+    front = FakeFrontEnd([5, 6])
+    engine = ServedEngine(front, loop, "it")  # type: ignore[arg-type]
+    ends: list[Any] = []
+
+    def through() -> Any:
+        ends.extend((yield from follow(engine)))
+
+    assert list(through()) == [(0, [5], ()), (0, [6], ())] and ends == [Finished("stop", 2)]
+
+
+def test_giving_up_ends_a_request_that_waits(loop: asyncio.AbstractEventLoop) -> None:
+    front = FakeFrontEnd([5], "wait")
+    engine = ServedEngine(front, loop, "it")  # type: ignore[arg-type]
+    stream = follow(engine)
+    assert next(stream) == (0, [5], ()) and front.running == 1
+    threading.Timer(0.05, engine.give_up).start()
+    with pytest.raises(Cancelled, match="the client has left"):
+        next(stream)
+    assert front.running == 0
+    with pytest.raises(Cancelled):
+        next(follow(engine))
+    engine.give_up()
+    engine.close()
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_failures_are_one_sentence(dead: bool, loop: asyncio.AbstractEventLoop) -> None:
+    front = FakeFrontEnd([5], ValueError("too  long\nindeed"))
+    stream = follow(ServedEngine(front, loop, "it"))  # type: ignore[arg-type]
+    next(stream)
+    front.errored = dead
+    kind, said = (SessionDied, "the engine of it has ended at work") if dead else (BadInput, "too long indeed")
+    with pytest.raises(kind, match=said):
+        next(stream)
+
+
+def test_a_request_is_checked_first(loop: asyncio.AbstractEventLoop) -> None:
+    front = FakeFrontEnd([])
+    with pytest.raises(BadInput, match="the prompt has the token 100; expected numbers from 0 to 99"):
+        next(follow(ServedEngine(front, loop, "it"), (1, 100)))  # type: ignore[arg-type]
+    assert front.running == 0

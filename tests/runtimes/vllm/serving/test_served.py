@@ -1,0 +1,302 @@
+"""vLLM's own server of a tiny SpeechLM: chat completions in text and speech, against the same model on PyTorch here."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+pytest.importorskip("vllm", reason="needs vLLM")
+
+from tests.runtimes.vllm.remote.real_server import RealServer  # noqa: E402
+from tests.support.processes import Background, eventually  # noqa: E402
+from tests.support.tiny_checkpoints import noise  # noqa: E402
+from tests.support.tiny_speechlm import tiny_speechlm  # noqa: E402
+from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
+from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
+from workbench.core.errors import BadInput, SessionDied, Unavailable  # noqa: E402
+from workbench.core.settings import Server, SessionSpec, Settings  # noqa: E402
+from workbench.pipelines.conversation_session import ConversationSession  # noqa: E402
+from workbench.runtimes.pytorch.speechlm import open_session as open_on_pytorch  # noqa: E402
+from workbench.runtimes.vllm.remote import open_session  # noqa: E402
+from workbench.runtimes.vllm.remote.sound import wav  # noqa: E402
+from workbench.session.conversation import Answer, AudioPiece  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROUTE = "/v1/chat/completions"
+LIMITS = {"max_text_tokens": 8, "max_audio_rows": 14, "min_audio_rows": 9}
+LONG: dict[str, Any] = {"modalities": ["audio"], "min_audio_rows": 5000, "max_audio_rows": 5000}
+SIZES = {"head_dim": 32, "max_position_embeddings": 6000}  # the least head, and room for answers that take a while
+OURS = {"text": ["text"], "audio": ["audio"], "text_audio": ["text", "audio"], "auto": "auto"}
+SOUND = np.asarray(noise(0.7)[0], np.float32)
+HEARD = {"type": "input_audio", "input_audio": {"data": base64.b64encode(wav(SOUND)).decode(), "format": "wav"}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_proxy() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_speechlm(tmp_path_factory.mktemp("models") / "tiny", language=SIZES).directory
+
+
+@pytest.fixture(scope="module")
+def served(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    place = tmp_path_factory.mktemp("served")
+    write_directory(plan_of(directory, "speechlm"), place / "tiny")
+    server = RealServer(place / "tiny", place / "server.log")
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def local(directory: Path) -> Iterator[ConversationSession]:
+    session = open_on_pytorch(directory, "far", Settings(threads=1, dtype="float32"))
+    yield session
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def far(served: RealServer) -> Iterator[Any]:
+    session = open_session(SessionSpec("far", "speechlm", "vllm", Path(), server=Server(served.url, "far")))
+    yield session
+    session.close()
+
+
+def cases() -> list[tuple[Any, dict[str, Any]]]:
+    """Texts and recordings; all modalities; greedy and drawn; two with guidance."""
+    found: list[tuple[Any, dict[str, Any]]] = []
+    for number in range(8):
+        messages: Any = [{"role": "user", "content": " ".join(["say", "one", "two"][: 1 + number % 3])}]
+        if number % 3 == 2:
+            messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": [HEARD]}]
+        options = {"modalities": list(OURS)[number % 4], "seed": number, "temperature": (0.0, 0.9)[number // 4]}
+        guided = {"cfg": 3.0} if number in (1, 6) else {}
+        found.append((messages, {**LIMITS, **options, **guided}))
+    return found
+
+
+def body(messages: Any, options: dict[str, Any], **more: Any) -> dict[str, Any]:
+    asked = {"model": "far", "messages": messages, "return_token_ids": True, **options, **more}
+    return {**asked, "modalities": OURS[options["modalities"]]} if isinstance(options.get("modalities"), str) else asked
+
+
+def posted(served: RealServer, asked: Any) -> Any:
+    return httpx.post(f"{served.url}{ROUTE}", json=asked, timeout=300)
+
+
+def answered(served: RealServer, asked: Any) -> Any:
+    response = posted(served, asked)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def streamed(served: RealServer, asked: Any) -> list[Any]:
+    """The chunks of a stream, which ends as it should."""
+    with httpx.stream("POST", f"{served.url}{ROUTE}", json={**asked, "stream": True}, timeout=300) as reply:
+        lines = [line.removeprefix("data: ") for line in reply.iter_lines() if line]
+    assert lines[-1] == "[DONE]", lines
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def same_ids(choice: Any, expected: Answer) -> None:
+    assert choice["token_ids"] == list(expected.token_ids) and choice["finish_reason"] == expected.finish
+    assert choice["streams"] == (None if expected.streams is None else expected.streams.tolist())
+
+
+def test_answers_are_those_of_pytorch(served: RealServer, local: ConversationSession) -> None:
+    """Whole answers: all ids, the text, and the same file of speech."""
+    for messages, options in cases():
+        expected = local.converse(messages, **options)
+        found = answered(served, body(messages, options))
+        [choice] = found["choices"]
+        same_ids(choice, expected)
+        assert found["usage"]["prompt_tokens"] == expected.prompt_rows
+        message = choice["message"]
+        if options["modalities"] in ("audio", "text_audio"):
+            assert message["content"] is None and message["audio"]["transcript"] == expected.text
+        else:
+            assert message["content"] == expected.text
+        assert (expected.audio is None) == (not (message["audio"] or {}).get("data"))
+        if expected.audio is not None:
+            assert base64.b64decode(message["audio"]["data"]) == expected.wav()
+
+
+def test_a_stream_is_the_whole_answer_in_pieces(served: RealServer) -> None:
+    for messages, options in cases():
+        whole = answered(served, body(messages, options, audio={"voice": "default", "format": "pcm16"}))["choices"][0]
+        chunks = streamed(served, body(messages, options, stream_options={"include_usage": True}))
+        assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["total_tokens"] > 0
+        choices = [chunk["choices"][0] for chunk in chunks[:-1]]
+        assert choices[0]["delta"]["role"] == "assistant"
+        assert [each for choice in choices for each in choice.get("token_ids", [])] == whole["token_ids"]
+        assert ([row for choice in choices for row in choice.get("streams", [])] or None) == whole["streams"]
+        audio = [choice["delta"].get("audio") or {} for choice in choices]
+        message = whole["message"]
+        assert "".join(choice["delta"].get("content") or "" for choice in choices) == (message["content"] or "")
+        if message["audio"] is None:
+            assert not any(audio)
+            continue
+        assert "".join(each.get("transcript", "") for each in audio) == message["audio"]["transcript"]
+        data = b"".join(base64.b64decode(each.get("data", "")) for each in audio)
+        assert data == base64.b64decode(message["audio"]["data"])
+        assert sum("id" in each for each in audio) == sum("expires_at" in each for each in audio) == 1
+
+
+def test_a_dialogue_by_the_ids_of_earlier_speech(served: RealServer, local: ConversationSession) -> None:
+    options = {**LIMITS, "modalities": "text_audio", "temperature": 0.0}
+    messages: list[Any] = [{"role": "user", "content": [HEARD]}]
+    theirs = list(messages)
+    for _ in range(2):
+        expected = local.converse(messages, **options)
+        message = answered(served, body(theirs, options))["choices"][0]["message"]
+        messages += [expected.message(), {"role": "user", "content": "again"}]
+        theirs += [{"role": "assistant", "audio": {"id": message["audio"]["id"]}}, {"role": "user", "content": "again"}]
+    same_ids(answered(served, body(theirs, options))["choices"][0], local.converse(messages, **options))
+
+
+def test_several_at_once_and_a_limit_of_all_tokens(served: RealServer) -> None:
+    asked = [body(messages, options, max_completion_tokens=11) for messages, options in cases()]
+    alone = [answered(served, each)["choices"][0] for each in asked]
+    assert {len(each["token_ids"]) <= 11 for each in alone} == {True}
+    assert any(len(each["token_ids"]) == 11 and each["finish_reason"] == "length" for each in alone)
+    with ThreadPoolExecutor(4) as pool:
+        together = [each["choices"][0] for each in pool.map(lambda each: answered(served, each), asked)]
+    assert [each["token_ids"] for each in together] == [each["token_ids"] for each in alone]
+    assert [each["streams"] for each in together] == [each["streams"] for each in alone]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "param", "said"),
+    [
+        ({"n": 2}, 400, "n", "n is 2, and a request has one answer"),
+        ({"model": "other"}, 404, "model", "the server has no model 'other'; it has far"),
+        ({"modalities": ["audio"], "audio": {"format": "aac"}}, 400, "audio.format", "audio.format is 'aac', and this"),
+        ({"cfg": 0.5, "modalities": ["audio"]}, 400, None, "option cfg of far is 0.5; expected 1 to 20"),
+        ({"audio_temperature": 1e9}, 400, None, "option audio_temperature of far is 1000000000.0; expected"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "audio", "audio": "/etc/hostname"}]}]},
+            400,
+            "messages[0].content[0]",
+            "messages[0].content[0] is of type 'audio'; expected text or input_audio",
+        ),
+        ({"messages": [{"role": "user", "content": "x" * 20000}]}, 400, None, "the conversation is "),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_cannot_be_answered_is_an_error_of_openai_form(
+    fields: dict[str, Any], status: int, param: str | None, said: str, stream: bool, served: RealServer
+) -> None:
+    response = posted(
+        served, {"model": "far", "messages": [{"role": "user", "content": "a"}], "stream": stream, **fields}
+    )
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"} and error["param"] == param
+    assert error["type"] == "invalid_request_error"
+    assert error["message"].startswith(said) and "\n" not in error["message"]
+
+
+def generated(served: RealServer) -> float:
+    """How many tokens the engine has generated so far, as it says itself."""
+    lines = httpx.get(f"{served.url}/metrics").text.splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:generation_tokens_total{"))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_is_aborted_in_the_engine(stream: bool, served: RealServer) -> None:
+    content = json.dumps(body([{"role": "user", "content": "a"}], LONG, stream=stream)).encode()
+    fields = {"Host": "far", "Content-Type": "application/json", "Content-Length": len(content)}
+    head = "".join([f"POST {ROUTE} HTTP/1.1\r\n", *(f"{name}: {value}\r\n" for name, value in fields.items()), "\r\n"])
+    before = generated(served)
+    with socket.create_connection(("127.0.0.1", served.port)) as connection:
+        connection.sendall(head.encode() + content)
+        if stream:
+            assert connection.recv(15) == b"HTTP/1.1 200 OK"
+        eventually(lambda: served.running() == 1)
+    eventually(lambda: served.running() == 0)
+    assert 0 < generated(served) - before < LONG["max_audio_rows"] - 100
+
+
+def test_the_client_of_openai_reads_both_forms(served: RealServer, local: ConversationSession) -> None:
+    openai = pytest.importorskip("openai", reason="needs OpenAI's client")
+    client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
+    expected = local.converse("hello", modalities="text_audio", temperature=0.0, **LIMITS)
+    asked: Any = {
+        "model": "far",
+        "messages": [{"role": "user", "content": "hello"}],
+        "modalities": ["text", "audio"],
+        "temperature": 0,
+        "extra_body": LIMITS,
+    }
+    whole = client.chat.completions.create(audio={"voice": "alloy", "format": "wav"}, **asked)
+    audio = whole.choices[0].message.audio
+    assert base64.b64decode(audio.data) == expected.wav() and audio.transcript == expected.text
+    assert whole.usage.completion_tokens == len(expected.token_ids)
+    assert whole.notes == ["the model has one voice, so the voice 'alloy' was not used"]
+    chunks = list(client.chat.completions.create(audio={"voice": "alloy", "format": "pcm16"}, stream=True, **asked))
+    pieces = [delta["audio"] for chunk in chunks if (delta := chunk.choices[0].delta.to_dict()).get("audio")]
+    assert b"".join(base64.b64decode(each.get("data") or "") for each in pieces) == expected.wav()[44:]
+    history = [*asked["messages"], whole.choices[0].message, {"role": "user", "content": "again"}]
+    again = client.chat.completions.create(**{**asked, "messages": history, "modalities": ["text"]})
+    messages = [*asked["messages"], expected.message(), {"role": "user", "content": "again"}]
+    assert (
+        again.choices[0].message.content == local.converse(messages, modalities="text", temperature=0.0, **LIMITS).text
+    )
+    with pytest.raises(openai.BadRequestError, match="a request has one answer"):
+        client.chat.completions.create(n=2, **asked)
+
+
+def test_a_card_converses_as_a_session_here_does(far: Any, local: ConversationSession) -> None:
+    """Text and recordings, streamed, with all ids; earlier speech of the assistant goes back exactly."""
+    asked = cases()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda case: far.converse(case[0], **case[1]), asked))
+    for own, (messages, options) in zip(found, asked, strict=True):
+        expected = local.converse(messages, **options)
+        assert own.token_ids == expected.token_ids and own.text == expected.text and own.finish == expected.finish
+        assert own.layout == expected.layout and own.prompt_rows == expected.prompt_rows
+        assert own.settings == expected.settings and own.notes == expected.notes
+        assert (own.streams is None) == (expected.streams is None)
+        if own.streams is not None:
+            np.testing.assert_array_equal(own.streams, expected.streams)
+            np.testing.assert_allclose(own.audio, expected.audio, atol=1e-4)
+    speech = next(each for each in found if each.streams is not None)
+    messages = [{"role": "user", "content": "a"}, speech.message(), {"role": "user", "content": "b"}]
+    options = {**LIMITS, "modalities": "text", "probabilities": True}
+    own, expected = far.converse(messages, **options), local.converse(messages, **options)
+    assert own.token_ids == expected.token_ids
+    np.testing.assert_allclose(own.probabilities, expected.probabilities, atol=1e-4)
+
+
+def test_a_card_tells_the_servers_sentence_and_stops_where_it_is_asked_to(far: Any, served: RealServer) -> None:
+    with pytest.raises(BadInput, match=r"refuses the request \(400\): the conversation is "):
+        far.converse("x" * 20000)
+    with contextlib.closing(far.converse_stream("a", **{**LONG, "modalities": "audio"})) as stream:
+        next(event for event in stream if isinstance(event, AudioPiece) and event.rows > 20)
+    eventually(lambda: served.running() == 0)
+
+
+def test_a_server_that_is_killed_at_work_is_one_error(far: Any, served: RealServer) -> None:
+    """The last test, as nothing is served after it."""
+    call = Background(lambda: far.converse("a", **{**LONG, "modalities": "audio"}))
+    eventually(lambda: served.running() == 1)
+    served.kill()
+    assert isinstance(call.ended().error, SessionDied)
+    with pytest.raises(Unavailable, match="cannot be reached: Connection refused"):
+        far.converse("a")

@@ -1,0 +1,16 @@
+"""The directory that vLLM was asked to load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from workbench.runtimes.vllm.models.refused import Refused
+
+
+def directory_of(model_config: Any) -> Path:
+    """Returns the directory that vLLM was asked to load; raises `Refused` for a name that is no directory."""
+    directory = Path(str(model_config.model))
+    if not directory.is_dir():
+        raise Refused(f"{model_config.model} is no directory; expected one that `workbench convert --for vllm` wrote")
+    return directory

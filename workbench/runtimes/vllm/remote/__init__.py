@@ -1,7 +1,7 @@
 """Models on a remote vLLM server, as sessions with the same interface as local ones.
 
-`client` sends HTTP requests, `service` finds what a server offers, `speech` and `text` are the sessions. Nothing here
-imports vllm or torch, so a client machine needs neither.
+`client` sends HTTP requests, `service` finds what a server offers; `speech`, `text` and `conversation` are the
+sessions. Nothing here imports vllm or torch, so a client machine needs neither.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workbench.core.progress import report
 from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES, load
 from workbench.session.protocols import Session
-from workbench.session.values import PROMPT
+from workbench.session.values import CONVERSATION, PROMPT
 
 if TYPE_CHECKING:
     from workbench.runtimes.vllm.remote.wording import Wording
@@ -26,6 +26,7 @@ def open_session(spec: SessionSpec) -> Session:
     `BadInput` if it has no model of that name.
     """
     from workbench.runtimes.vllm.remote.client import Client
+    from workbench.runtimes.vllm.remote.conversation import RemoteConversationSession
     from workbench.runtimes.vllm.remote.service import find_service
     from workbench.runtimes.vllm.remote.speech import RemoteRecogniser, RemoteSpeechSession
     from workbench.runtimes.vllm.remote.text import RemoteTextSession
@@ -40,6 +41,8 @@ def open_session(spec: SessionSpec) -> Session:
         if family.vllm.wording:
             wording: Wording = load(family.vllm.wording)()
             return RemoteSpeechSession(spec.name, RemoteRecogniser(client, service, wording))
+        if family.input == CONVERSATION:
+            return RemoteConversationSession(spec.name, client, service)
         if family.input != PROMPT:
             raise Unavailable(f"{family.title} has no prompt for servers; open the model on this machine")
         return RemoteTextSession(spec.name, client, service)

@@ -1,0 +1,212 @@
+"""A SpeechLM on a server: what is sent, and what becomes of the answer, against a session here behind the same form."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.runtimes.vllm.remote.fake_server import CHAT, DONE, MODEL, FakeServer, Reply, as_json, chat_events, event
+from tests.support.fake_conversations import fake_conversation
+from tests.support.tiny_checkpoints import noise
+from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
+from workbench.core.options import option_specs
+from workbench.core.settings import Server, SessionSpec
+from workbench.families.speechlm import SpeechLmOptions
+from workbench.openai_api.chat_answer import ChatAnswer, error_event
+from workbench.openai_api.chat_request import read_chat_request
+from workbench.openai_api.errors import error_answer
+from workbench.openai_api.kept_answers import KeptAnswers
+from workbench.registry.registry import Registry
+from workbench.runtimes.vllm.remote import open_session
+from workbench.runtimes.vllm.remote.conversation import RemoteConversationSession
+from workbench.runtimes.vllm.remote.service import ROUTES
+from workbench.session.conversation import AudioPiece, Begun
+from workbench.session.protocols import Converses, Transcribes
+from workbench.session.values import Piece
+
+NAMES = [spec.name for spec in option_specs(SpeechLmOptions)]
+ASK = [{"role": "user", "content": "say three"}]
+SOUND = {"role": "user", "content": [{"type": "audio", "audio": noise(1.0)}]}
+
+
+def serve(fake: FakeServer, body: Any) -> Reply:
+    """What a server of this project answers."""
+    kept = KeptAnswers()
+    try:
+        request = read_chat_request(body, [MODEL], NAMES, kept)
+        writing = ChatAnswer(request, kept)
+        found = list(fake_conversation().converse_stream(request.messages, **request.options))
+    except WorkbenchError as error:
+        status, told = error_answer(error)
+        return as_json(told, status)
+    return Reply(pieces=[*(event(chunk) for each in found for chunk in writing.chunks(each)), DONE])
+
+
+@pytest.fixture
+def session(server: Server, fake: FakeServer) -> Iterator[RemoteConversationSession]:
+    fake.answers[CHAT] = serve
+    session = open_session(SessionSpec("mine", "speechlm", "vllm", Path(), server=server))
+    assert isinstance(session, RemoteConversationSession)
+    yield session
+    session.close()
+
+
+def sent(fake: FakeServer) -> Any:
+    return [body for path, body in fake.asked if path == CHAT][-1]
+
+
+@pytest.mark.parametrize("modalities", ["text", "audio", "text_audio", "auto"])
+def test_an_answer_is_that_of_the_session_behind_it(
+    modalities: str, session: RemoteConversationSession, fake: FakeServer
+) -> None:
+    for messages in (ASK, [SOUND]):
+        options = {"modalities": modalities, "seed": 4, "probabilities": True}
+        begun, *events, own = session.converse_stream(messages, **options)
+        expected = fake_conversation().converse(messages, **options)
+        assert isinstance(begun, Begun) and begun.prompt_rows == expected.prompt_rows == own.prompt_rows
+        assert begun.settings == own.settings == expected.settings and begun.layout == own.layout == expected.layout
+        assert own.token_ids == expected.token_ids and own.text == expected.text and own.finish == expected.finish
+        assert own.notes == expected.notes and (own.model, own.runtime) == ("mine", "vllm")
+        np.testing.assert_allclose(own.probabilities, expected.probabilities, atol=1e-6)
+        assert (own.streams is None) == (expected.streams is None)
+        if expected.streams is None:
+            continue
+        np.testing.assert_array_equal(own.streams, expected.streams)
+        np.testing.assert_allclose(own.audio, np.clip(expected.audio, -1, 1), atol=1e-4)
+        rows = [each for each in events if isinstance(each, AudioPiece) and each.streams is not None]
+        assert [each.rows for each in rows] == list(range(1, len(expected.streams) + 1))
+        assert {each.sample_rate for each in rows} == {16000}
+        assert own.compute_seconds >= own.first_audio_seconds > 0
+
+
+def test_what_is_sent(session: RemoteConversationSession, fake: FakeServer) -> None:
+    """Only what the user sets, and recordings without loss."""
+    earlier = fake_conversation().converse(ASK, modalities="text_audio")
+    session.converse([*ASK, earlier.message(), SOUND], seed=3, audio_top_k=None, modalities="text")
+    body = sent(fake)
+    assert {name: body[name] for name in body if name != "messages"} == {
+        "model": MODEL,
+        "modalities": "text",
+        "seed": 3,
+        "audio": {"format": "pcm16"},
+        "stream": True,
+        "return_token_ids": True,
+    }
+    [ask, answer, recording] = body["messages"]
+    assert ask == {"role": "user", "content": [{"type": "text", "text": "say three"}]}
+    assert answer["content"][1]["streams"] == earlier.streams.tolist()  # type: ignore[union-attr]
+    content = base64.b64decode(recording["content"][0]["input_audio"]["data"])
+    samples, rate = soundfile.read(io.BytesIO(content), dtype="float32")
+    assert rate == 16000
+    np.testing.assert_array_equal(samples, np.asarray(noise(1.0)[0], np.float32))
+
+
+def test_an_option_is_checked_before_anything_is_sent(session: RemoteConversationSession, fake: FakeServer) -> None:
+    for options, said in (({"speed": 1}, "mine has no option speed"), ({"seed": "a"}, "option seed of mine is 'a'")):
+        with pytest.raises(BadInput, match=said):
+            session.converse(ASK, **options)
+    silent = [{"role": "user", "content": [{"type": "audio", "audio": (np.zeros(8000, np.float32), 16000)}]}]
+    with pytest.raises(BadInput, match=r"message 1, part 1: the recording of 0\.5 s is silent"):
+        session.converse(silent)
+    assert CHAT not in [path for path, _ in fake.asked]
+
+
+def test_what_the_server_refuses_is_told_in_its_words(session: RemoteConversationSession) -> None:
+    with pytest.raises(BadInput, match=r"refuses the request \(400\): the conversation is"):
+        session.converse([{"role": "user", "content": "x" * 500}])
+
+
+def test_a_server_without_this_project(session: RemoteConversationSession, fake: FakeServer) -> None:
+    fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")]))
+    with pytest.raises(WorkbenchError, match="without the ids of a SpeechLM; install this project there as well"):
+        session.converse(ASK)
+
+
+@pytest.mark.parametrize("then", ["end", "drop"])
+def test_an_answer_that_breaks_off_is_one_error(
+    then: str, session: RemoteConversationSession, fake: FakeServer
+) -> None:
+    def broken(server: FakeServer, body: Any) -> Reply:
+        pieces = list(serve(server, body).pieces or ())
+        failure = error_event(SessionDied("the engine of it has ended")).encode()
+        return Reply(pieces=[*pieces[:9], failure] if then == "end" else pieces[:9], then=then)
+
+    fake.answers[CHAT] = broken
+    seen = []
+    with pytest.raises(
+        SessionDied, match="has ended; the answer is incomplete" if then == "end" else "closed the conn"
+    ):
+        seen += session.converse_stream(ASK, modalities="audio")
+    fake.answers[CHAT] = serve
+    assert session.converse(ASK, modalities="audio").streams is not None, "it serves again"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"choices": []},
+        {"choices": [{"delta": {"audio": {"data": "no base64!"}}}]},
+        {"choices": [{"delta": {"audio": {"data": "QQ=="}}}]},
+        {"choices": [{"delta": {}, "token_ids": [1], "streams": [[1, 2], [3, 4]], "x": 0}]},
+        {"choices": [{"delta": {}, "finish_reason": "content_filter"}]},
+        {"choices": [{"delta": {}, "token_ids": ["a"]}]},
+    ],
+)
+def test_a_chunk_of_another_form_is_one_sentence(
+    change: Any, session: RemoteConversationSession, fake: FakeServer
+) -> None:
+    def strange(server: FakeServer, body: Any) -> Reply:
+        first, *_ = serve(server, body).pieces or ()
+        return Reply(pieces=[first, event(change), DONE])
+
+    fake.answers[CHAT] = strange
+    with pytest.raises(WorkbenchError, match=r"answers with an event of another form") as caught:
+        session.converse(ASK)
+    assert "\n" not in str(caught.value)
+
+
+def test_closing_the_stream_closes_the_connection(session: RemoteConversationSession, fake: FakeServer) -> None:
+    def endless(server: FakeServer, body: Any) -> Reply:
+        return Reply(pieces=list(serve(server, body).pieces or ())[:20], then="wait")
+
+    fake.answers[CHAT] = endless
+    with contextlib.closing(session.converse_stream(ASK, modalities="audio")) as stream:
+        next(each for each in stream if isinstance(each, AudioPiece))
+        assert any(isinstance(each, Piece) and not each.tokens for each in stream), "it can be stopped while it waits"
+    assert fake.gone.wait(10)
+
+
+def test_what_it_is_and_is_not(session: RemoteConversationSession, server: Server, fake: FakeServer) -> None:
+    assert isinstance(session, Converses) and not isinstance(session, Transcribes)
+    with pytest.raises(Unavailable, match="does not show its stages"):
+        session.trace(ASK)
+    session.close()
+    with pytest.raises(BadInput, match="is closed; open it again"):
+        session.converse(ASK)
+    for route in ROUTES:
+        fake.answers.pop(route, None)
+    with pytest.raises(Unavailable, match="does not offer /v1/chat/completions"):
+        open_session(SessionSpec("mine", "speechlm", "vllm", Path(), server=server))
+
+
+def test_a_card_of_a_user_converses(
+    server: Server, fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answers[CHAT] = serve
+    source = f'source = {{ server = "{server.url}/v1", model = "{MODEL}" }}'
+    (tmp_path / "models.toml").write_text(f'[[model]]\nid = "far/speechlm"\nfamily = "speechlm"\n{source}\n')
+    monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / "models.toml"))
+    with Registry(isolate=False) as registry, registry.open("far/speechlm") as session:
+        answer = session.converse(ASK, modalities="text_audio", seed=4)
+        expected = fake_conversation().converse(ASK, modalities="text_audio", seed=4)
+        assert answer.token_ids == expected.token_ids and answer.model == "far/speechlm"
+        again = session.converse([*ASK, answer.message(), SOUND], modalities="text")
+        assert again.text == fake_conversation().converse([*ASK, expected.message(), SOUND], modalities="text").text

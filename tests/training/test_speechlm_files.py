@@ -53,6 +53,7 @@ def test_the_weights_come_back_from_their_shards(folder):
     places = json.loads((directory / "model.safetensors.index.json").read_text())["weight_map"]
     assert set(places) == set(tensors)
     assert all(path.stat().st_size < SHARD_BYTES + 100_000 for path in directory.iterdir())
+    assert len({path.stat().st_mode for path in directory.iterdir()}) == 1, "who may read the others may read them"
     names = ("model.embed_tokens.weight", "lm_head.weight", "stream_emb.weight", "adaptor.continuous_audio.bias")
     assert {*names, "multimodal_io_dict.continuous_audio.model.audio_tower.conv2d1.weight"} <= places.keys()
 

@@ -69,6 +69,13 @@ def temporary(path: Path) -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
+def follow_umask(folder: Path, pattern: str = "*.safetensors") -> None:
+    """Gives files of a folder the permissions of new files. The package safetensors writes them for the owner alone."""
+    for path in folder.glob(pattern):
+        with temporary(path) as new:
+            path.chmod(new.stat().st_mode & 0o777)
+
+
 def check_room(out: Path, needed: int, advice: str = "make room there, or choose a smaller quantization") -> None:
     """Raises `Unavailable` with the advice if the disk of the file's folder has too little space for `needed` bytes."""
     left = shutil.disk_usage(out.parent).free

@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench.families.funasr_nano import LANGUAGES, SYSTEM, FunasrNanoOptions, instruction
 from workbench.families.language import LanguageTokenizer
+from workbench.system.atomic_files import follow_umask
 from workbench.training.digits import WORDS, words_of
 
 MERGES = 200  # besides the 256 bytes
@@ -155,6 +156,7 @@ def write_language_folder(directory: Path, network: Any, special: Sequence[str],
     network.config.architectures = [type(network).__name__]
     if weights:
         network.save_pretrained(directory)
+        follow_umask(directory)
     else:
         network.config.save_pretrained(directory)
     settings = {"bos_token_id": nothing, "do_sample": False, "eos_token_id": [end, nothing], "pad_token_id": nothing}

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from workbench.audio.constants import FRAME_SHIFT, NUM_MELS, SAMPLE_RATE
 from workbench.speech.layout import SPECIAL, SpeechLayout
+from workbench.system.atomic_files import follow_umask
 from workbench.training.digits import WORDS
 from workbench.training.language import SPLIT
 from workbench.training.speechlm_codec import CODES, LEVELS
@@ -197,6 +198,7 @@ def write_weights(directory: Path, tensors: Mapping[str, Tensor]) -> int:
     )
     for name, members in split.filename_to_tensors.items():
         save_file({key: tensors[key] for key in members}, directory / name, metadata={"format": "pt"})
+    follow_umask(directory)
     index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
     _write_json(directory / "model.safetensors.index.json", index)
     return sum(value.numel() for value in tensors.values())
@@ -215,6 +217,7 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
 def write_codec(directory: Path, codec: Any) -> int:
     """Writes the codec's folder; returns its number of parameters, its codebooks included."""
     codec.save_pretrained(directory / CODEC, max_shard_size=f"{SHARD_BYTES // 1_000_000}MB")
+    follow_umask(directory / CODEC)
     return sum(value.numel() for value in codec.state_dict().values())
 
 

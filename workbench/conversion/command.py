@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +97,8 @@ class ServedRequest:
             from workbench.conversion.vllm_checkpoint.directory import write_directory
 
             write_directory(model, self.out.absolute(), on_progress)
-        return [(self.out, sum(path.stat().st_size for path in self.out.iterdir()))]
+        on_note(f"a machine with this project installed serves it with: vllm serve {shlex.quote(str(self.out))}")
+        return [(self.out, sum(path.stat().st_size for path in self.out.rglob("*") if path.is_file()))]
 
 
 def check_request(

@@ -46,6 +46,19 @@ def test_a_recording_is_decoded_alike_alone_and_in_any_batch(seed: int, beam_siz
     assert [decoder.decode([logits])[0] for logits in problem.batch] == together
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_large_vocabulary_is_decoded_alike_in_any_batch(seed: int) -> None:
+    """Where there are more pairs of hypothesis and token than the search considers, the choice is each one's own."""
+    rng = np.random.default_rng(seed)
+    vocabulary = 300
+    lexicon = Lexicon(tuple("abc"), tuple((tuple(rng.integers(1, vocabulary, size=2).tolist()),) for _ in range(3)))
+    batch = [rng.normal(scale=rng.choice([0.1, 1.0, 4.0]), size=(rng.integers(2, 15), vocabulary)) for _ in range(4)]
+    options = SearchOptions(beam_size=int(rng.integers(2, 9)), nbest=8, alpha=3.0)
+    model = TableModel(vocabulary, rng, order=2)
+    decoder = CtcDecoder(vocabulary, 0, options, token_lm=model, lexicon=lexicon if seed > 3 else None)
+    assert decoder.decode(batch) == [decoder.decode([logits])[0] for logits in batch]
+
+
 @settings(max_examples=30, deadline=None)
 @given(SEEDS, BEAMS, st.data())
 def test_chunks_give_what_the_whole_recording_gives(seed: int, beam_size: int, data: st.DataObject) -> None:

@@ -37,12 +37,12 @@ from workbench.decoding.ctc_beam.rows import (
 )
 from workbench.decoding.ctc_beam.selection import LOWEST
 
-BREADTH = 3
+BREADTH, BREADTH_ALONE = 2, 3
 """Times the beam's size: the best pairs of hypothesis and token by acoustics, of which new hypotheses are made.
 
-Of the best 3 x size pairs, at most `size` lead to hypotheses that live already. So where the beam holds everything, it
-leaves none out. Without language, the best `size` new hypotheses are always among them: at most `size` pairs repeat a
-token and have a lower score than it seems.
+The second is for a search without language, which then finds the best new hypotheses always: of the best pairs, at most
+`size` lead to hypotheses that live already, and at most `size` repeat a token and have a lower score than it seems.
+Where the beam holds everything, there are not even 2 x size pairs, so none is left out.
 """
 
 
@@ -78,7 +78,8 @@ class Extender:
     def __init__(self, vocabulary: int, knowledge: Knowledge, size: int):
         self._vocabulary = vocabulary
         self._knowledge = knowledge
-        self._most = BREADTH * size
+        judged = knowledge.token_lm is not None or knowledge.spelling is not None or knowledge.phrases is not None
+        self._most = (BREADTH if judged else BREADTH_ALONE) * size
         # The columns that a token or a word may change.
         self._ints, self._floats = [LENGTH], []
         if knowledge.phrases is not None:

@@ -6,9 +6,11 @@ import numpy as np
 
 from workbench.decoding.ctc_beam.selection import LOWEST
 
+SAMPLED = 16  # one of so many tokens of a large vocabulary
+
 
 def likely_pairs(
-    base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, allowed: np.ndarray, most: int | None
+    base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, allowed: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the pairs of a row (its flat index) and a token whose sum reaches the cut, in a fixed order.
 
@@ -17,14 +19,15 @@ def likely_pairs(
         log_probs: of the tokens in this frame, float64 [utterances, vocabulary].
         cut: float64 [utterances].
         allowed: tokens that may be appended, bool [utterances, vocabulary] or [vocabulary].
-        most: the best so many pairs of each utterance are enough; a few more may come. None for all pairs.
+        most: the best so many pairs of each utterance are enough; more may come.
     """
     rows = base.shape[1]
     order = np.argsort(-base, axis=1, kind="stable")
     falling = np.take_along_axis(base, order, axis=1)
     likely = (log_probs >= np.maximum(cut - falling[:, 0], LOWEST)[:, None]) & allowed
-    if most is not None and np.count_nonzero(likely) * rows > 2 * most * len(base):
-        cut = np.maximum(cut, _rank_bound(falling, np.where(likely, log_probs, -np.inf), most))
+    many = np.count_nonzero(likely, axis=1) * np.count_nonzero(falling > -np.inf, axis=1) > 2 * most
+    if many.any():
+        cut = np.where(many, np.maximum(cut, _rank_bound(falling, log_probs, likely, most)), cut)
         likely &= log_probs >= np.maximum(cut - falling[:, 0], LOWEST)[:, None]
     utterance, token = np.divmod(np.flatnonzero(likely), likely.shape[1])
     chances = log_probs[utterance, token]
@@ -39,17 +42,24 @@ def likely_pairs(
     return utterance[pair] * rows + order[utterance[pair], rank], token[pair]
 
 
-def _rank_bound(first: np.ndarray, second: np.ndarray, most: int) -> np.ndarray:
-    """Returns a number that the best `most` sums of an entry of each array reach, float64 [utterances].
+def _rank_bound(falling: np.ndarray, log_probs: np.ndarray, likely: np.ndarray, most: int) -> np.ndarray:
+    """Returns a number that the sums of at least `most` pairs reach, float64 [utterances]; -inf if there are fewer.
 
-    `first` falls along its rows. If the second does so too, i x j sums reach the sum of the i-th and the j-th entry.
-    -inf if there are fewer.
+    With tokens in falling order as well, i x j pairs reach the sum of the i-th row and the j-th token. Any tokens will
+    do for this; of a large vocabulary, those above a limit that a sample of it suggests are enough.
     """
-    if second.shape[1] > most:
-        second = np.partition(second, second.shape[1] - most, axis=1)[:, -most:]
-    second = np.sort(second, axis=1)[:, ::-1]
-    i = np.arange(min(first.shape[1], most))
+    if log_probs.shape[1] > SAMPLED * most:
+        sample = log_probs[:, ::SAMPLED]
+        rank = sample.shape[1] - 1 - 3 * most // SAMPLED
+        likely = likely & (log_probs >= np.partition(sample, rank, axis=1)[:, rank, None])
+    utterance, token = np.divmod(np.flatnonzero(likely), likely.shape[1])
+    starts = np.searchsorted(utterance, np.arange(len(falling)))
+    place = np.arange(len(token)) - starts[utterance]
+    chances = np.full((len(falling), int(place.max(initial=0)) + 1), -np.inf)
+    chances[utterance, place] = log_probs[utterance, token]
+    chances = np.sort(chances, axis=1)[:, ::-1]
+    i = np.arange(min(falling.shape[1], most))
     j = -(-most // (i + 1)) - 1
-    i, j = i[j < second.shape[1]], j[j < second.shape[1]]
-    bound: np.ndarray = (first[:, i] + second[:, j]).max(axis=1, initial=-np.inf)
+    i, j = i[j < chances.shape[1]], j[j < chances.shape[1]]
+    bound: np.ndarray = (falling[:, i] + chances[:, j]).max(axis=1, initial=-np.inf)
     return bound

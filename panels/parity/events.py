@@ -24,6 +24,8 @@ from panels.widgets.markup import datum, element, text
 from panels.widgets.samples import Sample, samples_named
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
+from workbench.families.family import Family
+from workbench.families.language import PLACEHOLDER
 from workbench.parity_lab import ParityRun, page
 from workbench.parity_lab.figures import worth_a_look
 from workbench.parity_lab.sides import with_changes
@@ -33,6 +35,8 @@ from workbench.system.memory import size
 
 Update = dict[str, Any]
 BARE, EXPORTS = "bare", "exports"  # classes of columns and rows that are shown and hidden
+PROMPTED = f"Every layer is compared over its tokens. {PLACEHOLDER} stands for an embedding."
+SAID = "What you say to the model: a text, a recording, or a recording and a text after it."
 EXPERIMENTS = {"cmvn": "off", "dither": "1", "threads": "", "kv_cache": ""}
 """Options and settings that are known causes of a divergence, and the value that a switch sets.
 
@@ -75,6 +79,7 @@ class ParityActions:
             gr.update(elem_classes=seen_classes(hears, BARE)),
             gr.update(elem_classes=seen_classes(family.reads_text, BARE)),
             gr.update(elem_classes=seen_classes(family.input == PROMPT, "plain")),
+            gr.update(**text_field(family)),
             *(speech, speech, speech, speech),
             *(language, language),
         )
@@ -261,6 +266,13 @@ def file_name(run: ParityRun) -> str:
     """Returns a report's file name without extension: the model and the day."""
     model = re.sub(r"[^A-Za-z0-9_.-]+", "-", run.model).strip("-.")
     return f"parity-{model}-{datetime.now():%Y-%m-%d}"
+
+
+def text_field(family: Family) -> dict[str, Any]:
+    """Returns the label and the explanation of the text field for models of a family."""
+    if family.input == CONVERSATION:
+        return {"label": "Text", "info": SAID}
+    return {"label": "Prompt", "info": PROMPTED}
 
 
 def _change(name: str, value: Any) -> str | None:

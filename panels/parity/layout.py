@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.parity.events import BARE, END_TO_END, EXPERIMENTS, EXPORTS, MODES, ParityActions
+from panels.parity.events import BARE, END_TO_END, EXPERIMENTS, EXPORTS, MODES, PROMPTED, ParityActions
 from panels.parity.view import NOTHING_YET, preset_choices
 from panels.running.error_boundary import guarded
 from panels.running.sessions import SessionPool
@@ -19,7 +19,6 @@ from panels.widgets.html_block import HIDDEN, html_block, scripted_html, seen_cl
 from panels.widgets.samples import read_samples
 from workbench.compare.presets import MEASURES
 from workbench.core.settings import KV_CACHES
-from workbench.families.language import PLACEHOLDER
 
 SHOW_RESULTS = """(...values) => {
   const results = document.querySelector('#parity-results');
@@ -49,10 +48,10 @@ MARK = """(written) => {
     each.setAttribute('aria-pressed', there.has(each.dataset.side));
   }
 }"""
-TRACES = """<p class="muted small">What another program computed for the same input. A file of names and layouts makes
-its arrays the stages of here; arrays that it does not name keep their names.</p>"""
-EXPERIMENTING = """<p class="muted small">Bring a known cause of a divergence about on purpose. Each is written into the
-sides above, where it can be edited.</p>"""
+TRACES = """<p class="muted small">What another program computed for the same input. A file of names and layouts maps
+its arrays to stages; arrays that it does not name keep their names.</p>"""
+EXPERIMENTING = """<p class="muted small">Try a known cause of a divergence. Each switch is written into the
+sides above, where you can edit it.</p>"""
 
 
 def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
@@ -87,7 +86,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                     prompt = gr.Textbox(
                         value="",
                         label="Prompt",
-                        info=f"Every layer is compared over its tokens. {PLACEHOLDER} stands for an embedding.",
+                        info=PROMPTED,
                         lines=3,
                         max_lines=12,
                         elem_id="parity-prompt",
@@ -190,7 +189,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     sided = [reference, candidates]
     of_speech = [each for column in switches for each in column[:2]]
     of_language = [column[3] for column in switches]
-    offering = [note, reference, sides, candidates, speech, text, merged, *of_speech, *of_language]
+    offering = [note, reference, sides, candidates, speech, text, merged, prompt, *of_speech, *of_language]
     for event in (page.load, model.input):
         wire(event, actions.choose, [model, *sided, traces], offering)
     pressed = sides.toggle(None, candidates, candidates, js=TOGGLE, api_visibility="private")

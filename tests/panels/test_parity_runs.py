@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panels.parity.events import first_look
+from panels.parity.events import first_look, text_field
 from panels.parity.run import KeptRuns, Step, compute, follow, request_of, source_of
 from panels.parity.sides import lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.parity.view import result_html, sides_html, status_html
@@ -198,5 +198,6 @@ def test_a_model_that_answers_speech_gets_text_recording_or_both() -> None:
     assert source_of(family, "a.wav", "") == [{"role": "user", "content": [spoken]}]
     assert source_of(family, None, " x.wav ") == [{"role": "user", "content": [written]}]
     assert source_of(family, "a.wav", "x.wav") == [{"role": "user", "content": [spoken, written]}]
+    assert text_field(family)["label"] == "Text" and text_field(FAMILIES["causal_lm"])["label"] == "Prompt"
     assert source_of(FAMILIES["sensevoice"], "a.wav", "hm") == "a.wav"
     assert source_of(FAMILIES["causal_lm"], "a.wav", " hm ") == "hm"

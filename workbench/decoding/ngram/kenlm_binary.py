@@ -1,7 +1,7 @@
 """KenLM's binary models, read by the package `kenlm`, as the language model of a beam search.
 
 Heafield, "KenLM: faster and smaller language model queries", 2011. The package answers one question at a time in
-float32; every answer is kept, so that a pair of state and symbol is asked once.
+float32; its answers are kept, so that a pair of state and symbol is seldom asked twice.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core.errors import BadInput, Unavailable, message_of
+from workbench.core.errors import BadInput, Unavailable
 from workbench.decoding.ngram.automaton import LN10
 from workbench.decoding.ngram.tables import END
 
 MAGIC = b"mmap lm http://kheafield.com/code"
 """The bytes at the beginning of KenLM's binary files."""
+MOST_KEPT = 1 << 20  # answers
 
 
 def is_kenlm_binary(path: Path) -> bool:
@@ -48,10 +49,16 @@ class KenlmModel:
                 f"{path.name} is a binary model of KenLM, and the package kenlm is not installed; run: "
                 "pip install kenlm, or give the model as ARPA"
             ) from error
+        quiet = kenlm.Config()
+        quiet.show_progress = False
+        quiet.arpa_complain = kenlm.ARPALoadComplain.NONE
         try:
-            self._model: Any = kenlm.Model(str(path))
-        except Exception as error:  # whatever KenLM throws: its errors have no common type
-            raise BadInput(f"{path.name} is no whole binary model of KenLM: {message_of(error)}") from error
+            self._model: Any = kenlm.Model(str(path), quiet)
+        except (OSError, RuntimeError) as error:
+            raise BadInput(
+                f"{path.name} begins as a binary model of KenLM and cannot be read on; it is cut off, damaged, or of "
+                "another version of KenLM"
+            ) from error
         self.source = path.name
         self.order: int = self._model.order
         self.notes: tuple[str, ...] = ()
@@ -87,6 +94,8 @@ class KenlmModel:
 
     def _advance(self, state: int, symbol: int) -> tuple[float, int]:
         if (state, symbol) not in self._known:
+            if len(self._known) == MOST_KEPT:
+                self._known.clear()
             after = self._new_state()
             log10 = self._model.BaseScore(self._states[state], self._symbols[symbol], after)
             self._known[state, symbol] = log10 * LN10, self._number(after)

@@ -175,6 +175,13 @@ def test_language_models_of_tokens_and_words(capsys: Capture) -> None:
         assert one["score"] == pytest.approx(one["acoustic"] + lm + bonus, abs=1e-9)
 
 
+def test_a_note_says_what_a_language_model_lacks(capsys: Capture) -> None:
+    Path("bare.arpa").write_text("\\data\\\nngram 1=2\n\\1-grams:\n-99\t<s>\n-0.5\ta\n\\end\\\n")
+    status, printed, said = run(capsys, "two.npy", "--tokens", "tokens.txt", "--lm", "bare.arpa", "--json")
+    assert status == 0 and len(printed) == 1
+    assert [line.split(":")[0] for line in said] == ["bare.arpa has no <unk>", "bare.arpa has no </s>"]
+
+
 def test_max_is_the_best_alignment(capsys: Capture) -> None:
     [best] = decoded(capsys, "one.npy", "--recombination", "max")
     log_probs = log_probabilities(LOGITS, 4)

@@ -344,7 +344,7 @@ def _parity(parsed: argparse.Namespace) -> int:
 def _decode(parsed: argparse.Namespace) -> int:
     from workbench.cli.decode import decode_files
 
-    return _printed(decode_files(parsed))
+    return _printed(decode_files(parsed, _say))
 
 
 def _convert(parsed: argparse.Namespace) -> int:

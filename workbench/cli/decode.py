@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from workbench.cli.model_flags import chosen_options
 from workbench.cli.transcribe import ProgressLine
@@ -22,8 +22,12 @@ FILES_AT_ONCE, VALUES_AT_ONCE = 8, 1 << 25  # decoded in one batch, as far as mo
 Found = tuple[str, Sequence[TextHypothesis]]
 
 
-def decode_files(parsed: argparse.Namespace) -> list[str]:
-    """Returns the lines to print for the files of logits, in the order given; raises `BadInput` for any bad input."""
+def decode_files(parsed: argparse.Namespace, say: Callable[[str], None]) -> list[str]:
+    """Returns the lines to print for the files of logits, in the order given; raises `BadInput` for any bad input.
+
+    Args:
+        say: gets sentences about what the language models lack, when all is done.
+    """
     tokens = read_tokens(parsed.tokens)
     sizes = []
     for path in parsed.logits:
@@ -40,6 +44,8 @@ def decode_files(parsed: argparse.Namespace) -> list[str]:
                 found += zip(paths, search.decode_batch(paths), strict=True)
     finally:
         progress.clear()
+    for note in search.notes:
+        say(note)
     return list(_json(found) if parsed.json else _table(found))
 
 

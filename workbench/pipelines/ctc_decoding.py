@@ -18,6 +18,8 @@ from workbench.decoding.ctc_beam.phrases import read_phrases
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.decoding.language_model import LanguageModel
 from workbench.decoding.neural import NeuralModel
+from workbench.decoding.ngram.kenlm_binary import KenlmModel
+from workbench.decoding.ngram.model import NgramModel
 from workbench.decoding.ngram.read import read_ngram_model
 from workbench.families.vocabulary import Vocabulary
 
@@ -76,6 +78,12 @@ def build_decoder(
 
 def _ngrams(path: str | None, symbols: Sequence[str]) -> LanguageModel | None:
     return None if path is None else read_ngram_model(Path(path), symbols)
+
+
+def ngram_notes(decoder: CtcDecoder) -> tuple[str, ...]:
+    """Returns sentences about what the n-gram models of a search lack, and what counts instead."""
+    models = (decoder.token_lm, decoder.word_lm)
+    return tuple(note for model in models if isinstance(model, (NgramModel, KenlmModel)) for note in model.notes)
 
 
 def _neural(model: str | None, words: Sequence[str], open_session: OpenLanguageModel) -> LanguageModel | None:

@@ -16,7 +16,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.families.vocabulary import Vocabulary
-from workbench.pipelines.ctc_decoding import TextHypothesis, build_decoder, text_hypothesis
+from workbench.pipelines.ctc_decoding import TextHypothesis, build_decoder, ngram_notes, text_hypothesis
 from workbench.pipelines.logits_files import check_logits, read_logits
 from workbench.pipelines.token_files import blank_of, check_tokens, read_tokens
 from workbench.registry.registry import Registry
@@ -93,6 +93,11 @@ class CtcBeamSearch:
                 f"{where} is {array.shape[1]} wide and there are {len(self.tokens)} tokens; expected a column for each"
             )
         return array
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what the n-gram models lack, such as `<unk>`, and what counts instead."""
+        return ngram_notes(self._decoder)
 
     def close(self) -> None:
         """Ends the session of the neural language model, if there is one. May be called again."""

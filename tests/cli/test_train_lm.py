@@ -61,7 +61,7 @@ def test_a_model_of_a_recognisers_tokens(capsys: pytest.CaptureFixture[str], tmp
 
 
 def test_a_vocabulary(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path) -> None:
-    (tmp_path / "tokens.txt").write_text("<blk> 0\nthree 1\nseven 2\n")
+    (tmp_path / "tokens.txt").write_text("<blk> 0\nthree 1\nseven 2\n  3\n")
     status, _, said = run(
         capsys, text, "--vocabulary", tmp_path / "tokens.txt", "--out", tmp_path / "lm.arpa", "--order", 1
     )

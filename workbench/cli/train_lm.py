@@ -13,7 +13,7 @@ from workbench.decoding.ngram.train import train
 from workbench.families import FAMILIES
 from workbench.families.family import load
 from workbench.families.spelling import Speller
-from workbench.families.vocabulary import read_token_list
+from workbench.pipelines.token_files import read_tokens
 from workbench.registry.registry import Registry
 from workbench.registry.sources import fetch
 from workbench.system.atomic_files import check_place, temporary, told
@@ -30,7 +30,8 @@ def train_language_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     sentences: Iterator[Sequence[str]] = read_sentences(parsed.text)
     vocabulary: Sequence[str] | None = None
     if parsed.vocabulary:
-        vocabulary = read_token_list(parsed.vocabulary).pieces
+        # A single blank may be a token of a CTC network, but no word of an ARPA file.
+        vocabulary = [token for token in read_tokens(parsed.vocabulary) if token != " "]
     if parsed.model:
         speller = _speller(parsed.model)
         vocabulary, spell = speller.tokens, speller.spell

@@ -39,7 +39,7 @@ def walk(model: NgramModel, sentence: list[int]) -> tuple[list[float], list[int]
 
 
 @given(entries_of_models(), st.lists(st.lists(st.integers(0, len(SYMBOLS) - 1), max_size=9), min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_every_word_of_a_sentence_has_the_probability_of_the_definition(entries, sentences):
     tables = tables_of(entries)
     dense, sparse = NgramModel(tables, SYMBOLS, DENSE), NgramModel(tables, SYMBOLS, SPARSE)
@@ -51,7 +51,7 @@ def test_every_word_of_a_sentence_has_the_probability_of_the_definition(entries,
 
 
 @given(entries_of_models(), st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_histories_with_one_state_have_the_same_future(entries, one, other):
     model = NgramModel(tables_of(entries), list(WORDS))
     if walk(model, one)[1][-1] != walk(model, other)[1][-1]:
@@ -62,7 +62,7 @@ def test_histories_with_one_state_have_the_same_future(entries, one, other):
 
 
 @given(entries_of_models(), st.permutations(range(len(SYMBOLS))))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_order_of_the_symbols_changes_no_probability(entries, places):
     tables = tables_of(entries)
     model, other = NgramModel(tables, SYMBOLS), NgramModel(tables, [SYMBOLS[place] for place in places])

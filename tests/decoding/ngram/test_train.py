@@ -159,6 +159,7 @@ def test_the_same_text_gives_the_same_file(tmp_path: Path):
         ([], 3, "the text has no words"),
         ([[], []], 3, "the text has no words"),
         ([["a"], ["b", "</s>"]], 3, "sentence 2 of the text contains <s> or </s>"),
+        ([["a b"]], 3, "the text has the word 'a b'; expected words without white space"),
         ([["a"]], 0, "the order is 0; expected 1 to 6"),
         ([["a"]], 7, "the order is 7; expected 1 to 6"),
     ],

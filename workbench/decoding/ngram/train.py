@@ -39,7 +39,7 @@ def train(
         vocabulary: all words of the model; others become `<unk>`. None: the words of the sentences.
         source: the text's name, for messages.
 
-    Raises `BadInput` for a text without words and for one that contains `<s>` or `</s>`.
+    Raises `BadInput` for a text without words, for one that contains `<s>` or `</s>`, and for words with white space.
     """
     if not 1 <= order <= HIGHEST_ORDER:
         raise BadInput(f"the order is {order}; expected 1 to {HIGHEST_ORDER}")
@@ -55,6 +55,8 @@ def train(
     if not count:
         raise BadInput(f"{source} has no words; expected sentences, one a line")
     words = [word for word in (ids if vocabulary is None else closed) if word != UNKNOWNS[1]]
+    if (odd := next((word for word in words if len(word.encode().split()) != 1), None)) is not None:
+        raise BadInput(f"{source} has the word {odd!r:.40}; expected words without white space, as in ARPA files")
     counts = count_ngrams(text, END_ID, len(words), order)
     model = estimate(counts, len(words), START_ID)
     notes = []

@@ -5,7 +5,7 @@ It opens no weights and runs no network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +14,23 @@ import numpy as np
 from panels.running.choices import RuntimeOffer, offers
 from workbench.core.errors import BadInput
 from workbench.families.sensevoice import QUERY_FRAMES, is_spoken, read_sensevoice
+from workbench.families.vocabulary import WORD_START
 from workbench.pipelines.ctc_head import CtcHead
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint
 
 LOGITS = "logits"  # the stage that a search decodes
+
+
+def stand_apart(pieces: Sequence[str]) -> bool:
+    """Returns whether tokens are read one by one, with blanks between them, as phonemes are.
+
+    That is so unless a mark or a blank shows where words begin, or most tokens are single characters.
+    """
+    if any(piece.startswith(WORD_START) or piece in (" ", "|") for piece in pieces):
+        return False
+    return 2 * sum(len(piece) > 1 for piece in pieces) > len(pieces)
 
 
 @dataclass(frozen=True)

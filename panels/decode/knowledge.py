@@ -187,6 +187,14 @@ EXAMPLES = (
         samples=("nine_two_eight_zero_four.wav",),
     ),
     Example(
+        "narrow",
+        "A beam that is too narrow",
+        "The same with a single hypothesis, which drops the one that would have won",
+        {"lexicon": "digit_words.txt", "word_lm": "digit_words.arpa"},
+        {"beam_size": 1, "gamma": 1.0},
+        samples=("seven_digits.wav",),
+    ),
+    Example(
         "neural",
         "A neural language model",
         "A lexicon with homophones, whose words demo/qwen3 scores",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from panels.decode.heads import stand_apart
 from workbench.decoding.ctc_alignment import best_alignment
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.record import Scores, SearchRecord
@@ -132,6 +133,8 @@ def _label(record: SearchRecord, hypothesis: int, pieces: Sequence[str]) -> str:
     """Returns what a hypothesis adds to the one before it: its token, and the word that it completes."""
     token = int(record.tokens[hypothesis])
     said = pieces[token].replace(WORD_START, " ") if token >= 0 else ""
+    if said and stand_apart(pieces):
+        said = f" {said}"
     if record.words is None or token < 0:
         return said
     mine, before = record.words[hypothesis], record.words[int(record.parents[hypothesis])]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from panels.decode.heads import LOGITS, LogitsLayout, headed_offers, layout_of
+from panels.decode.heads import LOGITS, LogitsLayout, headed_offers, layout_of, stand_apart
 from panels.running.choices import ModelOnRuntime, RuntimeOffer, chosen_offers, offers
 from panels.running.progress import tables
 from panels.running.sessions import SessionPool
@@ -72,7 +72,7 @@ class Job:
     def options_of(self, decoder: str) -> CtcBeamOptions:
         """Returns the options of a search: the one without knowledge has the same beam and no more."""
         own = replace(self.options, beam_size=self.options.beam_size or BEAM_SIZE)
-        own = replace(own, nbest=max(own.nbest, KEPT_HYPOTHESES))
+        own = replace(own, nbest=max(own.nbest, min(KEPT_HYPOTHESES, own.beam_size)))  # more would widen the beam
         if decoder == GUIDED:
             return own
         return CtcBeamOptions(beam_size=own.beam_size, nbest=own.nbest, recombination=own.recombination)
@@ -366,6 +366,10 @@ def text_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> str:
 
 def words_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> tuple[str, ...]:
     """Returns the words of a hypothesis: those of the lexicon, else of its text; a script without blanks counts by
-    characters.
+    characters, and tokens such as phonemes one by one.
     """
-    return hypothesis.words if hypothesis.words is not None else tuple(mixed_units(text_of(hypothesis, pieces)))
+    if hypothesis.words is not None:
+        return hypothesis.words
+    if stand_apart(pieces):
+        return tuple(pieces[token] for token in hypothesis.tokens)
+    return tuple(mixed_units(text_of(hypothesis, pieces)))

@@ -14,16 +14,16 @@ import pytest
 from panels.decode.endpoint import decoded
 from panels.decode.follow import follow, wider
 from panels.decode.heads import LogitsLayout
-from panels.decode.knowledge import FILES, check_file
-from panels.decode.record_view import decisions, find_loss
+from panels.decode.knowledge import EXAMPLES, FILES, check_file, find_example, read_examples
+from panels.decode.record_view import find_loss
 from panels.decode.run import BEAM, GREEDY, GUIDED, Decodings, Job, prepare, run
 from panels.decode.sweep import SWEPT, KeptLists, check_swept, read_grid, run_sweep, same_lists
 from panels.decode.view import board_html, marks, rival_html, status_html, sweep_html
 from panels.running.sessions import SessionPool
+from panels.widgets.samples import read_samples
 from tests.support.decoding_files import TOKENS, sounds_like, write_files
 from workbench.core.errors import BadInput
-from workbench.core.options import build_options
-from workbench.decoding.ctc_beam.decoder import CtcDecoder
+from workbench.core.options import build_options, option_specs
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.decoding.rivals import find_rival
@@ -60,9 +60,9 @@ def test_three_decoders_of_one_file(pool: SessionPool, files: dict[str, Path]) -
     greedy, beam, guided = kept.board.rows
     assert [row.status for row in kept.board.rows] == ["done"] * 3
     assert [row.title for row in kept.board.rows] == ["Greedy", "Beam", "Beam + lexicon + word LM"]
-    assert greedy.words[0] == ("TUWLEYT",) and guided.words[0] == ("too", "late")
+    assert greedy.words[0] == ("T", "UW", "L", "EY", "T") and guided.words[0] == ("too", "late")
     assert beam.best and guided.best and guided.score and guided.score.rate == 0
-    assert len(beam.hypotheses) > 10 and not greedy.searched and guided.searched
+    assert len(beam.hypotheses) == 16 and not greedy.searched and guided.searched
     assert guided.best.word_lm < 0 == guided.best.token_lm
     shown = board_html(kept.board)
     assert shown.count("<article") == 3 and "word LM" in shown and 'data-event="why"' in shown
@@ -183,29 +183,23 @@ def test_a_search_as_the_browser_gets_it(pool: SessionPool, files: dict[str, Pat
     assert value["terms"] == ["acoustic", "word LM"] or "look-ahead" in value["terms"]
     assert all(parent < number for number, (parent, _) in enumerate(value["prefixes"]))
     last = frames[-1]["living"]
-    assert text_at(value, last[0][0]) == "TUW⟨too⟩LEYT⟨late⟩"
+    assert text_at(value, last[0][0]) == " T UW⟨too⟩ L EY T⟨late⟩"
     totals = [sum(line[1:]) for line in last]
     assert totals == sorted(totals, reverse=True)
     # Both homophones live, and a later word decides between them.
     assert any(frame["alike"] for frame in frames)
-    assert [text_at(value, line[0]) for line in frames[6]["living"][:2]] == ["TUW⟨two⟩", "TUW⟨too⟩"]
+    assert [text_at(value, line[0]) for line in frames[6]["living"][:2]] == [" T UW⟨two⟩", " T UW⟨too⟩"]
     assert any(moment["said"].startswith("“too” takes the place of “two” as word 1") for moment in value["moments"])
     assert value["lost"] is None
 
 
 def test_the_frame_in_which_the_winner_was_pruned(pool: SessionPool, files: dict[str, Path]) -> None:
-    kept, row = guided(pool, files, beam_size=1, word_bonus=0.0)
+    kept, row = guided(pool, files, beam_size=1)
     decoder, logits, _ = kept.search_of(row)
-    narrow = CtcDecoder(
-        decoder.vocabulary,
-        0,
-        SearchOptions(beam_size=1, nbest=1, gamma=decoder.options.gamma),
-        lexicon=decoder.lexicon,
-        word_lm=decoder.word_lm,
-    )
-    record = narrow.explain(logits)
-    better = wider(narrow).decode([logits])[0]
+    record = decoder.explain(logits)
+    better = wider(decoder).decode([logits])[0]
     loss = find_loss(record, better)
+    assert len(row.hypotheses) == 1 and row.words[0] == ("two", "late")
     assert record.hypotheses and loss is not None and loss.lead > 0 and loss.hypothesis.words == ("too", "late")
 
     # Before that frame, something lived that could become it; in it, nothing.
@@ -218,7 +212,8 @@ def test_the_frame_in_which_the_winner_was_pruned(pool: SessionPool, files: dict
     if loss.id is not None:
         assert leads(loss.id) and loss.id in record.frames[loss.frame].pruned.ids
     assert find_loss(record, record.hypotheses) is None
-    assert decisions(record, TOKENS) is not None
+    value = follow(kept, row)
+    assert value["at"] == value["lost"]["frame"] == loss.frame and "would have won" in value["moments"][0]["said"]
 
 
 def test_why_a_word_and_not_the_other(pool: SessionPool, files: dict[str, Path]) -> None:
@@ -338,6 +333,29 @@ def test_a_huge_file_is_refused_before_it_is_read(files: dict[str, Path], monkey
     monkeypatch.setattr("panels.decode.knowledge.MOST_BYTES", 10)
     found = check_file("lm", str(files["lm"]), LogitsLayout(TOKENS, 0), None)
     assert found is not None and found.wrong and "workbench decode" in found.said
+
+
+def test_the_examples_ship_and_are_whole() -> None:
+    listed = read_examples()
+    assert [each.key for each in listed] == [each.key for each in EXAMPLES]
+    names = {spec.name for spec in option_specs(SearchOptions)}
+    samples = {each.path.name for each in read_samples()}
+    for each in listed:
+        assert set(each.files) <= set(FILES) and set(each.options) <= names and set(each.samples) <= samples
+        assert bool(each.samples) != bool(each.logits) and len(each.said) == len(each.logits)
+    with pytest.raises(BadInput, match="there is no example 'x'"):
+        find_example("x")
+
+
+def test_the_example_of_homophones(pool: SessionPool) -> None:
+    found = find_example("homophones")
+    given = {name: found.path(file) for name, file in found.files.items()}
+    chosen = build_options(CtcBeamOptions, {**given, **found.options, "beam_size": 8}, "the beam search")
+    logits = [found.path(name) or "" for name in found.logits]
+    asked = prepare(pool.registry, [], "", logits, found.path(found.tokens), "0", "\n".join(found.said), chosen)
+    rows = ran(pool, asked).board.rows
+    assert [row.score.rate for row in rows if row.score and row.decoder == GUIDED] == [0, 0]
+    assert "WAHN" not in rows[0].words[0] and rows[0].words[0][:2] == ("HH", "IY")
 
 
 # For scripts.

@@ -242,35 +242,31 @@ def _work(pool: SessionPool, kept: Decodings, rows: Sequence[Row], stop: threadi
         for row in rows:
             show(_failed(row, error))
         return
-    broken: dict[str, Exception] = {}
-    for name in kept.job.decoders:
-        try:
-            if name != GREEDY:
-                _tell(next(row for row in rows if row.decoder == name), show, "reading what the search knows")
-                kept.decoders[name] = sessions.decoder(name, kept.layout)
-        except Cancelled:
-            return
-        except Exception as error:
-            broken[name] = error
+    broken: dict[str, Exception] = {}  # decoders that cannot be made
     for place, source in enumerate(kept.job.sources):
         mine = [row for row in rows if row.place == place]
-        for row in mine:
-            if row.decoder in broken:
-                show(_failed(row, broken[row.decoder]))
-        mine = [row for row in mine if row.decoder not in broken]
-        if not mine:
-            continue
         try:
             kept.keep(place, sessions.logits(source, kept.layout, partial(_tell, mine[0], show)))
-            for row in mine:
-                _tell(row, show, "searching" if row.decoder != GREEDY else "decoding")
-                show(_decoded(row, kept, stop))
         except Cancelled:
             return
         except Exception as error:
             for row in mine:
-                if not any(each.key == row.key and each.status == "done" for each in kept.board.rows):
-                    show(_failed(row, error))
+                show(_failed(row, error))
+            continue
+        for row in mine:
+            try:
+                if row.decoder in broken:
+                    raise broken[row.decoder]
+                if row.decoder != GREEDY and row.decoder not in kept.decoders:
+                    kept.decoders[row.decoder] = sessions.decoder(
+                        row.decoder, kept.layout, partial(_tell, row, show), broken
+                    )
+                _tell(row, show, "searching" if row.decoder != GREEDY else "decoding")
+                show(_decoded(row, kept, stop))
+            except Cancelled:
+                return
+            except Exception as error:
+                show(_failed(row, error))
 
 
 def _tell(row: Row, show: Show, activity: str) -> None:
@@ -298,15 +294,26 @@ class Sessions:
         opened(self._pool, self._job.offer.cell, self._stop, self._tell)
         return layout_of(self._job.offer.card)
 
-    def decoder(self, name: str, layout: LogitsLayout, **changes: Any) -> CtcDecoder:
-        """Returns a search with all that it knows; `changes` are options of it alone."""
-        options = replace(self._job.options_of(name), **changes)
-        with listening(follower(self._stop, self._tell)):
-            return build_decoder(options, layout.pieces, layout.blank, self._language_model)
+    def decoder(
+        self, name: str, layout: LogitsLayout, tell: Callable[[str], None], broken: dict[str, Exception], **changes: Any
+    ) -> CtcDecoder:
+        """Returns a search with all that it knows; an error is noted in `broken`, too.
 
-    def _language_model(self, value: str) -> Any:
+        Args:
+            changes: options of this search alone.
+        """
+        tell("reading what the search knows")
+        try:
+            with listening(follower(self._stop, tell)):
+                options = replace(self._job.options_of(name), **changes)
+                return build_decoder(options, layout.pieces, layout.blank, partial(self._language_model, tell))
+        except Exception as error:
+            broken[name] = error
+            raise
+
+    def _language_model(self, tell: Callable[[str], None], value: str) -> Any:
         assert self._job.neural is not None
-        return opened(self._pool, self._job.neural.cell, self._stop, self._tell)
+        return opened(self._pool, self._job.neural.cell, self._stop, tell)
 
     def logits(self, source: Source, layout: LogitsLayout, tell: Callable[[str], None]) -> np.ndarray:
         """Returns the logits [frames, vocabulary] of the speech in a source."""

@@ -179,11 +179,10 @@ def _work(
     try:
         sessions = Sessions(pool, kept.job, stop, tell)
         layout = sessions.layout()
-        tell("reading what the search knows")
         decoders = []
         for weight, bonus in search_points(*grid):
             weights = {kept.pair.weight: weight, kept.pair.bonus: bonus}
-            decoders.append((weight, bonus, sessions.decoder(GUIDED, layout, nbest=LIST_LENGTH, **weights)))
+            decoders.append((weight, bonus, sessions.decoder(GUIDED, layout, tell, {}, nbest=LIST_LENGTH, **weights)))
         for now in left:
             show(replace(now, status="running", activity="searching"))
             place = int(now.key)

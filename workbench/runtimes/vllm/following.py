@@ -140,7 +140,14 @@ def limits_of(llm: AsyncLLM) -> Limits:
 
 
 def room_of(llm: AsyncLLM, sequences: int) -> int:
-    """Returns how many positions each of several sequences may have if all are in an engine's memory together."""
-    cache = llm.vllm_config.cache_config
+    """Returns how many positions each of several sequences may have if all are in an engine's memory together.
+
+    Raises `BadInput` if the engine computes fewer sequences at once.
+    """
+    cache, most = llm.vllm_config.cache_config, int(llm.vllm_config.scheduler_config.max_num_seqs)
+    if most < sequences:
+        raise BadInput(
+            f"cfg needs {sequences} sequences at once, and max_num_seqs of the engine is {most}; set cfg to 1"
+        )
     # vLLM keeps one block for itself.
     return (int(cache.num_gpu_blocks or 0) - 1) // sequences * int(cache.block_size)

@@ -112,3 +112,20 @@ def test_a_request_is_checked_first(loop: asyncio.AbstractEventLoop) -> None:
     with pytest.raises(BadInput, match="the prompt has the token 100; expected numbers from 0 to 99"):
         next(follow(ServedEngine(front, loop, "it"), (1, 100)))  # type: ignore[arg-type]
     assert front.running == 0
+
+
+def test_room_for_the_two_sequences_of_guidance(loop: asyncio.AbstractEventLoop) -> None:
+    llm: Any = FakeFrontEnd([])
+    llm.vllm_config = SimpleNamespace(
+        cache_config=SimpleNamespace(num_gpu_blocks=8, block_size=16),
+        parallel_config=SimpleNamespace(data_parallel_size=1),
+        scheduler_config=SimpleNamespace(max_num_seqs=2),
+    )
+    engine = ServedEngine(llm, loop, "tiny")
+    assert engine.room(2) == 48 and engine.room(1) == 112
+    llm.vllm_config.scheduler_config.max_num_seqs = 1
+    with pytest.raises(BadInput, match="cfg needs 2 sequences at once, and max_num_seqs of the engine is 1; set cfg"):
+        engine.room(2)
+    llm.vllm_config.parallel_config.data_parallel_size = 3
+    with pytest.raises(BadInput, match="cfg needs two sequences in one engine, and the server has 3 engines"):
+        engine.room(2)

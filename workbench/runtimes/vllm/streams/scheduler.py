@@ -27,7 +27,8 @@ from workbench.runtimes.vllm.streams.asked import pair_of
 def keeps_pairs(config: Any) -> bool:
     """Returns whether an engine of this configuration of vLLM has this scheduler, in the way that it works."""
     found = config.scheduler_config
-    return issubclass(found.get_scheduler_cls(), PairScheduler) and not found.async_scheduling
+    able = found.max_num_seqs > 1 and not found.async_scheduling
+    return able and issubclass(found.get_scheduler_cls(), PairScheduler)
 
 
 class PairScheduler(Scheduler):
@@ -35,8 +36,6 @@ class PairScheduler(Scheduler):
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
-        if self.max_num_running_reqs < 2:
-            raise ValueError("max_num_seqs is 1, and an answer with guidance is two requests; expected at least 2")
         self._first: dict[str, Request] = {}  # by the name of the pair: requests whose partners have not arrived
         self._partners: dict[str, str] = {}
 

@@ -1,10 +1,11 @@
 """Conversations with a SpeechLM on vLLM, all at once against one after another: rows of audio per second.
 
-    python -m benchmarks.speechlm_vllm [--model M] [--conversations N] [--rows N] [--runs N] [--threads N]
+    python -m benchmarks.speechlm_vllm [--model M] [--conversations N] [--rows N] [--cfg N] [--runs N] [--threads N]
 
 One engine does both, in turns. Each conversation asks for exactly as many rows of audio, drawn at temperature 0.8 with
 top-k 20, without decoding them to sound, which is the codec's work and the same for both. The streams must be equal
-both ways. Medians of the runs; exit status 1 if all at once is below four times the rows per second.
+both ways. With --cfg the same is done once more with guidance, and compared with that without. Medians of the runs;
+exit status 1 if all at once is below four times the rows per second.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +35,12 @@ from workbench.speech.phases import Kind
 from workbench.speech.plan import AnswerPlan
 
 GOAL = 4.0
+ALONE, TOGETHER = "one after another", "all at once"
 SAID = ("three", "seven", "one", "nine", "two")
 DEMO = Path(__file__).parents[1] / "assets" / "demo-speechlm"
 
 
-def answer(session: ConversationSession, rows: int, number: int) -> np.ndarray:
+def answer(session: ConversationSession, rows: int, number: int, cfg: float) -> np.ndarray:
     """Returns the rows of one answer [rows, streams]."""
     network: Any = session.network
     turns = [Turn("user", text=f"say {' '.join(SAID[: 1 + number % len(SAID)])}")]
@@ -47,6 +51,7 @@ def answer(session: ConversationSession, rows: int, number: int) -> np.ndarray:
         max_audio_rows=rows,
         audio_temperature=0.8,
         audio_top_k=20,
+        cfg=cfg,
         seed=number,
     )
     steps = engine_steps(network, prompt, plan)
@@ -60,23 +65,27 @@ def timed(work: Callable[[], list[np.ndarray]]) -> tuple[float, list[np.ndarray]
     return sum(map(len, found)) / (time.perf_counter() - begun), found
 
 
-def measure(session: ConversationSession, conversations: int, rows: int, runs: int) -> float:
-    """Prints the rows per second of both ways; returns how many times faster all at once is."""
+def measure(
+    session: ConversationSession, conversations: int, rows: int, runs: int, guidance: Sequence[float]
+) -> dict[tuple[str, float], float]:
+    """Prints and returns the rows per second of both ways, with each `cfg`."""
     numbers = range(conversations)
-    answer(session, 5, 0)  # the first one compiles
-    speeds: dict[str, list[float]] = {"one after another": [], "all at once": []}
+    speeds: dict[tuple[str, float], list[float]] = defaultdict(list)
     with ThreadPoolExecutor(conversations) as pool:
-        for _ in range(runs):
-            alone, one = timed(lambda: [answer(session, rows, number) for number in numbers])
-            together, all_of = timed(lambda: list(pool.map(lambda number: answer(session, rows, number), numbers)))
-            if not all(map(np.array_equal, one, all_of)):
-                raise SystemExit("the answers differ")
-            speeds["one after another"].append(alone)
-            speeds["all at once"].append(together)
-    middle = {name: statistics.median(each) for name, each in speeds.items()}
-    for name, each in speeds.items():
-        print(f"{name}: {middle[name]:.0f} rows/s (runs: {', '.join(f'{speed:.0f}' for speed in each)})")
-    return middle["all at once"] / middle["one after another"]
+        for run in range(runs + 1):
+            for cfg in guidance:
+                one_answer = partial(answer, session, rows if run else 5, cfg=cfg)
+                alone, one = timed(lambda ask=one_answer: list(map(ask, numbers)))
+                together, all_of = timed(lambda ask=one_answer: list(pool.map(ask, numbers)))
+                if not all(map(np.array_equal, one, all_of)):
+                    raise SystemExit("the answers differ")
+                if run:  # the first one compiles
+                    speeds[ALONE, cfg].append(alone)
+                    speeds[TOGETHER, cfg].append(together)
+    for (way, cfg), each in speeds.items():
+        runs_of_it = ", ".join(f"{speed:.0f}" for speed in each)
+        print(f"{way}, cfg {cfg:g}: {statistics.median(each):.0f} rows/s (runs: {runs_of_it})")
+    return {name: statistics.median(each) for name, each in speeds.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", type=Path, default=DEMO, help="a checkpoint directory (default: the demo)")
     parser.add_argument("--conversations", type=int, default=16)
     parser.add_argument("--rows", type=int, default=100, help="of each answer")
+    parser.add_argument("--cfg", type=float, default=1.0, help="guidance that is measured as well")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1, help="of the engine's computation")
     given = parser.parse_args(arguments)
@@ -93,9 +103,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_directory(plan_of(given.model.resolve(), "speechlm"), served)
         session = open_session(served, given.model.name, Settings(threads=given.threads, kv_gigabytes=0.25))
         try:
-            ratio = measure(session, given.conversations, given.rows, given.runs)
+            speeds = measure(session, given.conversations, given.rows, given.runs, sorted({1.0, given.cfg}))
         finally:
             session.close()
+    ratio = speeds[TOGETHER, 1.0] / speeds[ALONE, 1.0]
+    if given.cfg != 1:
+        shares = [f"{way} {speeds[way, given.cfg] / speeds[way, 1.0]:.2f}" for way in (ALONE, TOGETHER)]
+        print(f"cfg {given.cfg:g}: of the rows per second with cfg 1: {', '.join(shares)}")
     print(f"{given.conversations} at once: {ratio:.1f} times the rows per second (goal {GOAL:g})")
     return 0 if ratio >= GOAL else 1
 

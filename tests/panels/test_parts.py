@@ -17,6 +17,7 @@ import pytest
 from panels.models.layout import cards_html, models_list, residents_html
 from panels.running.choices import ModelOnRuntime, options_for
 from panels.running.error_boundary import FAULT, guarded
+from panels.transcribe.endpoint import transcripts
 from panels.transcribe.run import Row
 from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of, span_of
 from panels.widgets.audio_views import Sounds, pictures_html
@@ -112,6 +113,18 @@ def test_a_file_of_this_machine_is_no_value_unless_it_was_uploaded(
             options_for(pool.registry, "fake/sense", {"lm": other})
     with pytest.raises(BadInput, match="option neural_lm is '/some/folder'"):
         options_for(pool.registry, "fake/sense", {"neural_lm": "/some/folder"})
+
+
+def test_a_script_sends_a_file_as_the_value_of_an_option(
+    pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    sent = {"path": str(tmp_path / "lm.arpa"), "meta": {"_type": "gradio.FileData"}}
+    [found] = transcripts(pool, [str(tone(tmp_path / "a.wav"))], ["fake/sense"], options={"lm": sent, "alpha": 0.7})
+    assert found["text"] == "three eleven one"
+    assert pool.registry.sessions["fake/sense"].calls == [{"lm": str(tmp_path / "lm.arpa"), "alpha": 0.7}]
+    with pytest.raises(BadInput, match="option lm is"):
+        transcripts(pool, [str(tone(tmp_path / "a.wav"))], ["fake/sense"], options={"lm": {"path": "/etc/passwd"}})
 
 
 # Samples and references.

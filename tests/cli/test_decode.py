@@ -312,7 +312,7 @@ def test_bad_logits_get_one_sentence_even_as_the_second_of_three_files(case: str
 
 
 BAD_FILES: dict[str, tuple[str, str | bytes | None, tuple[str, ...], str]] = {
-    "no tokens": ("tokens.txt", None, (), "tokens.txt cannot be read"),
+    "no tokens": ("tokens.txt", None, (), "workbench: tokens.txt cannot be read"),
     "empty tokens": ("tokens.txt", "\n\n", (), "not a list of tokens"),
     "binary tokens": ("tokens.txt", b"\xff\xfe\x00", (), "no UTF-8 text"),
     "too few tokens": ("tokens.txt", "<blk>\na\n", (), "4 wide and tokens.txt has 2"),

@@ -10,14 +10,13 @@ import os
 from pathlib import Path
 
 from workbench import __version__
+from workbench.cli.decoding_arguments import add_decode, add_train_lm
 from workbench.cli.help_text import Parser, finish
 from workbench.cli.model_commands import Training
-from workbench.cli.model_flags import add_flags, add_model, add_options, add_settings, help_of, words
+from workbench.cli.model_flags import add_model, add_options, add_settings, help_of, words
 from workbench.compare.presets import MEASURES, PRESETS
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
-from workbench.decoding.ctc_options import CtcBeamOptions
-from workbench.decoding.ngram.tables import HIGHEST_ORDER
 from workbench.families import FAMILIES
 from workbench.families.family import CONVERSE
 from workbench.families.language import PLACEHOLDER
@@ -113,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
 
     _add_parity(commands.add_parser("parity", help="run a model on several runtimes and compare them stage by stage"))
 
-    _add_decode(commands.add_parser("decode", help="turn logits of CTC into text by beam search"))
+    add_decode(commands.add_parser("decode", help="turn logits of CTC into text by beam search"))
 
     convert = commands.add_parser(
         "convert", help="write a model's weights as one GGUF file, or as a directory for vLLM"
@@ -176,42 +175,10 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--threads", type=int, metavar="N", default=os.cpu_count() or 1, help="threads of torch (default: all)"
     )
-    _add_train_lm(commands.add_parser("train-lm", help="train an n-gram language model on a text"))
+    add_train_lm(commands.add_parser("train-lm", help="train an n-gram language model on a text"))
     for name, each in commands.choices.items():
         finish(name, each)
     return whole
-
-
-def _add_train_lm(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Modified Kneser-Ney smoothing. The model is for --lm and --word-lm of a beam search."
-    parser.add_argument(
-        "text",
-        nargs="+",
-        metavar="TEXT",
-        help="UTF-8 files, also gzipped, with a sentence in each line; - for standard input",
-    )
-    parser.add_argument(
-        "--out", required=True, type=Path, metavar="FILE.arpa", help="ARPA file to write; FILE.arpa.gz is compressed"
-    )
-    parser.add_argument(
-        "--order",
-        type=int,
-        default=4,
-        metavar="N",
-        help=f"longest n-grams, 1 to {HIGHEST_ORDER} (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--model",
-        "-m",
-        metavar="M",
-        help="spell the text in the tokens of this model's CTC network (default: words, separated by blanks)",
-    )
-    parser.add_argument(
-        "--vocabulary",
-        type=Path,
-        metavar="FILE",
-        help="all words of the model, one in a line, such as tokens.txt; others are <unk> (default: all in the text)",
-    )
 
 
 def _add_chat(parser: argparse.ArgumentParser) -> None:
@@ -328,25 +295,6 @@ def _add_tolerance(parser: argparse._ActionsContainer) -> None:
         help="TOML or JSON file that maps the candidate's names and layouts to stages",
     )
     parser.add_argument("--force", action="store_true", help="compare even traces of different inputs or models")
-
-
-def _add_decode(parser: argparse.ArgumentParser) -> None:
-    files = parser.add_argument_group("input and output")
-    files.add_argument(
-        "logits",
-        nargs="+",
-        metavar="LOGITS",
-        help="logits or log-probabilities [frames, vocabulary], one array in each file: .npy, .npz or .safetensors",
-    )
-    files.add_argument(
-        "--tokens",
-        required=True,
-        metavar="tokens.txt",
-        help="the token of each column, one in a line, with or without its id behind it",
-    )
-    files.add_argument("--blank", default="0", metavar="TOKEN", help="index or name of the blank (default: 0)")
-    files.add_argument("--json", action="store_true", help="print a line of JSON for each file")
-    add_flags(parser.add_argument_group("beam search"), option_specs(CtcBeamOptions))
 
 
 def _add_parity(parser: argparse.ArgumentParser) -> None:

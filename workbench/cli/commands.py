@@ -22,20 +22,19 @@ from typing import Any
 from workbench.cli.arguments import parser
 from workbench.cli.help_text import one_line
 from workbench.cli.model_flags import chosen_options, chosen_settings
-from workbench.cli.standard_input import DASH, read_prompt, recording_paths
+from workbench.cli.sources import source_of
+from workbench.cli.standard_input import read_prompt, recording_paths
 from workbench.cli.transcribe import ProgressLine, transcripts
 from workbench.cli.writing import chosen_embeddings, print_text
 from workbench.core.errors import BadInput, WorkbenchError, named_message_of
 from workbench.core.runtimes import RUNTIMES
 from workbench.embeddings import Embedding
-from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import check_options
-from workbench.session.values import CONVERSATION, Transcript
+from workbench.session.values import Transcript
 from workbench.text.exports import find_format
-from workbench.text.prompts import check_typed, messages_of
 from workbench.trace.trace import StageFilter
 from workbench.trace.write import trace_place
 
@@ -218,44 +217,13 @@ def _chat(parsed: argparse.Namespace) -> int:
     return chat(parsed, partial(_opened, parsed, chat=True), _say)
 
 
-@contextlib.contextmanager
-def _source(parsed: argparse.Namespace, card: Card) -> Iterator[Any]:
-    """Yields the recording, a language model's prompt, or the messages of a conversation.
-
-    Raises `BadInput` for a recording as prompt, and if there is nothing.
-    """
-    if card.family in FAMILIES and FAMILIES[card.family].input == CONVERSATION:
-        from workbench.cli.chat import conversation_of
-
-        with recording_paths(parsed.audio) as recordings:
-            text = parsed.source
-            spoken = text is not None and text != DASH and messages_of(text, typed=True) is not text
-            asked = [*recordings, *([text] if spoken else [])]
-            if text is None and not asked and parsed.messages is None:
-                raise BadInput(f"{card.id} has nothing to answer; expected a text, a recording, --audio or --messages")
-            yield conversation_of(None if spoken else text, asked, None, parsed.messages)
-        return
-    if parsed.audio or parsed.messages:
-        flag = "--audio" if parsed.audio else "--messages"
-        raise BadInput(f"{flag} is for models that answer text and speech; {card.id} takes one recording or prompt")
-    if parsed.source is None:
-        raise BadInput(f"{card.id} has no input; expected an audio file or a prompt")
-    if card.family in FAMILIES and FAMILIES[card.family].reads_text:
-        if parsed.source != DASH:
-            check_typed(parsed.source, card.id)
-        yield read_prompt(parsed.source)
-    else:
-        with recording_paths([parsed.source]) as [recording]:
-            yield recording
-
-
 def _trace(parsed: argparse.Namespace) -> int:
     trace_place(parsed.out)
     StageFilter(parsed.stages)
     embeddings = chosen_embeddings(parsed)
     with contextlib.ExitStack() as held:
         with Registry() as registry:
-            source = held.enter_context(_source(parsed, registry.card(parsed.model)))
+            source = held.enter_context(source_of(parsed, registry.card(parsed.model)))
         session, options = held.enter_context(_opened(parsed))
         if embeddings and not session.reads_text:
             raise BadInput(f"{session.model} takes a recording; expected a language model and a prompt for --embedding")
@@ -306,7 +274,7 @@ def _parity(parsed: argparse.Namespace) -> int:
         report_place(parsed.report)
     mapping = read_mapping(parsed.mapping) if parsed.mapping else None
     progress = ProgressLine()
-    with Registry() as registry, _source(parsed, registry.card(parsed.model)) as source:
+    with Registry() as registry, source_of(parsed, registry.card(parsed.model)) as source:
         try:
             run = run_parity(
                 registry,

@@ -1,0 +1,64 @@
+"""The arguments of the commands around CTC beam search: `decode` and `train-lm`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from workbench.cli.model_flags import add_flags
+from workbench.core.options import option_specs
+from workbench.decoding.ctc_options import CtcBeamOptions
+from workbench.decoding.ngram.tables import HIGHEST_ORDER
+
+
+def add_decode(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `workbench decode`."""
+    files = parser.add_argument_group("input and output")
+    files.add_argument(
+        "logits",
+        nargs="+",
+        metavar="LOGITS",
+        help="logits or log-probabilities [frames, vocabulary], one array in each file: .npy, .npz or .safetensors",
+    )
+    files.add_argument(
+        "--tokens",
+        required=True,
+        metavar="tokens.txt",
+        help="the token of each column, one in a line, with or without its id behind it",
+    )
+    files.add_argument("--blank", default="0", metavar="TOKEN", help="index or name of the blank (default: 0)")
+    files.add_argument("--json", action="store_true", help="print a line of JSON for each file")
+    add_flags(parser.add_argument_group("beam search"), option_specs(CtcBeamOptions))
+
+
+def add_train_lm(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `workbench train-lm`."""
+    parser.description = "Modified Kneser-Ney smoothing. The model is for --lm and --word-lm of a beam search."
+    parser.add_argument(
+        "text",
+        nargs="+",
+        metavar="TEXT",
+        help="UTF-8 files, also gzipped, with a sentence in each line; - for standard input",
+    )
+    parser.add_argument(
+        "--out", required=True, type=Path, metavar="FILE.arpa", help="ARPA file to write; FILE.arpa.gz is compressed"
+    )
+    parser.add_argument(
+        "--order",
+        type=int,
+        default=4,
+        metavar="N",
+        help=f"longest n-grams, 1 to {HIGHEST_ORDER} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--model",
+        "-m",
+        metavar="M",
+        help="spell the text in the tokens of this model's CTC network (default: words, separated by blanks)",
+    )
+    parser.add_argument(
+        "--vocabulary",
+        type=Path,
+        metavar="FILE",
+        help="all words of the model, one in a line, such as tokens.txt; others are <unk> (default: all in the text)",
+    )

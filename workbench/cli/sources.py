@@ -1,0 +1,46 @@
+"""What a command that traces a model gives it: a recording, a prompt, or the messages of a conversation."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from workbench.cli.standard_input import DASH, read_prompt, recording_paths
+from workbench.core.errors import BadInput
+from workbench.families import FAMILIES
+from workbench.registry.cards import Card
+from workbench.session.values import CONVERSATION
+from workbench.text.prompts import check_typed, messages_of
+
+
+@contextlib.contextmanager
+def source_of(parsed: argparse.Namespace, card: Card) -> Iterator[Any]:
+    """Yields the recording, a language model's prompt, or the messages of a conversation.
+
+    Raises `BadInput` for a recording as prompt, and if there is nothing.
+    """
+    if card.family in FAMILIES and FAMILIES[card.family].input == CONVERSATION:
+        from workbench.cli.chat import conversation_of
+
+        with recording_paths(parsed.audio) as recordings:
+            text = parsed.source
+            spoken = text is not None and text != DASH and messages_of(text, typed=True) is not text
+            asked = [*recordings, *([text] if spoken else [])]
+            if text is None and not asked and parsed.messages is None:
+                raise BadInput(f"{card.id} has nothing to answer; expected a text, a recording, --audio or --messages")
+            yield conversation_of(None if spoken else text, asked, None, parsed.messages)
+        return
+    if parsed.audio or parsed.messages:
+        flag = "--audio" if parsed.audio else "--messages"
+        raise BadInput(f"{flag} is for models that answer text and speech; {card.id} takes one recording or prompt")
+    if parsed.source is None:
+        raise BadInput(f"{card.id} has no input; expected an audio file or a prompt")
+    if card.family in FAMILIES and FAMILIES[card.family].reads_text:
+        if parsed.source != DASH:
+            check_typed(parsed.source, card.id)
+        yield read_prompt(parsed.source)
+    else:
+        with recording_paths([parsed.source]) as [recording]:
+            yield recording

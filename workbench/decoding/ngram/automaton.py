@@ -123,7 +123,7 @@ class Automaton:
 
         There is an arc for each n-gram, and for each context that no n-gram lists.
         """
-        keys = np.union1d(np.concatenate(entries), self._contexts)
+        keys = _distinct([*entries, self._contexts])
         ln = np.full(len(keys), np.nan)
         for listed, ngrams in zip(entries, orders):
             ln[np.searchsorted(keys, listed)] = ngrams.log10 * LN10
@@ -172,8 +172,17 @@ def _find_contexts(orders: Sequence[Ngrams], vocabulary: int) -> tuple[list[np.n
         if length == len(orders):
             break
         weighted = keys[0][orders[length - 1].backoff != 0]
-        found = np.unique(np.concatenate([weighted, *keys[1:]]))
+        found = _distinct([weighted, *keys[1:]])
         before[length:] = [np.searchsorted(found, each) + levels[-1] for each in keys[1:]]
         contexts.append(found)
         levels.append(levels[-1] + len(found))
     return entries, np.concatenate([np.empty(0, np.int64), *contexts]), levels
+
+
+def _distinct(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the distinct keys of all parts, ascending."""
+    # Sorting is many times faster than the hashing of numpy.unique.
+    keys = np.sort(np.concatenate(parts))
+    first = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    return keys[first]

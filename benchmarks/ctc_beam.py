@@ -1,11 +1,11 @@
 """The CTC beam search against other decoders on the same outputs, in one run, one thread each.
 
-    python -m benchmarks.ctc_beam [--utterances N] [--repeat N] [--peers DIR]
+    python -m benchmarks.ctc_beam [--tokens N ...] [--utterances N] [--repeat N] [--peers DIR]
 
 The outputs are made: sentences of a small random grammar, spelled in tokens, with a peak for each token ("peaked") or
 with peaks that rivals often exceed ("hard"). It prints processor time per utterance of 500 frames, errors, and the
 ratios to the peers that are installed (pyctcdecode, flashlight-text; DIR is a folder of `pip install --target`). NeMo
-is not run: its figure, noted on another day, is scaled by how much slower or faster pyctcdecode is today.
+is not run: its figure, noted elsewhere, is scaled by how much slower or faster each peer is here, which is rough.
 """
 
 from __future__ import annotations
@@ -29,9 +29,17 @@ from workbench.decoding.ngram.train import train
 FRAMES, BEAM, BATCH = 500, 64, 8
 WORDS, FOLLOWERS, SENTENCES = 2000, 20, 4000
 ALPHA, BONUS = 0.5, 1.0
-# Noted on two cores: processor time per utterance, beam 64: NeMo 3.0.0 with a token 3-gram, 128 tokens, batches of 8;
-# pyctcdecode 0.5.0 without a language model, 128 tokens, the mean of its peaked and its hard outputs.
-NEMO_SECONDS, YARDSTICK_SECONDS = 1.167, 0.287
+# Noted on two other cores, on other made outputs of 500 frames and 128 tokens, with a beam of 64, as the mean of peaked
+# and hard ones: seconds of NeMo 3.0.0 with a token 3-gram in batches of 8, and of the peers below.
+NEMO_SECONDS = 1.167
+YARDSTICKS = {"pyctcdecode, no model": 0.287, "flashlight, lexicon, word 4-gram": 0.0455}
+
+
+PAIRS = (
+    ("pyctcdecode, no model", "ours, no model"),
+    ("flashlight, lexicon, word 4-gram", "ours, token 3-gram"),
+    ("flashlight, lexicon, word 4-gram", "ours, lexicon, word 4-gram"),
+)
 
 
 @dataclass(frozen=True)
@@ -216,6 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--utterances", type=int, default=BATCH)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[128, 5000], help="sizes of the vocabulary")
     parser.add_argument("--peers", type=Path, help="folder of packages to compare with")
     given = parser.parse_args()
     if given.peers:
@@ -223,28 +232,24 @@ def main() -> None:
     print(f"beam {BEAM}, {FRAMES} frames, batches of {BATCH}")
     print("| tokens | decoder | outputs | ms of processor time per utterance | word errors, % |")
     print("| --- | --- | --- | --- | --- |")
-    small = compare(128, given.utterances, given.repeat)
-    compare(5000, given.utterances, given.repeat)
-    for kind in ("peaked", "hard"):
-        ratios = (
-            ("without a model, pyctcdecode takes", "pyctcdecode, no model", "ours, no model"),
-            ("with its word 4-gram, flashlight takes", "flashlight, lexicon, word 4-gram", "ours, token 3-gram"),
-            (
-                "with lexicon and word 4-gram, flashlight takes",
-                "flashlight, lexicon, word 4-gram",
-                "ours, lexicon, word 4-gram",
-            ),
-        )
-        for text, peer, own in ratios:
-            if (peer, kind) in small:
-                print(
-                    f"{kind}: {text} {small[peer, kind] / small[own, kind]:.1f} times our {own.removeprefix('ours, ')}"
-                )
-    if ("pyctcdecode, no model", "hard") in small:
-        today = (small["pyctcdecode, no model", "peaked"] + small["pyctcdecode, no model", "hard"]) / 2
-        nemo = NEMO_SECONDS * today / YARDSTICK_SECONDS
-        own = (small["ours, token 3-gram", "peaked"] + small["ours, token 3-gram", "hard"]) / 2
-        print(f"NeMo with a token 3-gram, scaled by pyctcdecode's time today: about {nemo / own:.0f} times ours")
+    found = {vocabulary: compare(vocabulary, given.utterances, given.repeat) for vocabulary in given.tokens}
+    for vocabulary, times in found.items():
+        for peer, own in PAIRS:
+            for kind in ("peaked", "hard"):
+                if (peer, kind) in times:
+                    ratio = times[peer, kind] / times[own, kind]
+                    print(f"{vocabulary} tokens, {kind}: {peer}: {ratio:.1f} times {own}")
+    times = found.get(128, {})
+    for peer, noted in YARDSTICKS.items():
+        if (peer, "hard") in times:
+            nemo = NEMO_SECONDS * mean(times, peer) / noted
+            ratio = nemo / mean(times, "ours, token 3-gram")
+            print(f"NeMo with a token 3-gram, scaled by today's time of {peer}: about {ratio:.0f} times ours")
+
+
+def mean(times: dict[tuple[str, str], float], name: str) -> float:
+    """Returns a decoder's mean time for peaked and hard outputs."""
+    return (times[name, "peaked"] + times[name, "hard"]) / 2
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import random
+import re
 import time
 from pathlib import Path
 
@@ -158,6 +159,19 @@ def test_a_fault_is_one_sentence_with_its_line(tmp_path: Path, text: str | bytes
     with pytest.raises(BadInput) as caught:
         read_arpa(written(tmp_path, text))
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_compressed_file_that_is_cut_off_names_the_last_whole_line(tmp_path: Path):
+    lines = "".join(f"-1.5\tw{number}\n" for number in range(20_000))
+    text = f"\\data\\\nngram 1=20000\n\\1-grams:\n{lines}\\end\\\n"
+    whole = gzip.compress(text.encode())
+    with pytest.raises(BadInput) as caught:
+        read_arpa(written(tmp_path, whole[: len(whole) // 2]))
+    found = re.search(r"of lm\.arpa are damaged or cut off after line (\d+);", str(caught.value))
+    assert found and 5_000 < int(found[1]) < 15_000
+    damaged = whole[:-8] + b"\0\0\0\0" + whole[-4:]  # the checksum
+    with pytest.raises(BadInput, match="compressed data of"):
+        read_arpa(written(tmp_path, damaged))
 
 
 def test_a_missing_file_and_a_folder(tmp_path: Path):

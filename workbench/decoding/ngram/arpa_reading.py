@@ -58,6 +58,8 @@ class _Reader:
                 orders.append(_join([], order))  # a file may leave out the section of no n-grams
         if command != b"\\end\\":
             raise self._fault(f"is {_shown(command)}", f"\\end\\ after the {len(counts)}-grams", self._lines.number)
+        for _ in self._lines.blocks():
+            pass  # what follows belongs to no model, but a damaged end of the file must not go unnoticed
         return NgramTables(tuple(word.decode("utf-8") for word in self._ids), tuple(orders), self._name)
 
     def _head(self) -> tuple[list[int], bytes]:

@@ -30,6 +30,7 @@ class LineBlocks:
         """The number of the line that was returned last, counted from 1."""
         self._name = name
         self._rest = b""
+        self._fault: Exception | None = None
         self._file: BufferedReader | gzip.GzipFile = file
         with self._told():
             if file.peek(len(GZIP))[: len(GZIP)] == GZIP:
@@ -78,10 +79,21 @@ class LineBlocks:
             raise BadInput(
                 f"line {self.number + 1} of {self._name} is longer than {LONGEST_LINE} bytes; expected a text of lines"
             )
+        pieces: list[bytes] = []
+        size = 0
         with self._told():
-            read = self._file.read(BLOCK)
-        self._rest += read
-        return bool(read)
+            if self._fault is not None:
+                raise self._fault
+            try:
+                while size < BLOCK and (piece := self._file.read1(BLOCK - size)):
+                    pieces.append(piece)
+                    size += len(piece)
+            except (OSError, EOFError, zlib.error) as error:
+                self._fault = error  # raised when the bytes before it are used up
+                if not size:
+                    raise
+        self._rest += b"".join(pieces)
+        return bool(size)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

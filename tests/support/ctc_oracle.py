@@ -11,7 +11,6 @@ from itertools import groupby, product
 import numpy as np
 
 from workbench.decoding.ctc_beam import Lexicon, Phrases, SearchOptions
-from workbench.decoding.language_model import LanguageModel
 
 
 class TableModel:
@@ -123,8 +122,3 @@ def every_hypothesis(
                 score += options.boost_score * boosted(words if lexicon else tokens, phrases)
             found[tokens, tuple(lexicon.words[word] for word in words) if lexicon else None] = score
     return found
-
-
-def check_protocol(model: TableModel) -> LanguageModel:
-    """For the type checker: what a search may be given."""
-    return model

@@ -56,7 +56,11 @@ def test_a_large_vocabulary_is_decoded_alike_in_any_batch(seed: int) -> None:
     options = SearchOptions(beam_size=int(rng.integers(2, 9)), nbest=8, alpha=3.0)
     model = TableModel(vocabulary, rng, order=2)
     decoder = CtcDecoder(vocabulary, 0, options, token_lm=model, lexicon=lexicon if seed > 3 else None)
-    assert decoder.decode(batch) == [decoder.decode([logits])[0] for logits in batch]
+    together = decoder.decode(batch)
+    assert together == [decoder.decode([logits])[0] for logits in batch]
+    state = decoder.begin()
+    decoder.advance(state, batch[0])
+    assert list(decoder.explain(batch[0]).hypotheses) == decoder.finish(state)
 
 
 @settings(max_examples=30, deadline=None)

@@ -19,7 +19,7 @@ def likely_pairs(
         log_probs: of the tokens in this frame, float64 [utterances, vocabulary].
         cut: float64 [utterances].
         allowed: tokens that may be appended, bool [utterances, vocabulary] or [vocabulary].
-        most: the best so many pairs of each utterance are enough; more may come.
+        most: the best so many pairs of each utterance are enough; equally good ones come as well.
     """
     rows = base.shape[1]
     order = np.argsort(-base, axis=1, kind="stable")
@@ -37,8 +37,17 @@ def likely_pairs(
     used = int(np.count_nonzero(falling + best[:, None] >= cut[:, None], axis=1).max(initial=0))
     if not used:
         return utterance[:0], token[:0]
-    found = np.flatnonzero(falling[:, :used][utterance] + chances[:, None] >= cut[utterance][:, None])
+    sums = (falling[:, :used][utterance] + chances[:, None]).ravel()
+    found = np.flatnonzero(sums >= np.repeat(cut[utterance], used))
     pair, rank = np.divmod(found, used)
+    counts = np.bincount(utterance[pair], minlength=len(base))
+    width = int(counts.max())
+    if width > most:
+        ranked = np.full((len(base), width), -np.inf)
+        ranked[utterance[pair], np.arange(len(pair)) - (np.cumsum(counts) - counts)[utterance[pair]]] = sums[found]
+        last = np.partition(ranked, width - most, axis=1)[:, width - most]
+        best_pairs = sums[found] >= last[utterance[pair]]
+        pair, rank = pair[best_pairs], rank[best_pairs]
     return utterance[pair] * rows + order[utterance[pair], rank], token[pair]
 
 

@@ -38,7 +38,6 @@ class Rows:
         self.ints[[PARENT, LAST]] = -1
         self.floats[TOKEN_MASS] = -np.inf
         self.crowded = np.zeros(utterances, dtype=bool)  # whether the search ever dropped a hypothesis
-        self.frames = np.zeros(utterances, dtype=np.int64)
         self._row_of = np.full(len(self.prefixes.parents) + 1, -1, dtype=np.int64)  # the last one is for prefix -1
         self._row_of[:utterances] = 0
         self._limit = TREE_LIMIT

@@ -107,7 +107,6 @@ class Search:
         if observer is not None:
             observer.frame(rows, stays, new, chosen)
         rows.crowded[:count] |= chosen.cut > -np.inf
-        rows.frames[:count] += 1
         self._go_on(rows, stays, new.take(chosen.comes), utterances[chosen.comes], chosen.stays)
         if observer is not None:
             observer.after(rows)

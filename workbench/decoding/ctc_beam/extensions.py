@@ -44,6 +44,8 @@ The second is for a search without language, which then finds the best new hypot
 `size` lead to hypotheses that live already, and at most `size` repeat a token and have a lower score than it seems.
 Where the beam holds everything, there are not even 2 x size pairs, so none is left out.
 """
+LEAST_PAIRS = 128
+"""The least number of these pairs: in a narrow beam, language may still choose among many tokens."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Extender:
         self._vocabulary = vocabulary
         self._knowledge = knowledge
         judged = knowledge.token_lm is not None or knowledge.spelling is not None or knowledge.phrases is not None
-        self._most = (BREADTH if judged else BREADTH_ALONE) * size
+        self._most = max((BREADTH if judged else BREADTH_ALONE) * size, LEAST_PAIRS)
         # The columns that a token or a word may change.
         self._ints, self._floats = [LENGTH], []
         if knowledge.phrases is not None:

@@ -21,7 +21,9 @@ class SearchOptions:
 
     The score of a hypothesis is ln P_ctc(tokens) + alpha ln P_token(tokens, end) + beta (number of tokens), with a
     lexicon also + gamma ln P_word(words, end) + word_bonus (number of words), and with phrases also + boost_score for
-    each token (with a lexicon: each word) of a phrase that occurs. Nothing but the beam is pruned by default.
+    each token (with a lexicon: each word) of a phrase that occurs. Besides the beam, nothing is pruned by default but
+    pairs of a hypothesis and its next token: language judges the acoustically best 128, or 2 x beam_size if that is
+    more. Where the beam holds everything, there are fewer.
     """
 
     beam_size: int = option(

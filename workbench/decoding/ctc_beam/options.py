@@ -39,8 +39,14 @@ class SearchOptions:
     word_bonus: float = _weight(0.0, "bonus for each word, with a lexicon")
     boost_score: float = _weight(2.0, "bonus for each token of a boosted phrase; for each word with a lexicon")
     tokens_per_frame: int | None = option(
-        None, "likeliest tokens of a frame that may extend a hypothesis (default: all)", minimum=1
+        None,
+        "likeliest tokens of a frame that may extend a hypothesis (default: all)",
+        minimum=1,
+        maximum=LARGEST_BEAM,
     )
     threshold: float | None = option(
-        None, "drop hypotheses whose score is lower than the best by more than this (default: keep)", minimum=0.0
+        None,
+        "drop hypotheses whose score is lower than the best by more than this (default: keep)",
+        minimum=0.0,
+        maximum=LARGEST_WEIGHT,
     )

@@ -47,7 +47,7 @@ def test_parts_that_cannot_be_closed_are_passed_over() -> None:
 @pytest.mark.parametrize("kind", [SenseVoicePipeline, ParaformerPipeline])
 def test_a_speech_session_closes_its_network(kind: type) -> None:
     network = Part()
-    session = SpeechSession("m", "r", around(kind, network=network))
+    session = SpeechSession("m", "r", around(kind, network=network, _head=None))
     session.close()
     session.close()
     assert network.closed == 1
@@ -74,4 +74,4 @@ def test_sessions_of_text_and_of_detection_close_their_network() -> None:
 
 
 def test_pytorch_results_need_no_close() -> None:
-    SpeechSession("m", "r", around(SenseVoicePipeline, network=object())).close()
+    SpeechSession("m", "r", around(SenseVoicePipeline, network=object(), _head=object())).close()

@@ -201,8 +201,13 @@ def test_one_who_waits_for_a_load_may_leave_and_the_last_one_stops_it(fake: Para
     eventually(lambda: session.pid is not None)
     pid = session.pid
     assert pid and session.loading and session.busy
-    slot.cancel()
-    assert type(second.ended().error) is Cancelled
+
+    def left() -> bool:
+        slot.cancel()  # does nothing before the second call has begun to wait
+        return not second.thread.is_alive()
+
+    eventually(left)
+    assert type(second.error) is Cancelled
     assert session.pid == pid and first.thread.is_alive()
     session.cancel()
     assert type(first.ended().error) is Cancelled and str(first.error) == "loading with never was stopped"

@@ -116,9 +116,9 @@ def test_any_text_is_a_side_or_bad_input(text: str) -> None:
 
 def test_names_that_there_are_come_as_a_sentence_and_not_as_a_list_of_python() -> None:
     with pytest.raises(BadInput) as caught:
-        side("gguf:f32+beam_size=3")
+        side("gguf:f32+breadth=3")
     said = str(caught.value)
-    assert said.startswith("'beam_size=3' in 'gguf:f32+beam_size=3' is not understood; expected NAME=VALUE, and ")
+    assert said.startswith("'breadth=3' in 'gguf:f32+breadth=3' is not understood; expected NAME=VALUE, and ")
     assert (
         " on gguf are threads, quantization, kv_cache, vad, " in said and "[" not in said and said.count("dither") == 1
     )

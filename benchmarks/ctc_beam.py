@@ -181,8 +181,9 @@ def flashlight_runs(task: Task, arpa: Path) -> Callable[[str], list[list[str]]]:
 def compare(vocabulary: int, utterances: int, repeat: int) -> dict[tuple[str, str], float]:
     """Measures all decoders with one vocabulary and prints their rows; returns seconds by decoder and kind."""
     task = make_task(vocabulary, utterances)
-    tokens = [[task.tokens[token] for token in task.spelled(sentence)] for sentence in task.training]
-    token_lm = NgramModel(train(tokens, 3).tables, task.tokens)
+    names = ["|" if token == " " else token for token in task.tokens]  # ARPA's words have no blanks
+    tokens = [[names[token] for token in task.spelled(sentence)] for sentence in task.training]
+    token_lm = NgramModel(train(tokens, 3).tables, names)
     word_tables = train(task.training, 4).tables
     word_lm = NgramModel(word_tables, task.lexicon.words)
     options = SearchOptions(beam_size=BEAM, alpha=ALPHA, gamma=ALPHA, beta=0.0, word_bonus=BONUS)

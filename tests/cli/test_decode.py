@@ -370,7 +370,7 @@ def test_bad_files_get_one_sentence(case: str, capsys: Capture) -> None:
         (("--word-lm", "words.arpa"), "lexicon"),
         (("--neural-lm", "demo/qwen3"), "lexicon"),
         (("--lexicon", "lexicon.txt", "--neural-lm", "demo/nothing"), "demo/nothing"),
-        (("--threshold", "-1"), "at least 0"),
+        (("--threshold", "-1"), "expected 0 to 1000000"),
         (("--surprise", "1"), "--surprise"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",

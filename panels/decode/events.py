@@ -24,7 +24,8 @@ from panels.running.sessions import SessionPool
 from panels.widgets.html_block import run_buttons, seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.option_inputs import Shown, read_inputs
-from panels.widgets.samples import Sample, reference_text, samples_named
+from panels.widgets.recording_actions import RecordingActions, sample_values
+from panels.widgets.samples import Sample, samples_named
 from panels.widgets.templates import render
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.options import build_options, option_specs
@@ -37,7 +38,7 @@ Update = dict[str, Any]
 VIEW = "decode/view.html"
 
 
-class DecodeActions:
+class DecodeActions(RecordingActions):
     """The event handlers of the Decode tab."""
 
     def __init__(self, pool: SessionPool, samples: Sequence[Sample]):
@@ -67,20 +68,7 @@ class DecodeActions:
         """Uses a sample, or all of them; also returns the reference text, the credit, the sample's text, and no logits,
         as recordings take their place.
         """
-        return *self._samples(samples_named(self.samples, datum(event._data, "sample"))), None
-
-    def _samples(self, found: Sequence[Sample]) -> tuple[list[str], str, str, str]:
-        credit = found[0].credit if len(found) == 1 else "Speakers, sources and licences: assets/samples/README.md"
-        said = reference_text(found)
-        return [str(sample.path) for sample in found], said, element("p", text(credit), "muted small"), said
-
-    def forget_sample(self, reference: str, lent: str) -> tuple[Any, str, str]:
-        """Removes a sample's text and credit when other recordings are chosen; text of the user stays."""
-        return "" if lent and reference == lent else gr.skip(), "", ""
-
-    def add_recording(self, recorded: str | None, files: list[str] | None) -> tuple[list[str], None]:
-        """Appends the microphone's recording to the recordings."""
-        return [*(files or []), *([recorded] if recorded else [])], None
+        return *sample_values(samples_named(self.samples, datum(event._data, "sample"))), None
 
     def pick_example(self, event: gr.EventData) -> tuple[Any, ...]:
         """Fills in an example: files, neural model, options, logits, tokens, blank, recordings, reference, credit and
@@ -95,7 +83,7 @@ class DecodeActions:
         said = "\n".join(found.said)
         heard: tuple[Any, ...] = (None, said, "", said)
         if found.samples:
-            heard = self._samples([each for name in found.samples for each in samples_named(self.samples, name)])
+            heard = sample_values([each for name in found.samples for each in samples_named(self.samples, name)])
         return (*files, neural, *options, logits, found.path(found.tokens), "0", *heard)
 
     def check(

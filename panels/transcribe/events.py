@@ -24,14 +24,15 @@ from panels.widgets.html_block import run_buttons, seen
 from panels.widgets.markup import datum, element, seconds, text
 from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
 from panels.widgets.option_inputs import Shown, by_family, read_inputs, visible_for
-from panels.widgets.samples import Sample, reference_text, samples_named
+from panels.widgets.recording_actions import RecordingActions, sample_values
+from panels.widgets.samples import Sample, samples_named
 from panels.widgets.templates import render
 from workbench.core.errors import BadInput
 
 Update = dict[str, Any]
 
 
-class Actions:
+class Actions(RecordingActions):
     """The event handlers of the Transcribe tab."""
 
     def __init__(self, pool: SessionPool, sounds: Sounds, samples: Sequence[Sample], options: Sequence[Shown]):
@@ -73,18 +74,7 @@ class Actions:
         """Uses a sample, or all of them, as the recordings; also returns the reference text, the credit, and the
         sample's text.
         """
-        found = samples_named(self.samples, datum(event._data, "sample"))
-        credit = found[0].credit if len(found) == 1 else "Speakers, sources and licences: assets/samples/README.md"
-        said = reference_text(found)
-        return [str(sample.path) for sample in found], said, element("p", text(credit), "muted small"), said
-
-    def forget_sample(self, reference: str, lent: str) -> tuple[Any, str, str]:
-        """Removes a sample's text and credit when other recordings are chosen; text of the user stays."""
-        return "" if lent and reference == lent else gr.skip(), "", ""
-
-    def add_recording(self, recorded: str | None, files: list[str] | None) -> tuple[list[str], None]:
-        """Appends the microphone's recording to the recordings."""
-        return [*(files or []), *([recorded] if recorded else [])], None
+        return sample_values(samples_named(self.samples, datum(event._data, "sample")))
 
     # Runs.
 

@@ -1,0 +1,32 @@
+"""What the inputs for recordings do on every tab that has them: samples, uploaded files, the microphone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from panels.widgets.markup import element, text
+from panels.widgets.samples import Sample, reference_text
+
+SEVERAL = "Speakers, sources and licences: assets/samples/README.md"
+
+
+def sample_values(found: Sequence[Sample]) -> tuple[list[str], str, str, str]:
+    """Returns the samples' paths, the reference text, the credit, and the samples' text."""
+    credit = found[0].credit if len(found) == 1 else SEVERAL
+    said = reference_text(found)
+    return [str(sample.path) for sample in found], said, element("p", text(credit), "muted small"), said
+
+
+class RecordingActions:
+    """A part of a tab's events."""
+
+    def forget_sample(self, reference: str, lent: str) -> tuple[Any, str, str]:
+        """Removes a sample's text and credit when other recordings are chosen; text of the user stays."""
+        return "" if lent and reference == lent else gr.skip(), "", ""
+
+    def add_recording(self, recorded: str | None, files: list[str] | None) -> tuple[list[str], None]:
+        """Appends the microphone's recording to the recordings."""
+        return [*(files or []), *([recorded] if recorded else [])], None

@@ -88,6 +88,7 @@ class Search:
         stays = self._stay(rows, log_probs)
         scores = stays.score.reshape(count, capacity)
         floor = floor_of(scores, self._size, self._options.threshold)
+        rows.crowded[:count] |= floor > LOWEST  # the extender may leave out what it could hold
         if observer is not None:
             floor = np.full(count, LOWEST)
         new = self._extender.extend(rows, stays, log_probs, floor, self._allowed(log_probs))

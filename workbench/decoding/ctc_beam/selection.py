@@ -90,6 +90,7 @@ def _best(scores: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     if width <= size:
         return possible, np.full(len(scores), -np.inf)
     cut = np.partition(scores, width - size, axis=1)[:, width - size]
+    cut = np.where(possible.sum(axis=1) > size, cut, -np.inf)
     chosen = possible & (scores >= cut[:, None])
     if (chosen.sum(axis=1) > size).any():  # ties
         above = scores > cut[:, None]

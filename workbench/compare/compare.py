@@ -132,7 +132,7 @@ def compare(
     Raises `BadInput` if no stage is left to compare, if a part of the glob matches no common stage, if a rule of the
     tolerances fits no stage of the reference, or, without `force`, if the inputs or the numbers of layers differ.
     """
-    wanted = StageFilter(stages)
+    wanted = StageFilter(stages, held=True)
     warnings = _same_input(reference, candidate, force)
     inputs = whose_inputs(reference, candidate)
     if reference.meta.get("isolated") and inputs is None:
@@ -157,7 +157,7 @@ def compare(
     if not both:
         raise BadInput(_nothing_common(reference, candidate, stages))
     for pattern in wanted.patterns:
-        if not any(map(StageFilter(pattern), both)):
+        if not any(map(StageFilter(pattern, held=True), both)):
             raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(both)}")
     if tolerances is None:
         preset, reason = preset_of(reference.meta, candidate.meta)

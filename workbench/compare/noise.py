@@ -190,7 +190,7 @@ def noise_or_bug(
     yardstick, beside = (reference, REFERENCE) if peer is None else (peer, f"this model in {peer.meta['dtype']}")
     preset, _ = preset_of(candidate.meta)
     base, _ = preset_of(yardstick.meta)
-    wanted, usual = StageFilter(stages), SAME if peer is not None else ALONE if isolated else END_TO_END
+    wanted, usual = StageFilter(stages, held=True), SAME if peer is not None else ALONE if isolated else END_TO_END
     found = []
     least_of_all = base.roundoff * (1 if peer is None else ROUNDED)
     entering = (

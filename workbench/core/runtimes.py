@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 CPU_KV_GIGABYTES = 1.0  # default memory for keys and values of a vLLM engine on a processor
@@ -23,6 +23,7 @@ class Runtime:
     opens_served: bool = False  # whether its sessions open directories made by `workbench.conversion.vllm_checkpoint`
     parallel: bool = False  # whether a session takes several calls at once
     no_given: str = ""  # why a trace cannot go on from the stages of another, where it cannot
+    not_inside: Mapping[str, str] = field(default_factory=dict)  # parts of a layer that it does not show, and why
 
     def takes(self, setting: str, value: object) -> bool:
         """Returns whether it has the setting, and of a `dtype` that choice."""
@@ -65,6 +66,9 @@ RUNTIMES: Mapping[str, Runtime] = {
             parallel=True,
             no_given="vLLM goes through all layers by itself and takes no stages of another trace; compare each stage "
             "by itself (isolated) on pytorch or gguf, or end to end",
+            not_inside={
+                "attention.weights": "vLLM's kernels do not write attention weights down; trace them on pytorch or gguf"
+            },
         ),
     )
 }

@@ -107,7 +107,7 @@ def run_parity(
         if not reads_text:
             raise BadInput(f"{card.id} takes a recording; expected a language model and a prompt for the embeddings")
         shared["embeddings"] = embeddings_given(embeddings)
-    wanted = StageFilter(stages)
+    wanted = StageFilter(stages, held=True)
     changes, chosen = read_rules(rules), find_preset(preset) if preset else None
     first = read_side(reference, options_class, card.id).with_default(**dict(settings or {}))
     first = first.with_default(dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.core.progress import report
+from workbench.core.runtimes import RUNTIMES
 from workbench.session.protocols import Session
 from workbench.system.versions import versions
+from workbench.trace.inside import no_such_part, only_inside
 from workbench.trace.recorder import stage_digest
-from workbench.trace.trace import Given, Out, Trace
+from workbench.trace.trace import Given, Out, StageFilter, Trace
 from workbench.trace.write import trace_place
 
 
@@ -83,6 +86,15 @@ def named(given: SubstitutedStages | None) -> dict[str, Any]:
     return {"isolated": True, "given": dict(given.used)}
 
 
+def _check_inside(session: Session, found: Mapping[str, np.ndarray], asked: str) -> None:
+    """Raises `BadInput` for a glob that is only for stages inside a layer and has found none."""
+    runtime = RUNTIMES.get(session.runtime)
+    for glob in filter(only_inside, StageFilter(asked).patterns):
+        if not any(fnmatchcase(stage, glob) for stage in found):
+            absent = runtime.not_inside if runtime else {}
+            raise BadInput(no_such_part(glob, f"{session.model} on {session.runtime}", absent))
+
+
 def trace_of(
     session: Session,
     found: Mapping[str, np.ndarray],
@@ -100,8 +112,9 @@ def trace_of(
         place: from `place_of`.
         of: what the stages were computed on, as plain values for `meta`, such as `input_digest`.
 
-    Raises `BadInput` if no stage was found.
+    Raises `BadInput` if no stage was found, or none for a glob that is only for stages inside a layer.
     """
+    _check_inside(session, found, asked)
     if not found:
         whole = "; a trace from given stages has no text of the language model" if of.get("isolated") else ""
         raise BadInput(

@@ -12,6 +12,8 @@ from typing import Literal
 
 import numpy as np
 
+from workbench.trace.inside import layer_and_part, place_inside
+
 Kind = Literal["numbers", "logits", "tokens", "streams", "text", "logprobs"]
 
 GROUPS = ("frontend", "prompt", "encoder", "ctc", "predictor", "tower", "adaptor", "decoder", "llm", "codec")
@@ -63,7 +65,12 @@ def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
     # A stage that a family adds, such as a norm halfway, comes before the end of its group.
     place = 2 * within.index(rest[0]) if rest and rest[0] in within else 2 * len(within) - 3
     words = [head, *rest] if group == len(GROUPS) else rest
+    inside = layer_and_part(stage)
+    if inside:
+        words = words[: len(words) - len(inside[1].split("."))]
     parts = tuple((0, int(word), word) if re.fullmatch("[0-9]{1,15}", word) else (1, 0, word) for word in words)
+    if inside:
+        return group, place, (*parts, (1, place_inside(*inside), inside[1]))
     return group, place, (*parts, (2, 0, ""))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
+from workbench.trace.inside import is_inside, reaches_inside
 
 
 class Trace(Mapping[str, np.ndarray]):
@@ -63,15 +64,24 @@ class Trace(Mapping[str, np.ndarray]):
 
 
 class StageFilter:
-    """A filter of stages: a glob such as `encoder.*`, several separated by commas, or `*` for all."""
+    """A filter of stages: a glob such as `encoder.*`, several separated by commas, or `*` for all.
 
-    def __init__(self, pattern: str = "*"):
+    Args:
+        held: whether the stages exist already. Of stages that are still to be computed, only a glob of at least four
+            parts takes those inside a layer (see `workbench.trace.inside`).
+    """
+
+    def __init__(self, pattern: str = "*", held: bool = False):
+        self._held = held
         self.patterns = tuple(part.strip() for part in pattern.split(",") if part.strip())
         if not self.patterns:
             raise BadInput("the stage pattern is empty; expected a glob such as encoder.* or *")
 
     def __call__(self, stage: str) -> bool:
-        return any(fnmatchcase(stage, pattern) for pattern in self.patterns)
+        found = [pattern for pattern in self.patterns if fnmatchcase(stage, pattern)]
+        if not found or self._held or not is_inside(stage):
+            return bool(found)
+        return any(map(reaches_inside, found))
 
 
 Given = Trace | str | Path | None

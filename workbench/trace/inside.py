@@ -1,0 +1,131 @@
+"""Stages inside a layer: their names in the order of the computation, and which globs reach them.
+
+A stage inside a layer is `X.part`, where X is a layer such as `encoder.layers.3`. Runtimes compute these stages only
+when a glob of at least four parts between dots matches them, such as `encoder.layers.3.*` or
+`llm.layers.*.attention.weights`. Shorter globs such as `*` or `encoder.layers.*` take whole layers. This file knows no
+models and no runtimes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+PARTS: Mapping[str, str] = {
+    "ffn1.norm": "after the norm in front of the first feed-forward part (Conformer)",
+    "ffn1.up": "after its first projection",
+    "ffn1.activation": "after its activation",
+    "ffn1.down": "after its second projection, before the half of it is added",
+    "ffn1.residual": "the residual stream after it",
+    "input_norm": "after the norm in front of attention",
+    "input_norm.query": "after the norm in front of the query projection, where query, key and value have their own",
+    "input_norm.key": "after the norm in front of the key projection",
+    "input_norm.value": "after the norm in front of the value projection",
+    "attention.query": "queries after their projection",
+    "attention.key": "keys after their projection",
+    "attention.value": "values after their projection",
+    "attention.query_norm": "queries after the norm of each head",
+    "attention.key_norm": "keys after the norm of each head",
+    "attention.query_rope": "queries after the rotary embedding",
+    "attention.key_rope": "keys after the rotary embedding",
+    "attention.weights": "softmax of the scores",
+    "attention.context": "weights times values, heads joined",
+    "attention.output": "after the output projection",
+    "attention": "the same as attention.output; a stage of its own that `*` takes too",
+    "fsmn": "output of the FSMN memory block",
+    "attention.residual": "the residual stream after attention",
+    "cross_attention.query": "queries of the tokens",
+    "cross_attention.key": "keys of the sound",
+    "cross_attention.value": "values of the sound",
+    "cross_attention.weights": "softmax of the scores, tokens by frames",
+    "cross_attention.context": "weights times values, heads joined",
+    "cross_attention.output": "after the output projection",
+    "conv.norm": "after the norm in front of the convolution (Conformer)",
+    "conv.up": "after the first pointwise convolution",
+    "conv.gate": "after the gate",
+    "conv.depthwise": "after the convolution over time",
+    "conv.depthwise_norm": "after the norm behind it",
+    "conv.activation": "after the activation",
+    "convolution": "output of the convolution part; `*` takes it too",
+    "conv.residual": "the residual stream after it",
+    "ffn2.norm": "after the norm in front of the second feed-forward part (Conformer)",
+    "ffn2.up": "after its first projection",
+    "ffn2.activation": "after its activation",
+    "ffn2.down": "after its second projection, before the half of it is added",
+    "ffn2.residual": "the residual stream after it, before the layer's last norm",
+    "mlp_norm": "after the norm in front of the feed-forward part",
+    "mlp.gate": "the gate's projection, before its activation",
+    "mlp.up": "the first projection",
+    "mlp.activation": "what enters the last projection: the activated gate times `up`, or the activated `up`",
+    "mlp.down": "after the last projection",
+}
+"""What each part of a layer holds, in the order of the computation of most layers. Dimensions: rows x width; queries,
+keys and values rows x heads x head width; weights heads x queries x keys."""
+
+DECODER_PARTS: Mapping[str, str] = {
+    "mlp_norm": "after the norm in front of the feed-forward part",
+    "mlp.up": "the first projection",
+    "mlp.activation": "after the activation",
+    "mlp.hidden_norm": "after the norm over the hidden units; it enters the last projection",
+    "mlp.down": "after the last projection",
+    "fsmn_norm": "after the norm in front of the FSMN memory",
+    "fsmn": "output of the FSMN memory block",
+    "fsmn_residual": "the residual stream after the memory",
+    "input_norm": "after the norm in front of attention",
+    **{part: what for part, what in PARTS.items() if part.startswith("cross_attention.")},
+}
+"""The parts of a layer of Paraformer's decoder, which begins with its feed-forward part."""
+
+_ALWAYS = ("attention", "convolution", "fsmn")  # parts of an encoder's layer that any glob takes
+_LAYER = re.compile(r"(?P<layer>(?P<stack>.+\.layers)\.[0-9]{1,9})\.(?P<part>.+)")
+_FEWEST = 4  # parts of a glob that reaches inside a layer
+
+
+def layer_and_part(stage: str) -> tuple[str, str] | None:
+    """Returns (layer, part) of a stage such as `encoder.layers.3.mlp.up`; None if it is no part of a layer."""
+    found = _LAYER.fullmatch(stage)
+    return (found["layer"], found["part"]) if found else None
+
+
+def is_inside(stage: str) -> bool:
+    """Returns whether a stage is inside a layer, so that short globs do not take it."""
+    found = layer_and_part(stage)
+    return found is not None and not (stage.startswith("encoder.") and found[1] in _ALWAYS)
+
+
+def reaches_inside(glob: str) -> bool:
+    """Returns whether a glob reaches inside layers: it has at least four parts between dots."""
+    return glob.count(".") + 1 >= _FEWEST
+
+
+def only_inside(glob: str) -> bool:
+    """Returns whether a glob is only for stages inside a layer, so that a pass without a match is a mistake."""
+    found = glob.split(".", 3)
+    return len(found) == _FEWEST and found[1] == "layers" and found[3] not in _ALWAYS
+
+
+def place_inside(layer: str, part: str) -> int:
+    """Returns the place of a part in the order of the computation of its layer; unknown parts come last."""
+    parts = list(DECODER_PARTS if layer.startswith("decoder.") else PARTS)
+    return parts.index(part) if part in parts else len(parts)
+
+
+def no_such_part(glob: str, whose: str, absent: Mapping[str, str]) -> str:
+    """Returns the sentence for a glob that matches no stage inside a layer.
+
+    Args:
+        glob: one that is `only_inside`.
+        whose: the model and the runtime.
+        absent: parts that the runtime does not show, with a sentence why.
+    """
+    stack, _, _, part = glob.split(".", 3)
+    known = (*PARTS, *DECODER_PARTS)
+    why = next((absent[each] for each in absent if fnmatchcase(each, part)), "")
+    near = [] if any(fnmatchcase(each, part) for each in known) else get_close_matches(part, known, 1, cutoff=0.7)
+    said = f"no stage inside the layers of {whose} matches {glob!r}"
+    if why:
+        return f"{said}: {why}"
+    guess = f"; did you mean {near[0]}?" if near else ""
+    return f"{said}{guess}; {stack}.layers.0.* shows what a layer has"

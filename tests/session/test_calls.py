@@ -32,6 +32,7 @@ from workbench.session.protocols import (
     Detects,
     FindsNeighbours,
     Generates,
+    NamesTokens,
     ScoresTexts,
     Session,
     Traces,
@@ -47,9 +48,9 @@ SESSIONS = {
     "detection": DetectionSession("m", "r", nothing),
 }
 HAVE = {
-    "speech": {Transcribes, Traces},
-    "instructed": {Transcribes, Converses, Traces},
-    "text": {Generates, Converses, Traces, FindsNeighbours, ScoresTexts},
+    "speech": {Transcribes, Traces, NamesTokens},
+    "instructed": {Transcribes, Converses, Traces, FindsNeighbours, NamesTokens},
+    "text": {Generates, Converses, Traces, FindsNeighbours, NamesTokens, ScoresTexts},
     "detection": {Detects, Transcribes, Traces},
 }
 

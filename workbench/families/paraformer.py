@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
 from workbench.core.options import TimedOptions, option
+from workbench.decoding.cif import peaks
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.sanm import MOST_BLOCKS, SanmConfig, expect, positive_int, read_sanm_config
 from workbench.families.vocabulary import Vocabulary, read_token_list
@@ -276,6 +279,36 @@ def peak_times(
     else:
         times = [(max(start, end - LONGEST_TOKEN_FRAMES), end) for start, end in pairwise([0.0, *edges[:-1]])]
     return [(max(start, 0.0) * rate, max(end, 0.0) * rate) for start, end in times]
+
+
+class Firing(NamedTuple):
+    """How CIF weights divide a recording among tokens."""
+
+    weights: np.ndarray  # [frames], as used: scaled if the given ones had another number of edges
+    values: np.ndarray  # [frames], of the integrator, before it is reset where it fires
+    times: list[tuple[float, float]] | None  # start and end of each token in seconds; None if no number of edges fits
+
+
+def token_times(alphas: np.ndarray, tokens: int, rate: float, fine: bool) -> Firing:
+    """Returns the token times by CIF weights [frames]; rescales the weights if their edges do not fit.
+
+    The original code swaps weights and peaks in the call of this function for a plain Paraformer, and uses the ends of
+    tokens as their starts; its times are at least one token late. For BiCif models, the original gives the same times
+    as this function.
+
+    Args:
+        alphas: the finest weights of the model.
+        tokens: the number of tokens that are text.
+        rate: seconds per weight.
+        fine: whether the weights are of the second head of a BiCif model.
+    """
+    values = peaks(alphas, PEAK if fine else 1.0)  # of a plain model, 1 where CIF fired
+    times = peak_times(values.tolist(), tokens, rate, fine)
+    if times is None:
+        alphas = alphas * ((tokens + 1) / alphas.sum())
+        values = peaks(alphas, PEAK)
+        times = peak_times(values.tolist(), tokens, rate, fine)
+    return Firing(alphas, values, times)
 
 
 def timed_tokens(

@@ -33,6 +33,7 @@ EVENT_EMOTION_QUERIES = (1, 2)
 TEXTNORM_QUERIES = {"withitn": 14, "woitn": 15}
 QUERIES = 16  # rows of the query embedding
 QUERY_FRAMES = 4
+PEAK_DELAY = 0.5  # frames by which a CTC peak is late
 
 LANGUAGES = ("zh", "en", "yue", "ja", "ko", "nospeech")
 EMOTIONS = ("HAPPY", "SAD", "ANGRY", "NEUTRAL", "FEARFUL", "DISGUSTED", "SURPRISED", "EMO_UNKNOWN")
@@ -159,7 +160,7 @@ def timed_tokens(
         piece = vocabulary.pieces[token.id]
         if not is_spoken(piece):
             continue
-        start = max((token.first - QUERY_FRAMES - 0.5) * frame_seconds, 0.0)
-        end = min(token.end - QUERY_FRAMES - 0.5, frames - 0.5) * frame_seconds
+        start = max((token.first - QUERY_FRAMES - PEAK_DELAY) * frame_seconds, 0.0)
+        end = min(token.end - QUERY_FRAMES - PEAK_DELAY, frames - PEAK_DELAY) * frame_seconds
         tokens.append(Token(token.id, piece.replace(WORD_START, " "), start, max(end, start)))
     return tuple(tokens)

@@ -16,7 +16,7 @@ from workbench.embeddings.prompt import TokenPrompt, check_range
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, token_prompt
 from workbench.pipelines.language import Language
 from workbench.pipelines.text_scores import scored
-from workbench.pipelines.text_session import Table
+from workbench.pipelines.token_table import Table
 from workbench.session.values import Prompt, TextScore
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import StageFilter

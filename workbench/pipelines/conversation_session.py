@@ -19,6 +19,7 @@ from workbench.core.options import build_options
 from workbench.core.resources import close
 from workbench.families.speechlm import SpeechLmModel, SpeechLmOptions, answer_plan
 from workbench.pipelines.clock import WorkClock
+from workbench.pipelines.speechlm_hearing import tower_times
 from workbench.pipelines.spoken_messages import heard
 from workbench.pipelines.text_session import UnfoldingText
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
@@ -32,7 +33,7 @@ from workbench.session.conversation import (
     last_answer,
 )
 from workbench.session.messages import AudioPart, Message, TextPart, check_messages, where_of
-from workbench.session.protocols import Converses, Session, Traces
+from workbench.session.protocols import Converses, NamesTokens, Session, Traces
 from workbench.session.values import Piece
 from workbench.speech.delay import aligned, delayed
 from workbench.speech.dialogue import Recording, Turn, prompt_parts
@@ -44,6 +45,7 @@ from workbench.speech.plan import AnswerPlan
 from workbench.speech.streaming import AudioChunks
 from workbench.system.memory import peak_resident_bytes
 from workbench.trace.recorder import Recorder
+from workbench.trace.times import RowTimes, described_times
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 TRAINED_SECONDS = 30.0  # the longest recordings that the published models were trained with
@@ -59,7 +61,7 @@ OF_THE_ANSWER = (*PASSES.values(), *CHOICES, "codec.rows", *CODEC, "tokens", "te
 Steps = Callable[..., Generator[Step, None, str]]
 
 
-class ConversationSession(Session, Converses, Traces):
+class ConversationSession(Session, Converses, Traces, NamesTokens):
     """A language model over text and codec streams as a session (see `workbench.session.protocols`).
 
     Args:
@@ -94,6 +96,14 @@ class ConversationSession(Session, Converses, Traces):
         if self._network is None:
             raise BadInput(f"the session of {self.model} is closed; open it again")
         return self._network
+
+    @property
+    def row_times(self) -> Mapping[str, RowTimes]:
+        """See `workbench.trace.times.TimesRows`; the codec's frames are at seconds of the answer's audio."""
+        tower, codec = self.described.tower, self._codec
+        heard = tower_times(tower) if tower else {}
+        frame = codec.hop / codec.sample_rate if codec else 0.0
+        return {**heard, **{name: RowTimes(0.0, frame) for name in ("codec.codes", "codec.latents") if codec}}
 
     def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
         """See `Converses.converse_stream`. Each position of the answer yields an event with its ids."""
@@ -189,7 +199,7 @@ class ConversationSession(Session, Converses, Traces):
         elif any(map(wanted, OF_THE_ANSWER)):
             described["answer"] = _settings(chosen, plan)
             self._record_answer(parts, prompt, plan, recorder)
-        described |= named(others)
+        described |= {**named(others), **described_times(self)}
         return trace_of(self, recorder.stages, stages, network.dtype, options, place, **described)
 
     def _record_answer(self, parts: Sequence[Any], prompt: _Prompt, plan: AnswerPlan, recorder: Recorder) -> None:
@@ -225,6 +235,10 @@ class ConversationSession(Session, Converses, Traces):
         delayed(codes, self.network.layout)  # checks them
         if len(codes):
             self._codec.decode(codes.astype(np.int64), recorder)
+
+    def token_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """See `NamesTokens.token_texts`; codec tokens are written as `stream:code`."""
+        return tuple(map(self.described.tokenizer.piece, ids))
 
     def close(self) -> None:
         """Drops the model and frees it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,13 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options
 from workbench.core.resources import close
 from workbench.families.fsmn_vad import FsmnVadOptions
+from workbench.pipelines.features import front_end_times
 from workbench.pipelines.fsmn_vad import FsmnVad
 from workbench.pipelines.tracing import place_of, trace_of
 from workbench.session.protocols import Detects, Session, Traces, recordings
 from workbench.session.values import AudioSource, Event, Progress, Segment, Transcript
 from workbench.system.memory import peak_resident_bytes
+from workbench.trace.times import RowTimes, described_times
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 NO_SPEECH = "FSMN-VAD found no speech in the recording"
@@ -45,6 +47,12 @@ class DetectionSession(Session, Detects, Traces):
         if self._detector is None:
             raise BadInput(f"the session of {self.model} is closed; open it again")
         return self._detector
+
+    @property
+    def row_times(self) -> Mapping[str, RowTimes]:
+        """See `workbench.trace.times.TimesRows`."""
+        config = self.detector.frontend.config
+        return {**front_end_times(config), "vad.scores": RowTimes(0.0, config.frame_seconds)}
 
     def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
         """Yields `Progress`, then one `Segment` per span of speech, and last the `Transcript`."""
@@ -103,7 +111,7 @@ class DetectionSession(Session, Detects, Traces):
         spans = detector.spans(recording.samples, options=chosen)
         found["vad.spans"] = np.array([(span.start, span.end) for span in spans], dtype=np.float64).reshape(-1, 2)
         kept = {stage: array for stage, array in found.items() if wanted(stage)}
-        described = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
+        described = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **described_times(self)}
         return trace_of(self, kept, stages, detector.network.dtype, options, place, **described)
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from workbench.audio.cmvn import Cmvn
 from workbench.audio.frontend import Frontend, FrontendConfig
 from workbench.core.options import ListeningOptions
 from workbench.trace.recorder import Recorder
+from workbench.trace.times import RowTimes
 
 STAGES = ("fbank", "lfr", "features")
 
@@ -41,3 +42,11 @@ class Features:
             return own
         found = recorder.put(f"frontend.{stage}", own)
         return own if found is own else np.array(found, dtype=own.dtype)
+
+
+def front_end_times(config: FrontendConfig) -> Mapping[str, RowTimes]:
+    """Returns the times of the rows of the front end's stages (see `workbench.trace.times`)."""
+    return {
+        "frontend.fbank": RowTimes(0.0, config.frame_shift / 1000),
+        "frontend.*": RowTimes(0.0, config.frame_seconds),
+    }

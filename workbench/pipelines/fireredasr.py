@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,9 +19,10 @@ from workbench.families.fireredasr import (
     speech_tokens,
     tidy,
 )
-from workbench.pipelines.features import Features
+from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.speech_language import OwnPrompt
 from workbench.trace.recorder import Recorder
+from workbench.trace.times import RowTimes
 
 STAGES = ("fbank", "features")  # stages of the front end; it stacks no frames
 
@@ -51,6 +52,16 @@ class FireRedPromptFormat(OwnPrompt):
     def __init__(self, model: FireRedAsrModel):
         super().__init__(model)
         self.placeholder = model.speech_id
+
+    @property
+    def row_times(self) -> Mapping[str, RowTimes]:
+        """See `workbench.trace.times.TimesRows`."""
+        frame = SUBSAMPLING * self.model.frontend.frame_seconds
+        return {
+            **front_end_times(self.model.frontend),
+            "encoder.*": RowTimes(0.0, frame),
+            "adaptor.*": RowTimes(0.0, frame * self.model.downsample_rate),
+        }
 
     def count(self, samples: int) -> int:
         """See `PromptFormat.count`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,9 +18,10 @@ from workbench.families.funasr_nano import (
     prompt_ids,
     tidy,
 )
-from workbench.pipelines.features import Features
+from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.speech_language import OwnPrompt
 from workbench.trace.recorder import Recorder
+from workbench.trace.times import RowTimes
 
 
 class NanoNetwork(Protocol):
@@ -46,6 +47,15 @@ class NanoPromptFormat(OwnPrompt):
     options_class = FunasrNanoOptions
     placeholder = SPEECH
     model: FunasrNanoModel
+
+    @property
+    def row_times(self) -> Mapping[str, RowTimes]:
+        """See `workbench.trace.times.TimesRows`. With the low frame rate, a row of the adaptor has no time: the network
+        itself moves what it heard into the first eighth of the rows.
+        """
+        frame, adaptor = self.model.frontend.frame_seconds, self.model.adaptor
+        rows = {} if adaptor.use_low_frame_rate else {"adaptor.*": RowTimes(0.0, frame * adaptor.downsample_rate)}
+        return {**front_end_times(self.model.frontend), "encoder.*": RowTimes(0.0, frame), **rows}
 
     def count(self, samples: int) -> int:
         """See `PromptFormat.count`."""

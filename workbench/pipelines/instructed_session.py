@@ -5,20 +5,23 @@ It is for speech models whose prompt has room for an instruction. They were trai
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol, runtime_checkable
 
-from workbench.core.errors import BadInput
+import numpy as np
+
+from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options, conversing
 from workbench.families.instruction import Instruction
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.speech_session import Recognition, SpeechSession, StreamingRecogniser
 from workbench.pipelines.spoken_messages import heard
+from workbench.pipelines.token_table import Table, neighbours_of, rows_of
 from workbench.session.conversation import Answer, Begun, ConversationEvent, Messages
 from workbench.session.messages import AudioPart, Message, check_messages
-from workbench.session.protocols import Converses
-from workbench.session.values import Piece
+from workbench.session.protocols import Converses, FindsNeighbours
+from workbench.session.values import Neighbours, Piece
 from workbench.system.memory import peak_resident_bytes
 
 MAY_IGNORE = "the model was trained to transcribe; it may not do what it is told beside that"
@@ -34,7 +37,7 @@ class InstructedRecogniser(StreamingRecogniser, Protocol):
         ...
 
 
-class InstructedSession(SpeechSession, Converses):
+class InstructedSession(SpeechSession, Converses, FindsNeighbours):
     """A speech session that also answers about one recording, in text."""
 
     def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
@@ -69,6 +72,27 @@ class InstructedSession(SpeechSession, Converses):
         finally:
             writing.close()
         yield self._answer(recognition, chosen, clock, first, (*recording.notes, *([MAY_IGNORE] if own.text else [])))
+
+    def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
+        """See `FindsNeighbours.neighbours`; of the language model's table."""
+
+        def piece(number: int) -> str:
+            return self.token_texts([number])[0]
+
+        return neighbours_of(values, self._table, piece, count, self.model)
+
+    def token_embeddings(self, ids: Sequence[int]) -> np.ndarray:
+        """See `FindsNeighbours.token_embeddings`; of the language model's table."""
+        return rows_of(self._table, ids, self.model)
+
+    @property
+    def _table(self) -> Table:
+        table: Table | None = getattr(self.recogniser, "table", None)
+        if table is None:
+            raise Unavailable(
+                f"{self.model} on {self.runtime} does not show the embeddings of its vocabulary; use pytorch or gguf"
+            )
+        return table
 
     def _answer(
         self, recognition: Recognition, chosen: Any, clock: WorkClock, first: float | None, notes: tuple[str, ...]

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.core.resources import close
-from workbench.decoding.cif import peaks
 from workbench.families.paraformer import (
     MARKERS,
-    PEAK,
+    PEAK_SHIFT,
     ParaformerModel,
     ParaformerOptions,
     join_pieces,
-    peak_times,
     timed_tokens,
+    token_times,
 )
-from workbench.pipelines.features import Features
+from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.times import RowTimes
 from workbench.trace.trace import StageFilter
+
+FINE = "predictor.fine_alphas"  # the weights that give the token times of BiCif models
 
 
 class Decoded(NamedTuple):
@@ -79,6 +81,22 @@ class ParaformerPipeline:
         """The name of the type that the network computes in."""
         return self.network.dtype
 
+    @property
+    def row_times(self) -> Mapping[str, RowTimes]:
+        """See `workbench.trace.times.TimesRows`. Rows of weights are at the times that the tokens' borders have."""
+        frame = self.model.frontend.frame_seconds
+        fine = frame / (self.model.predictor.upsample or 1)
+        return {
+            **front_end_times(self.model.frontend),
+            "encoder.*": RowTimes(0.0, frame),
+            "predictor.alphas": RowTimes(PEAK_SHIFT * frame, frame),
+            FINE: RowTimes(PEAK_SHIFT * fine, fine),
+        }
+
+    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """See `workbench.pipelines.speech_session.NamesPieces`."""
+        return tuple(self.model.vocabulary.pieces[number] for number in ids)
+
     def recognise(
         self, samples: np.ndarray, options: ParaformerOptions, recorder: Recorder | None = None
     ) -> Recognition:
@@ -87,7 +105,7 @@ class ParaformerPipeline:
         decoded = self.network.decode(features, recorder, options.cif_residual)
         ids = () if decoded.logits is None else tuple(decoded.logits.argmax(axis=1).tolist())
         said = [number for number in ids if number not in self.markers]
-        times = self._times(decoded, len(ids), len(said)) if options.timestamps and said else None
+        times = self._times(decoded, len(ids), len(said), recorder) if options.timestamps and said else None
         return Recognition(
             text=self.text_of(said),
             language=None,
@@ -96,31 +114,22 @@ class ParaformerPipeline:
             ids=ids,
         )
 
-    def _times(self, decoded: Decoded, counted: int, tokens: int) -> list[tuple[float, float]] | None:
-        """Returns token times from the finest CIF weights of the model; rescales the weights if their peaks do not fit.
-
-        The original code swaps weights and peaks in the call of this function for a plain Paraformer, and uses the ends
-        of tokens as their starts; its times are at least one token late. For BiCif models, the original gives the same
-        times as this function.
+    def _times(
+        self, decoded: Decoded, counted: int, tokens: int, recorder: Recorder | None
+    ) -> list[tuple[float, float]] | None:
+        """Returns token times from the finest CIF weights of the model (see `token_times`).
 
         Args:
             counted: the number of tokens that were decoded.
             tokens: the number of them that are text.
         """
         upsample, rate = self.model.predictor.upsample, self.model.frontend.frame_seconds
-        fine = bool(upsample)
-        if fine:
-            alphas = self.network.fine_alphas(decoded.encoded, counted)
-            rate /= upsample
-            values = peaks(alphas, PEAK)
-        else:
-            alphas = decoded.alphas
-            values = peaks(alphas, 1.0)  # the frames where CIF fired
-        times = peak_times(values.tolist(), tokens, rate, fine)
-        if times is None:
-            values = peaks(alphas * ((tokens + 1) / alphas.sum()), PEAK)
-            times = peak_times(values.tolist(), tokens, rate, fine)
-        return times
+        if not upsample:
+            return token_times(decoded.alphas, tokens, rate, fine=False).times
+        alphas = self.network.fine_alphas(decoded.encoded, counted)
+        if recorder is not None and recorder.wanted(FINE):
+            recorder.put(FINE, alphas)
+        return token_times(alphas, tokens, rate / upsample, fine=True).times
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Returns the text of some of the tokens."""

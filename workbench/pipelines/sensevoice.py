@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,6 +14,8 @@ from workbench.decoding.ctc import CtcToken, collapse
 from workbench.decoding.ctc_alignment import best_alignment
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.families.sensevoice import (
+    PEAK_DELAY,
+    QUERY_FRAMES,
     UNKNOWN_EMOTION,
     SenseVoiceModel,
     SenseVoiceOptions,
@@ -23,11 +25,12 @@ from workbench.families.sensevoice import (
     timed_tokens,
 )
 from workbench.pipelines.ctc_head import CtcHead
-from workbench.pipelines.features import Features
+from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
 from workbench.session.values import SpokenHypothesis, Token
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.times import RowTimes
 from workbench.trace.trace import StageFilter
 
 
@@ -69,6 +72,18 @@ class SenseVoicePipeline:
     def dtype(self) -> str:
         """The name of the type that the network computes in."""
         return self.network.dtype
+
+    @property
+    def row_times(self) -> Mapping[str, RowTimes]:
+        """See `workbench.trace.times.TimesRows`. The query frames come before the recording."""
+        frame = self.model.frontend.frame_seconds
+        peaks = RowTimes(-(QUERY_FRAMES + PEAK_DELAY) * frame, frame)
+        return {
+            **front_end_times(self.model.frontend),
+            "encoder.*": RowTimes(-QUERY_FRAMES * frame, frame),
+            "ctc.*": peaks,
+            "logits": peaks,
+        }
 
     def recognise(
         self, samples: np.ndarray, options: SenseVoiceOptions, recorder: Recorder | None = None
@@ -142,6 +157,10 @@ class SenseVoicePipeline:
     def text_of(self, ids: Sequence[int]) -> str:
         """Returns the text of some of the visible tokens."""
         return self.model.vocabulary.text(ids).strip()
+
+    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """See `workbench.pipelines.speech_session.NamesPieces`."""
+        return tuple(self.model.vocabulary.pieces[number] for number in ids)
 
     def trace(
         self, samples: np.ndarray, options: SenseVoiceOptions, wanted: StageFilter, given: Stages | None = None

@@ -8,7 +8,7 @@ be numpy arrays or torch tensors.
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, Self
 
@@ -21,12 +21,14 @@ from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged, merge_speech
 from workbench.families.instruction import OWN, Instruction
-from workbench.families.language import PLACEHOLDER, LanguageTokenizer
+from workbench.families.language import PLACEHOLDER, LanguageConfig, LanguageTokenizer
 from workbench.pipelines.language import Language
 from workbench.pipelines.speech_session import Recognition
+from workbench.pipelines.token_table import Table
 from workbench.session.values import Token
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.times import RowTimes
 from workbench.trace.trace import StageFilter
 
 
@@ -44,8 +46,18 @@ class PromptFormat(Protocol):
         ...
 
     @property
+    def language(self) -> LanguageConfig:
+        """The dimensions of the language model."""
+        ...
+
+    @property
     def placeholder(self) -> int:
         """The id that marks the speech's position in the prompt."""
+        ...
+
+    @property
+    def row_times(self) -> Mapping[str, RowTimes]:
+        """See `workbench.trace.times.TimesRows`."""
         ...
 
     def instructed(self, own: Instruction) -> Self:
@@ -85,6 +97,12 @@ class OwnPrompt:
         return other
 
     @property
+    def language(self) -> LanguageConfig:
+        """The dimensions of the language model."""
+        found: LanguageConfig = self.model.language
+        return found
+
+    @property
     def tokenizer(self) -> LanguageTokenizer:
         """The tokenizer of the language model."""
         found: LanguageTokenizer = self.model.tokenizer
@@ -122,6 +140,21 @@ class SpeechLanguagePipeline:
         float32.
         """
         return self.language.dtype
+
+    @property
+    def row_times(self) -> Mapping[str, RowTimes]:
+        """See `workbench.trace.times.TimesRows`."""
+        return self.encoder.row_times
+
+    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """See `workbench.pipelines.speech_session.NamesPieces`."""
+        return tuple(map(self.encoder.tokenizer.piece, ids))
+
+    @property
+    def table(self) -> Table:
+        """The language model's table of embeddings."""
+        config = self.encoder.language
+        return Table((config.vocabulary, config.hidden_size), self.language.table_rows)
 
     def instructed(self, own: Instruction) -> SpeechLanguagePipeline:
         """See `InstructedRecogniser.instructed`."""

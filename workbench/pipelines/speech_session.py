@@ -17,13 +17,13 @@ import numpy as np
 
 from workbench.audio.read import Recording, read
 from workbench.audio.spans import Span
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
 from workbench.pipelines.spoken_hypotheses import best_of_chunks
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
-from workbench.session.protocols import Session, Traces, Transcribes, recordings
+from workbench.session.protocols import NamesTokens, Session, Traces, Transcribes, recordings
 from workbench.session.values import (
     AudioSource,
     Event,
@@ -37,6 +37,7 @@ from workbench.session.values import (
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import is_hangul, needs_space
 from workbench.trace.recorder import Stages
+from workbench.trace.times import described_times
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 PAUSE_SECONDS = 1.0  # a longer silence between two tokens begins a new segment
@@ -108,7 +109,16 @@ class BatchingRecogniser(Protocol):
         ...
 
 
-class SpeechSession(Session, Transcribes, Traces):
+@runtime_checkable
+class NamesPieces(Protocol):
+    """A recogniser that shows the text of its tokens."""
+
+    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """Returns the text of each token for display, special tokens too."""
+        ...
+
+
+class SpeechSession(Session, Transcribes, Traces, NamesTokens):
     """A recogniser as a session (see `workbench.session.protocols`).
 
     Args:
@@ -233,7 +243,14 @@ class SpeechSession(Session, Transcribes, Traces):
         others = substituted_stages(given, recording.digest)
         found = recogniser.trace(recording.samples, chosen, wanted, others)
         described = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **named(others)}
+        described |= described_times(recogniser)
         return trace_of(self, found, stages, recogniser.dtype, options, place, **described)
+
+    def token_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """See `NamesTokens.token_texts`."""
+        if not isinstance(self.recogniser, NamesPieces):
+            raise Unavailable(f"{self.model} does not show the texts of its tokens; its recogniser has no pieces")
+        return self.recogniser.pieces(ids)
 
     def close(self) -> None:
         """Drops the model and frees it."""

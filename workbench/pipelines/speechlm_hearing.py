@@ -5,7 +5,7 @@ The tower's convolutions take chunks of frames, and its attention windows of chu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,8 +14,18 @@ import numpy as np
 from workbench.audio.whisper_mel import WhisperMel
 from workbench.core.errors import BadInput
 from workbench.families.speechlm_parts import SAMPLE_RATE, Tower
+from workbench.trace.times import RowTimes
 
 Encoder = TypeVar("Encoder")
+
+
+def tower_times(tower: Tower) -> Mapping[str, RowTimes]:
+    """Returns the times of the rows of a tower's stages (see `workbench.trace.times`); after the convolutions, those of
+    whole chunks.
+    """
+    samples = tower.chunk * tower.mel.hop
+    rows = RowTimes(0.0, samples / SAMPLE_RATE / tower.rows(samples))
+    return {"tower.mel": RowTimes(0.0, tower.mel.hop / SAMPLE_RATE), "tower.*": rows, "adaptor.*": rows}
 
 
 def required(encoder: Encoder | None, model: str = "this checkpoint") -> Encoder:

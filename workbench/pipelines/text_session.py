@@ -18,17 +18,18 @@ from workbench.core.options import build_options, conversing
 from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
 from workbench.decoding.generation import WritingOptions, decoding_of
-from workbench.embeddings import Embedding, check_embeddings, embedding_of
-from workbench.embeddings.nearest import nearest
+from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import Injected, TokenPrompt, embeddings_given
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.text_conversation import text_answer, text_messages
+from workbench.pipelines.token_table import Table, neighbours_of, rows_of
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.session.conversation import ConversationEvent, Messages
 from workbench.session.protocols import (
     Converses,
     FindsNeighbours,
     Generates,
+    NamesTokens,
     ScoresTexts,
     Session,
     Traces,
@@ -40,8 +41,6 @@ from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import Given, Out, StageFilter, Trace
-
-SAMPLED = 2000  # rows of the embedding table that represent the vocabulary
 
 
 class Writer(Protocol):
@@ -103,27 +102,7 @@ class Writer(Protocol):
         ...
 
 
-class Table:
-    """A language model's embedding table that reads rows on demand.
-
-    Args:
-        shape: (vocabulary, hidden).
-        rows: returns the rows from a first index to an end index (exclusive), float32.
-    """
-
-    def __init__(self, shape: tuple[int, int], rows: Callable[[int, int], np.ndarray]):
-        self.shape = shape
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        first, last, _ = rows.indices(len(self))
-        return self._rows(first, last)
-
-
-class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, ScoresTexts):
+class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesTokens, ScoresTexts):
     """A writer as a session (see `workbench.session.protocols`).
 
     Args:
@@ -251,14 +230,15 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, Scores
 
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
         """See `FindsNeighbours.neighbours`."""
-        writer, given = self.writer, embedding_of(np.asarray(values), "given")
-        table = writer.table
-        check_embeddings([given], table.shape[1], given.tokens, self.model)
-        ids, cosines = nearest(given.values, table, count)
-        texts = tuple(tuple(writer.piece(int(token)) for token in row) for row in ids)
-        places = np.unique(np.linspace(0, len(table) - 1, SAMPLED).astype(np.int64))
-        sample = np.concatenate([table[place : place + 1] for place in places.tolist()])
-        return Neighbours(ids, cosines, texts, sample)
+        return neighbours_of(values, self.writer.table, self.writer.piece, count, self.model)
+
+    def token_embeddings(self, ids: Sequence[int]) -> np.ndarray:
+        """See `FindsNeighbours.token_embeddings`."""
+        return rows_of(self.writer.table, ids, self.model)
+
+    def token_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """See `NamesTokens.token_texts`."""
+        return tuple(map(self.writer.piece, ids))
 
     def score_texts(self, texts: Sequence[str], *, end: bool = True) -> list[TextScore]:
         """See `ScoresTexts.score_texts`."""

@@ -21,6 +21,7 @@ from workbench.session.protocols import (
     Detects,
     FindsNeighbours,
     Generates,
+    NamesTokens,
     ScoresTexts,
     Traces,
     Transcribes,
@@ -78,10 +79,17 @@ CAPABILITIES = (  # the first that a session has is what its model does
     ),
     Capability(
         FindsNeighbours,
-        ("neighbours",),
+        ("neighbours", "token_embeddings"),
         "looking up tokens",
         "has a table of embeddings",
         "{model} is no language model of its own; open one to see its tokens near an embedding",
+    ),
+    Capability(
+        NamesTokens,
+        ("token_texts",),
+        "looking up tokens",
+        "writes tokens",
+        "{model} {does} and shows no texts of tokens; open another model",
     ),
     Capability(
         ScoresTexts,

@@ -149,6 +149,25 @@ class FindsNeighbours(Protocol):
         """
         ...
 
+    def token_embeddings(self, ids: Sequence[int]) -> np.ndarray:
+        """Returns the embeddings of tokens, float32 [tokens, hidden].
+
+        Raises `BadInput` for an id outside the table, `Unavailable` where the runtime does not show its table.
+        """
+        ...
+
+
+@runtime_checkable
+class NamesTokens(Protocol):
+    """Shows the texts of tokens."""
+
+    def token_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """Returns the text of each token for display, special tokens too.
+
+        Raises `BadInput` for an id that the model does not have, `Unavailable` where the runtime does not show texts.
+        """
+        ...
+
 
 @runtime_checkable
 class ScoresTexts(Protocol):
@@ -168,7 +187,7 @@ class ScoresTexts(Protocol):
         ...
 
 
-class Capabilities(Detects, Generates, Converses, Traces, FindsNeighbours, ScoresTexts, Protocol):
+class Capabilities(Detects, Generates, Converses, Traces, FindsNeighbours, NamesTokens, ScoresTexts, Protocol):
     """Every call that a session may have, for type checkers. An open session has each call, and refuses those that its
     model lacks.
     """

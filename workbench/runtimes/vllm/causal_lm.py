@@ -15,7 +15,8 @@ from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import TokenPrompt, check_range
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
 from workbench.pipelines.text_scores import scored
-from workbench.pipelines.text_session import Table, TextSession
+from workbench.pipelines.text_session import TextSession
+from workbench.pipelines.token_table import Table
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.scoring import score_rows

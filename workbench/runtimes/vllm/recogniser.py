@@ -35,6 +35,7 @@ from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.times import RowTimes
 from workbench.trace.trace import StageFilter
 
 ORDER = ("frontend", "encoder", "adaptor", "prompt", "llm", "logits", "tokens", "text")  # order of the stages
@@ -73,6 +74,15 @@ class EngineRecogniser:
     def chunks_at_once(self) -> int:
         """See `BatchingRecogniser`: the number that the engine has room for; it batches by itself."""
         return self.engine.requests_at_once
+
+    @property
+    def row_times(self) -> Mapping[str, RowTimes]:
+        """See `workbench.trace.times.TimesRows`."""
+        return self.prompt_format.row_times
+
+    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """See `workbench.pipelines.speech_session.NamesPieces`."""
+        return tuple(map(self.prompt_format.tokenizer.piece, ids))
 
     def instructed(self, own: Instruction) -> EngineRecogniser:
         """See `InstructedRecogniser.instructed`."""

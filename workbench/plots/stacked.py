@@ -1,0 +1,405 @@
+"""Draws layers below each other: panels with one time axis, each with its title and its colours.
+
+Takes `workbench.plots.layers`, returns a matplotlib Figure. Arrays with more cells than a figure has dots are drawn as
+means over neighbours. Knows no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.plots import style
+from workbench.plots.layers import Axis, Layer, Scale
+from workbench.plots.stages import DIFFERENCE_MAP, shrunk
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH_INCHES = style.WIDTH_INCHES
+LEFT_INCHES = 1.1  # room for words at the vertical axis
+TITLE_INCHES, FOOT_INCHES = 0.3, 0.42  # above and below the axes of a panel
+HEIGHTS = {"lines": 1.0, "band": 0.9, "bars": 0.9, "marks": 0.3, "spans": 0.28, "points": 3.6}
+ROW_INCHES, SHORTEST, TALLEST = 0.16, 1.0, 4.5  # of images and tables
+SMALL_INCHES = 1.9  # height of each of several small images
+ACROSS, UP = 1400, 700  # cells of an image
+COLOURS = (style.SIGNAL, style.ACCENT, "#12b886", "#b26fd0", "#d0506f", "#8a8f3a", "#3fb8d2", style.QUIET)
+_WORD = 0.05  # inches between a text and the edge of its room
+_MOST_TICKS = 40
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A layer with those that are drawn over it."""
+
+    base: Layer
+    over: tuple[Layer, ...]
+
+    @property
+    def inches(self) -> float:
+        """The height of its axes."""
+        layer = self.base
+        if layer.kind == "image" and layer.values.ndim == 3:
+            return SMALL_INCHES * -(-len(layer.values) // _columns(layer))
+        if layer.kind in ("image", "table"):
+            rows = layer.values.shape[0] if layer.values.ndim else 1
+            tall = ROW_INCHES * rows if layer.y.ticks or layer.kind == "table" else 1.6
+            return float(np.clip(tall, SHORTEST if layer.kind == "image" else 0.3, TALLEST))
+        return HEIGHTS[layer.kind]
+
+
+def panels_of(layers: Sequence[Layer]) -> list[Panel]:
+    """Returns the panels of layers: one for each layer that is not drawn over another."""
+    groups: list[list[Layer]] = []
+    for layer in layers:
+        if not layer.over or not groups:
+            groups.append([])
+        groups[-1].append(layer)
+    return [Panel(first, tuple(rest)) for first, *rest in groups]
+
+
+def layers_figure(
+    layers: Sequence[Layer], seconds: float | None = None, title: str = "", width: float = WIDTH_INCHES
+) -> Figure:
+    """Returns the layers as panels below each other.
+
+    Args:
+        seconds: the end of every time axis; by default the end of the longest layer.
+        title: above the first panel.
+        width: in inches.
+
+    Raises `ValueError` if there is no layer.
+    """
+    panels = panels_of(layers)
+    if not panels:
+        raise ValueError("a figure needs a layer")
+    head = 0.35 if title else 0.05
+    height = head + sum(panel.inches + TITLE_INCHES + FOOT_INCHES for panel in panels)
+    figure = style.new_figure(width, height)
+    if title:
+        words = style.shortened(style.legible(title), style.TEXT_POINTS + 1, width - 0.3)
+        figure.text(
+            0.15 / width,
+            1 - 0.2 / height,
+            words,
+            color=style.INK,
+            fontsize=style.TEXT_POINTS + 1,
+            fontfamily=list(style.families(words)),
+            va="center",
+            parse_math=False,
+        )
+    end = seconds or max((_end(layer) for layer in layers if layer.x.unit == "seconds"), default=1.0)
+    top = height - head
+    for panel in panels:
+        top -= TITLE_INCHES
+        place = (LEFT_INCHES, top - panel.inches, width - LEFT_INCHES - style.RIGHT_INCHES, panel.inches)
+        _draw_panel(figure, panel, place, end)
+        top -= panel.inches + FOOT_INCHES
+    return figure
+
+
+def _end(layer: Layer) -> float:
+    if layer.cells:
+        return layer.x.end(layer.cells)
+    return float(layer.values.max()) if layer.values.size else 0.0
+
+
+def _draw_panel(figure: Figure, panel: Panel, place: tuple[float, float, float, float], end: float) -> None:
+    layer = panel.base
+    width, height = figure.get_size_inches()
+    left, bottom, wide, high = place
+    words = style.shortened(style.legible(layer.title), style.SMALL_POINTS, wide - 2.2 if layer.scale else wide)
+    figure.text(
+        left / width,
+        (bottom + high + 0.07) / height,
+        words,
+        color=style.INK,
+        fontsize=style.SMALL_POINTS,
+        fontfamily=list(style.families(words)),
+        parse_math=False,
+    )
+    if layer.kind == "image" and layer.values.ndim == 3:
+        _draw_small(figure, layer, place)
+    else:
+        axes = _axes(figure, place)
+        DRAW[layer.kind](axes, layer, wide)
+        _limits(axes, layer, end, wide)
+        for each in panel.over:
+            DRAW[each.kind](axes, each, wide)
+            if each.kind not in ("marks", "spans"):
+                _limits(axes, layer, end, wide)
+        _legend(figure, panel, place)
+    if layer.scale is not None:
+        _scale(figure, layer.scale, (left + wide - 1.3, bottom + high + 0.09))
+
+
+def _axes(figure: Figure, place: tuple[float, float, float, float]) -> Axes:
+    width, height = figure.get_size_inches()
+    left, bottom, wide, high = place
+    axes = figure.add_axes((left / width, bottom / height, wide / width, high / height), facecolor="none")
+    axes.tick_params(colors=style.INK, labelsize=style.SMALL_POINTS - 1, length=3, width=0.8, which="both")
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(style.INK)
+        spine.set_linewidth(0.8)
+    return axes
+
+
+def _limits(axes: Axes, layer: Layer, end: float, wide: float) -> None:
+    """Sets the ends and the ticks of both axes."""
+    x, y, values = layer.x, layer.y, layer.values
+    if x.unit == "seconds":
+        axes.set_xlim(0, max(end, 1e-3))
+    elif layer.cells:
+        axes.set_xlim(x.start, x.end(layer.cells))
+    if layer.kind in ("image", "table"):
+        rows = len(values)
+        axes.set_ylim((y.end(rows), y.start) if y.down else (y.start, y.end(rows)))
+        _tick_words(axes, y, rows, axes.get_position().height * axes.figure.get_size_inches()[1], "y")  # type: ignore[union-attr]
+    if layer.kind in ("marks", "spans"):
+        axes.set_yticks([])
+        axes.set_ylim(0, 1)
+        axes.spines["left"].set_visible(False)
+    if layer.cells:
+        _tick_words(axes, x, layer.cells, wide, "x")
+    axes.set_xlabel(x.label, color=style.INK, fontsize=style.SMALL_POINTS - 1, labelpad=1)
+    if y.label:
+        axes.set_ylabel(y.label, color=style.INK, fontsize=style.SMALL_POINTS - 1)
+        axes.yaxis.set_label_coords(-(LEFT_INCHES - 0.14) / wide, 0.5)
+
+
+def _tick_words(axes: Axes, axis: Axis, cells: int, inches: float, which: str) -> None:
+    """Writes the words of an axis in the middles of their cells: as many as there is room for."""
+    if not axis.ticks:
+        return
+    upright = which == "y"
+    room = inches / max(cells, 1)
+    step = max(1, int(np.ceil(0.12 / max(room, 1e-6)))) if upright else 1
+    if not upright:
+        longest = max(style.text_inches(style.legible(word), style.SMALL_POINTS - 1) for word in axis.ticks) + 0.06
+        step = max(1, int(np.ceil(min(longest, 0.8) / max(room, 1e-6))))
+    step = max(step, -(-cells // _MOST_TICKS)) if upright else step
+    places = [axis.start + (cell + 0.5) * axis.step for cell in range(0, cells, step)]
+    most = LEFT_INCHES - 0.35 if upright else max(room * step - 0.04, 0.1)
+    words = [style.shortened(style.legible(word), style.SMALL_POINTS - 1, most) for word in axis.ticks[:cells:step]]
+    families = list(style.families("".join(words)))
+    (axes.set_yticks if upright else axes.set_xticks)(places[: len(words)])
+    (axes.set_yticklabels if upright else axes.set_xticklabels)(words, fontfamily=families, parse_math=False)
+
+
+# Each kind of layer.
+
+
+def _image(axes: Axes, layer: Layer, wide: float) -> None:
+    if not layer.values.size:
+        return
+    x, y = layer.x, layer.y
+    rows, columns = layer.values.shape
+    extent = (x.start, x.end(columns), y.start, y.end(rows))
+    axes.imshow(
+        np.ma.masked_invalid(
+            shrunk(layer.values, "mean", UP, ACROSS) if layer.values.size > UP * ACROSS else layer.values
+        ),
+        origin="lower",
+        aspect="auto",
+        interpolation="nearest",
+        extent=extent,
+        **_colours(layer.scale),
+    )
+
+
+def _colours(scale: Scale | None) -> dict[str, Any]:
+    if scale is None:
+        return {"cmap": style.COLOUR_MAP}
+    return {"cmap": DIFFERENCE_MAP if scale.diverging else style.COLOUR_MAP, "vmin": scale.low, "vmax": scale.high}
+
+
+def _places(layer: Layer) -> np.ndarray:
+    """Returns where the points of lines are: in the middles of their cells on a time axis."""
+    middle = 0.5 if layer.x.unit == "seconds" or layer.x.ticks else 0.0
+    found: np.ndarray = layer.x.start + (np.arange(layer.cells) + middle) * layer.x.step
+    return found
+
+
+def _lines(axes: Axes, layer: Layer, wide: float) -> None:
+    places = _places(layer)
+    marker = "." if len(places) < 40 else ""
+    for line, colour in zip(layer.values, _cycle(len(layer.values)), strict=True):
+        axes.plot(places, line, color=colour, linewidth=0.9, marker=marker, markersize=3)
+    axes.locator_params(axis="y", nbins=4)
+
+
+def _cycle(count: int) -> list[str]:
+    return [COLOURS[number % len(COLOURS)] for number in range(count)]
+
+
+def _band(axes: Axes, layer: Layer, wide: float) -> None:
+    low, high = layer.values
+    axes.fill_between(_places(layer), low, high, color=style.SIGNAL, linewidth=0.6, step="mid")
+    peak = max(float(np.abs(layer.values[np.isfinite(layer.values)]).max(initial=0.0)), 0.02)
+    axes.set_ylim(-1.08 * peak, 1.08 * peak)
+    axes.locator_params(axis="y", nbins=4, symmetric=True)
+
+
+def _bars(axes: Axes, layer: Layer, wide: float) -> None:
+    starts = layer.x.start + np.arange(layer.cells) * layer.x.step
+    axes.bar(starts, layer.values, width=layer.x.step * 0.92, align="edge", color=style.SIGNAL, linewidth=0)
+    axes.locator_params(axis="y", nbins=4)
+
+
+def _marks(axes: Axes, layer: Layer, wide: float) -> None:
+    axes.vlines(
+        layer.values, 0, 1, transform=axes.get_xaxis_transform(), color=style.ACCENT, linewidth=0.9, linestyles="dashed"
+    )
+    for place, text in zip(layer.values, layer.labels, strict=False):
+        style.place_text(axes, float(place), 1.0, text, transform=axes.get_xaxis_transform(), va="top", clip_on=True)
+
+
+def _spans(axes: Axes, layer: Layer, wide: float) -> None:
+    low, high = axes.get_xlim()
+    frame = axes.get_xaxis_transform()
+    alone = not layer.over
+    ends = (0.0, max(float(layer.values.max()), 1e-3)) if layer.values.size and alone else (low, high)
+    for number, (start, end) in enumerate(layer.values):
+        colour = _cycle(number + 1)[-1] if alone else style.ACCENT
+        axes.axvspan(start, end, color=colour, alpha=0.25 if alone else 0.12, linewidth=0)
+        axes.vlines([start], 0, 1, transform=frame, color=colour, linewidth=0.8)
+        text = layer.labels[number] if number < len(layer.labels) else ""
+        room = (end - start) / max(ends[1] - ends[0], 1e-9) * wide - _WORD
+        style.place_text(
+            axes,
+            float(start + end) / 2,
+            0.5 if alone else 0.99,
+            text,
+            max(room, 0.0),
+            transform=frame,
+            ha="center",
+            va="center" if alone else "top",
+            clip_on=True,
+        )
+
+
+def _points(axes: Axes, layer: Layer, wide: float) -> None:
+    x, y = layer.values.reshape(-1, 2).T
+    if layer.over:
+        axes.plot(x, y, color="#ffffff", linewidth=2.2, alpha=0.8)
+        axes.plot(x, y, color=style.ACCENT, linewidth=1.2)
+        return
+    axes.scatter(x, y, s=12, color=style.SIGNAL if layer.labels else style.QUIET, linewidths=0)
+    for at, text in zip(layer.values, layer.labels, strict=False):
+        style.place_text(axes, float(at[0]), float(at[1]), f" {text}", fontsize=style.SMALL_POINTS - 1, clip_on=True)
+
+
+def _table(axes: Axes, layer: Layer, wide: float) -> None:
+    from matplotlib import colormaps
+
+    _image(axes, layer, wide)
+    rows, columns = layer.values.shape
+    x, y, scale = layer.x, layer.y, layer.scale
+    room = wide / max(columns, 1) - 0.03
+    if room < 0.12 or not layer.labels:
+        return
+    colours = colormaps[_colours(scale)["cmap"]]
+    low, high = (scale.low, scale.high) if scale else (0.0, 1.0)
+    for row, column in np.ndindex(rows, columns):
+        red, green, blue, _ = colours((float(layer.values[row, column]) - low) / max(high - low, 1e-12))
+        dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
+        style.place_text(
+            axes,
+            x.start + (column + 0.5) * x.step,
+            y.start + (row + 0.5) * y.step,
+            layer.labels[row * columns + column],
+            room,
+            color="#ffffff" if dark else "#14202c",
+            fontsize=style.SMALL_POINTS - 1,
+            ha="center",
+            va="center",
+            clip_on=True,
+        )
+
+
+DRAW = {
+    "image": _image,
+    "lines": _lines,
+    "band": _band,
+    "bars": _bars,
+    "marks": _marks,
+    "spans": _spans,
+    "points": _points,
+    "table": _table,
+}
+"""How each kind of layer is drawn: a function of axes, layer and their width in inches."""
+
+
+def _columns(layer: Layer) -> int:
+    """Returns how many of several small images are side by side."""
+    return min(4, max(len(layer.values), 1))
+
+
+def _draw_small(figure: Figure, layer: Layer, place: tuple[float, float, float, float]) -> None:
+    """Draws several small images side by side, each with its name."""
+    left, bottom, wide, high = place
+    columns = _columns(layer)
+    rows = -(-len(layer.values) // columns)
+    cell_wide, cell_high = wide / columns, high / rows
+    for number, values in enumerate(layer.values):
+        row, column = divmod(number, columns)
+        inside = (
+            left + column * cell_wide,
+            bottom + high - (row + 1) * cell_high + 0.28,
+            cell_wide - 0.25,
+            cell_high - 0.45,
+        )
+        axes = _axes(figure, inside)
+        x, y = layer.x, layer.y
+        _image(axes, Layer(layer.name, "image", "", values, x, y, scale=layer.scale), inside[2])
+        axes.set_xlim(x.start, x.end(values.shape[1]))
+        axes.set_ylim((y.end(len(values)), y.start) if y.down else (y.start, y.end(len(values))))
+        axes.locator_params(nbins=4)
+        name = layer.labels[number] if number < len(layer.labels) else str(number)
+        style.place_text(axes, 0.0, 1.02, name, cell_wide - 0.3, transform=axes.transAxes, va="bottom")
+        if row == rows - 1:
+            axes.set_xlabel(x.label, color=style.INK, fontsize=style.SMALL_POINTS - 1, labelpad=1)
+        if column == 0:
+            axes.set_ylabel(y.label, color=style.INK, fontsize=style.SMALL_POINTS - 1)
+
+
+def _legend(figure: Figure, panel: Panel, place: tuple[float, float, float, float]) -> None:
+    """Writes the names of several lines in their colours above the panel, on the right."""
+    layer = panel.base
+    if layer.kind != "lines" or len(layer.labels) < 2:
+        return
+    width, height = figure.get_size_inches()
+    left, bottom, wide, high = place
+    right = left + wide
+    for name, colour in reversed([*zip(layer.labels, _cycle(len(layer.labels)), strict=True)][:8]):
+        drawn = style.shortened(style.legible(name), style.SMALL_POINTS - 1, 1.6)
+        at = (bottom + high + 0.07) / height
+        right -= style.text_inches(drawn, style.SMALL_POINTS - 1)
+        how = {"fontsize": style.SMALL_POINTS - 1, "fontfamily": list(style.families(drawn)), "parse_math": False}
+        figure.text(right / width, at, drawn, color=colour, **how)  # type: ignore[arg-type]
+        right -= 0.15
+        if right < left + 2:
+            break
+
+
+def _scale(figure: Figure, scale: Scale, place: tuple[float, float]) -> None:
+    """Draws a colour scale of 1.3 inches with its name and its two ends."""
+    width, height = figure.get_size_inches()
+    left, bottom = place
+    axes = figure.add_axes((left / width, bottom / height, 1.3 / width, 0.08 / height))
+    axes.imshow(np.linspace(0, 1, 128)[None], aspect="auto", cmap=_colours(scale)["cmap"])
+    axes.set_axis_off()
+    small = style.SMALL_POINTS - 2
+    figure.text(left / width, (bottom - 0.09) / height, f"{scale.low:.3g}", color=style.INK, fontsize=small)
+    figure.text(
+        (left + 1.3) / width, (bottom - 0.09) / height, f"{scale.high:.3g}", color=style.INK, fontsize=small, ha="right"
+    )
+    name = style.shortened(scale.name, style.SMALL_POINTS - 1, 1.5)
+    figure.text(
+        (left - 0.08) / width, bottom / height, name, color=style.INK, fontsize=style.SMALL_POINTS - 1, ha="right"
+    )

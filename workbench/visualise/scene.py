@@ -1,0 +1,155 @@
+"""What a view is made of: an open session, its input, and what was computed of it so far.
+
+A scene keeps the stages, the transcript and the texts of tokens that views ask for, so that a second view of the same
+recording computes only what is new. This file knows no view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from workbench.audio.read import Recording, read
+from workbench.core.errors import BadInput, Unavailable
+from workbench.families import FAMILIES
+from workbench.families.family import Family
+from workbench.pipelines.spoken_messages import heard
+from workbench.pipelines.tracing import NO_STAGE
+from workbench.plots.layers import Axis
+from workbench.registry.cards import Card
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
+from workbench.session.messages import AudioPart, check_messages
+from workbench.session.values import CONVERSATION, RECORDING, Token, Transcript
+from workbench.text.prompts import messages_of
+from workbench.trace.times import RowTimes, row_times
+from workbench.trace.trace import StageFilter, Trace
+
+WHOLE = {"vad": "none"}  # a trace is of the whole recording, so the transcript that goes with it is, too
+
+
+class Scene:
+    """An open session and one input of it.
+
+    Args:
+        card: of the session's model.
+        source: a recording; for a language model a prompt; for a model that answers speech, any of its inputs.
+        options: of the model, by name.
+        registry: opens the same model with other types of weights, for the view that compares them.
+    """
+
+    def __init__(
+        self,
+        session: OpenSession,
+        card: Card,
+        source: Any,
+        options: Mapping[str, Any] | None = None,
+        registry: Registry | None = None,
+    ):
+        self.session = session
+        self.card = card
+        self.source = source
+        self.options = dict(options or {})
+        self.registry = registry
+        self.family: Family = FAMILIES[card.family]
+        self.meta: dict[str, Any] = {}  # of the last trace
+        self._stages: dict[str, np.ndarray] = {}
+        self._asked: set[str] = set()
+        self._transcript: Transcript | None = None
+
+    @cached_property
+    def recording(self) -> Recording | None:
+        """The recording that the model hears; None for a text, and for a conversation without one."""
+        if self.family.input == RECORDING:
+            return read(self.source)
+        if self.family.input != CONVERSATION:
+            return None
+        parts = [part for message in check_messages(messages_of(self.source)) for part in message.parts]
+        recordings = [part for part in parts if isinstance(part, AudioPart) and part.source is not None]
+        return heard(recordings[-1], 0, 0, None) if recordings else None
+
+    @property
+    def side(self) -> str:
+        """The model and how it is computed, such as `demo/paraformer on gguf q8_0`."""
+        session = self.session
+        return f"{session.model} on {' '.join(filter(None, (session.runtime, session.quantization)))}"
+
+    @property
+    def seconds(self) -> float | None:
+        """The length of the recording."""
+        return self.recording.seconds if self.recording else None
+
+    def stages(self, *globs: str) -> dict[str, np.ndarray]:
+        """Returns the stages that match the globs, in the order of the computation; those that it lacks it traces.
+
+        A stage that the model does not have is not among them.
+        """
+        new = [glob for glob in globs if glob not in self._asked and glob not in self._stages]
+        if new:
+            try:
+                self._take(self.session.trace(self.source, ",".join(new), **self.options))
+            except BadInput as error:
+                if not str(error).startswith(NO_STAGE):
+                    raise
+            self._asked.update(new)
+        wanted = StageFilter(",".join(globs))
+        return {stage: array for stage, array in self._stages.items() if wanted(stage)}
+
+    def stage(self, name: str, what: str = "") -> np.ndarray:
+        """Returns a stage; raises `BadInput`, which says `what` the model lacks, if it does not have the stage."""
+        found = self.stages(name).get(name)
+        if found is None:
+            raise self.lacks(what or "that", name)
+        return found
+
+    def lacks(self, what: str, stage: str) -> BadInput:
+        """Returns the error for something that the model does not show on this runtime."""
+        session = self.session
+        return BadInput(f"{session.model} on {session.runtime} does not show {what} (the stage {stage})")
+
+    def resumed(self, given: Mapping[str, np.ndarray], glob: str) -> dict[str, np.ndarray]:
+        """Returns stages of a pass that goes on with other values at some stages.
+
+        Raises `Unavailable` where the runtime cannot do that.
+        """
+        found = self.session.trace(self.source, glob, given=Trace(given, {}), **self.options)
+        return {stage: np.asarray(array) for stage, array in found.items()}
+
+    def _take(self, trace: Trace) -> None:
+        self.meta.update(trace.meta)
+        self._stages.update({stage: np.asarray(array) for stage, array in trace.items()})
+
+    def times(self, stage: str) -> RowTimes | None:
+        """Returns the times of a stage's rows, once the stage has been traced."""
+        return row_times(self.meta, stage)
+
+    def rows(self, stage: str, label: str = "") -> Axis:
+        """Returns the axis along a stage's rows: in seconds if the model says when they were spoken."""
+        times = self.times(stage)
+        return Axis(label or "row", "rows") if times is None else Axis("seconds", "seconds", *times)
+
+    @property
+    def transcript(self) -> Transcript:
+        """What the model writes of the whole recording."""
+        if self._transcript is None:
+            self._transcript = self.session.transcribe(self.source, **{**WHOLE, **self.options})
+        return self._transcript
+
+    def tokens(self) -> tuple[Token, ...]:
+        """Returns the written tokens, with the times that the model knows; nothing for models that transcribe
+        nothing.
+        """
+        if self.family.input != RECORDING or "transcribe" not in self.family.tasks:
+            return ()
+        return tuple(token for segment in self.transcript.segments for token in segment.tokens)
+
+    def texts(self, ids: Iterable[int] | np.ndarray) -> tuple[str, ...]:
+        """Returns the text of each token; its id where the runtime does not show texts."""
+        numbers: Sequence[int] = [int(number) for number in ids]
+        try:
+            return tuple(self.session.token_texts(numbers)) if numbers else ()
+        except (BadInput, Unavailable):
+            return tuple(f"#{number}" for number in numbers)

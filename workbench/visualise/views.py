@@ -1,0 +1,116 @@
+"""The table of views: what one sees in each, which stages it needs, and why a model does not have it.
+
+A new view is a builder in `workbench.visualise.builders` and one entry here. This file opens no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from workbench.core.errors import BadInput
+from workbench.core.runtimes import RUNTIMES
+from workbench.families import FAMILIES
+from workbench.families.family import Family
+from workbench.registry.registry import Registry
+from workbench.session.values import PROMPT
+from workbench.visualise.builders import cif, ctc, sound
+from workbench.visualise.drawn import Drawn
+from workbench.visualise.options import ViewOptions
+from workbench.visualise.scene import Scene
+
+Build = Callable[[Scene, ViewOptions], Drawn]
+
+
+@dataclass(frozen=True)
+class View:
+    """One way to look at a model."""
+
+    name: str  # as users write it
+    label: str  # as the page shows it
+    sentence: str  # what one sees
+    needs: tuple[str, ...]  # globs of the stages that it is made of; empty for the recording alone
+    build: Build
+    options: tuple[str, ...] = ()  # fields of `ViewOptions` that it uses
+    absent: Mapping[str, str] = field(default_factory=dict)  # by family, why its models do not have the view
+    not_on: Mapping[str, str] = field(default_factory=dict)  # by runtime, why it is not there
+
+    def why_not(self, family: Family, runtime: str) -> str:
+        """Returns why a family's models do not have the view on a runtime; empty if they may have it."""
+        reason = self.absent.get(family.name) or self.not_on.get(runtime, "")
+        return reason and f"{reason[0].lower()}{reason[1:]}"
+
+
+def _all_but(names: Sequence[str], reason: str) -> Mapping[str, str]:
+    """Returns the reason for every family of this project except some; those of other packages may have the view."""
+    return {name: reason for name, family in FAMILIES.items() if name not in names and not family.package}
+
+
+_READS_TEXT = {
+    name: "It reads text, and there is no sound to show" for name, f in FAMILIES.items() if f.input == PROMPT
+}
+
+VIEWS: Mapping[str, View] = {
+    view.name: view
+    for view in (
+        View(
+            "waveform",
+            "Waveform",
+            "The pressure of the sound over time, and each token where it was spoken.",
+            (),
+            sound.waveform,
+            absent=_READS_TEXT,
+        ),
+        View(
+            "filterbank",
+            "Filter bank and LFR",
+            "The energy in each band of frequencies over time, and the stacked frames that enter the encoder.",
+            ("frontend.*", "tower.mel"),
+            sound.filterbank,
+            absent=_READS_TEXT,
+        ),
+        View(
+            "ctc",
+            "CTC lattice",
+            "How likely each token is in each frame, and the best path of the result through the lattice of tokens and "
+            "blanks.",
+            ("ctc.posteriors", "tokens"),
+            ctc.ctc,
+            absent=_all_but(["sensevoice"], "It has no CTC head"),
+        ),
+        View(
+            "cif",
+            "CIF integration",
+            "The weight of each frame, their running sum, and the borders of tokens where the sum reaches the next "
+            "whole number.",
+            ("predictor.alphas", "predictor.fine_alphas", "tokens"),
+            cif.cif,
+            absent=_all_but(["paraformer"], "It has no CIF predictor"),
+        ),
+    )
+}
+"""The views by name, in the order in which the page offers them."""
+
+
+def find_view(name: str) -> View:
+    """Returns a view by its name; raises `BadInput`, which lists the views, for an unknown one."""
+    import difflib
+
+    if name in VIEWS:
+        return VIEWS[name]
+    near = difflib.get_close_matches(str(name), VIEWS, 1)
+    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(VIEWS)}"
+    raise BadInput(f"there is no view {str(name)!r:.60}; {hint}")
+
+
+def available(registry: Registry, model: str, runtime: str | None = None) -> dict[str, str]:
+    """Returns for each view why the model does not have it on the runtime; an empty text for those that it has.
+
+    It opens nothing, so a checkpoint may still lack a part that its family usually has. Raises `BadInput` for an
+    unknown model.
+    """
+    card = registry.card(model)
+    chosen = runtime or registry.default_runtime(card)
+    if chosen not in RUNTIMES:
+        raise BadInput(f"runtime is {chosen!r:.60}; expected one of {', '.join(RUNTIMES)}")
+    return {name: view.why_not(FAMILIES[card.family], chosen) for name, view in VIEWS.items()}

@@ -109,6 +109,16 @@ class Comparison:
         """Whether both sides wrote the same tokens; None if a trace does not hold them."""
         return next((not each.differs for each in self.stages if each.stage == "tokens"), None)
 
+    def __repr__(self) -> str:
+        beyond = [each.stage for each in self.stages if not self.passes(each)]
+        said = f"{len(beyond)} beyond, first {beyond[0]}" if beyond else "all within"
+        return f"<Comparison of {len(self.stages)} stages: {said} tolerance {self.tolerances.preset.name}>"
+
+    def _repr_html_(self) -> str:
+        from workbench.compare.display import comparison_html
+
+        return comparison_html(self)
+
 
 def compare(
     reference: Trace,

@@ -61,6 +61,11 @@ class Verdict:
     found_by: Evidence | None = None  # the evidence against the faulty stage
     faulty_stages: tuple[str, ...] = ()  # see above; end to end, only the faulty stage
 
+    def _repr_html_(self) -> str:
+        from workbench.compare.display import verdict_html
+
+        return verdict_html(self)
+
 
 def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     """Returns the verdict on a comparison, with the report on noise if a float64 trace was used."""

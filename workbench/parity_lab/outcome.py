@@ -106,6 +106,11 @@ class ParityRun:
         outcomes = ", ".join(f"{each.name} {each.status}" for each in self.outcomes)
         return f"<ParityRun of {self.model} on {self.source}: {self.reference.name} against {outcomes}>"
 
+    def _repr_html_(self) -> str:
+        from workbench.parity_lab.display import run_html
+
+        return run_html(self)
+
     def __getitem__(self, name: str) -> Outcome:
         try:
             return next(each for each in self.outcomes if each.name == name)

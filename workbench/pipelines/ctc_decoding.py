@@ -44,6 +44,19 @@ class TextHypothesis:
         numbers = {"score": self.score, "acoustic": self.acoustic, "lm": self.lm}
         return {"text": self.text, "tokens": list(self.tokens), **words, **numbers}
 
+    def _repr_html_(self) -> str:
+        return Hypotheses((self,))._repr_html_()
+
+
+class Hypotheses(tuple[TextHypothesis, ...]):
+    """The results of a beam search for one recording, best first: a tuple that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        from workbench.session.display import hypotheses_html
+
+        title = "Result of a CTC beam search" if len(self) == 1 else f"{len(self)} results of a CTC beam search"
+        return hypotheses_html([(each.text, each.score, each.acoustic, each.lm) for each in self], title)
+
 
 def build_decoder(
     options: CtcBeamOptions, pieces: Sequence[str], blank: int, open_session: OpenLanguageModel

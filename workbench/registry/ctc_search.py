@@ -16,7 +16,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.families.vocabulary import Vocabulary
-from workbench.pipelines.ctc_decoding import TextHypothesis, build_decoder, ngram_notes, text_hypothesis
+from workbench.pipelines.ctc_decoding import Hypotheses, build_decoder, ngram_notes, text_hypothesis
 from workbench.pipelines.logits_files import check_logits, read_logits
 from workbench.pipelines.token_files import blank_of, check_tokens, read_tokens
 from workbench.registry.registry import Registry
@@ -62,7 +62,7 @@ class CtcBeamSearch:
         registry = self._registry or self._opened.enter_context(Registry())
         return self._opened.enter_context(registry.open(model, runtime=self.options.neural_runtime))
 
-    def decode(self, logits: np.ndarray | str | Path) -> tuple[TextHypothesis, ...]:
+    def decode(self, logits: np.ndarray | str | Path) -> Hypotheses:
         """Returns the best hypotheses of one recording, best first; `nbest` of them, as far as there are so many.
 
         Args:
@@ -72,13 +72,13 @@ class CtcBeamSearch:
         [found] = self.decode_batch([logits])
         return found
 
-    def decode_batch(self, logits: Sequence[np.ndarray | str | Path]) -> list[tuple[TextHypothesis, ...]]:
+    def decode_batch(self, logits: Sequence[np.ndarray | str | Path]) -> list[Hypotheses]:
         """Returns the best hypotheses of several recordings, which are decoded together; see `decode`."""
         batch = [self._checked(each, number) for number, each in enumerate(logits)]
         if not batch:
             return []
         return [
-            tuple(text_hypothesis(each, self._vocabulary) for each in hypotheses)
+            Hypotheses(text_hypothesis(each, self._vocabulary) for each in hypotheses)
             for hypotheses in self._decoder.decode(batch)
         ]
 

@@ -21,6 +21,7 @@ from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress, listening, report
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SETTINGS, SessionSpec
+from workbench.display.progress import notebook_bar
 from workbench.families import FAMILIES
 from workbench.isolation.base import IsolatedSession
 from workbench.isolation.concurrent import ParallelSession
@@ -163,8 +164,9 @@ class Registry:
 
         Downloads the checkpoint first where the card says from where, and converts it where the runtime opens GGUF
         files; `on_progress` is told of that and of the load, at least four times a second while the process starts,
-        and may raise to stop it. A setting that is not given is the card's, else the usual one of
-        `workbench.core.settings.Settings`. Sessions of the same model, runtime and settings share one process.
+        and may raise to stop it. In a notebook, a bar shows it by default. A setting that is not given is the card's,
+        else the usual one of `workbench.core.settings.Settings`. Sessions of the same model, runtime and settings share
+        one process.
         `options` are those of later calls, by name, which are checked before anything is downloaded or loaded.
 
         Raises `BadInput` for an unknown model or a bad checkpoint, `Unavailable` where the runtime or the
@@ -174,6 +176,20 @@ class Registry:
         settings = {name: given[name] for name in SETTINGS}
         self._check_open()
         card = model if isinstance(model, Card) else self.card(model)
+        if on_progress is not None:
+            return self._open(card, runtime, settings, options, on_progress)
+        with notebook_bar(f"Opening {card.id}") as bar:
+            return self._open(card, runtime, settings, options, bar)
+
+    def _open(
+        self,
+        card: Card,
+        runtime: str | None,
+        settings: Mapping[str, Any],
+        options: Mapping[str, Any] | None,
+        on_progress: OnProgress | None,
+    ) -> OpenSession:
+        """As `open`, with the settings as a mapping."""
         spec = resolve(card, runtime, settings, options, on_progress)
         if not self.isolate:
             with listening(on_progress):

@@ -6,7 +6,6 @@ Messages are plain: `{"role", "content"}`. The content is a text or a list of pa
 from __future__ import annotations
 
 import base64
-import io
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.display.words import clipped
 from workbench.session.streams import last_result
 from workbench.session.values import Piece
 
@@ -114,13 +114,18 @@ class Answer:
 
     def wav(self) -> bytes:
         """Returns the audio as a WAV file of 16-bit samples; empty without audio."""
-        import soundfile
+        from workbench.display.sound import wav_file
 
-        if self.audio is None:
-            return b""
-        file = io.BytesIO()
-        soundfile.write(file, np.clip(self.audio, -1.0, 1.0), self.sample_rate, format="WAV", subtype="PCM_16")
-        return file.getvalue()
+        return b"" if self.audio is None or self.sample_rate is None else wav_file(self.audio, self.sample_rate)
+
+    def __repr__(self) -> str:
+        sound = f"{self.audio_seconds:.2f} s of audio" if self.audio is not None else "no audio"
+        return f"<Answer {clipped(self.text)!r}, {sound}: by {self.model} on {self.runtime}, finish {self.finish}>"
+
+    def _repr_html_(self) -> str:
+        from workbench.session.display import answer_html
+
+        return answer_html(self)
 
 
 def plain_probabilities(told: np.ndarray | None) -> list[list[float | None]] | None:

@@ -16,6 +16,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from workbench.core.errors import BadInput, Cancelled
+from workbench.core.progress import OnProgress
+from workbench.display.progress import notebook_bar
 from workbench.session.conversation import Answer, ConversationEvent, Messages, last_answer
 from workbench.session.streams import last_result
 from workbench.session.values import (
@@ -24,6 +26,7 @@ from workbench.session.values import (
     Generation,
     Neighbours,
     Piece,
+    Progress,
     Prompt,
     Segment,
     TextScore,
@@ -214,8 +217,17 @@ def texts_given(texts: Any) -> list[str]:
 
 
 def last_transcript(events: Iterator[Event]) -> Transcript:
-    """Drains a session's stream and returns the transcript; see `last_result`."""
-    return last_result(events, Transcript, "the transcription")
+    """Drains a session's stream and returns the transcript; see `last_result`. In a notebook, a bar shows progress."""
+    with notebook_bar("Transcribing") as bar:
+        return last_result(_watched(events, bar), Transcript, "the transcription")
+
+
+def _watched(events: Iterator[Event], on_progress: OnProgress | None) -> Iterator[Event]:
+    """Yields the events of a transcription, and tells of the progress among them."""
+    for event in events:
+        if on_progress is not None and isinstance(event, Progress) and event.total > 0:
+            on_progress(event.done / event.total, event.activity)
+        yield event
 
 
 def last_transcripts(
@@ -223,7 +235,7 @@ def last_transcripts(
 ) -> list[Transcript]:
     """Drains the stream of a batch and returns its transcripts; at the first recording that is bad it stops."""
     found: dict[int, Transcript] = {}
-    with contextlib.closing(events):
+    with contextlib.closing(events), notebook_bar("Transcribing") as bar:
         for number, event in events:
             if isinstance(event, BadInput):
                 source = audios[number]
@@ -232,6 +244,8 @@ def last_transcripts(
                 raise BadInput(f"recording {number + 1} of {len(audios)}{named}: {event}") from event
             if isinstance(event, Transcript):
                 found[number] = event
+                if bar is not None:
+                    bar(len(found) / len(audios), f"{len(found)} of {len(audios)} recordings")
     if len(found) < len(audios):
         raise Cancelled(f"the transcription was stopped after {len(found)} of {len(audios)} recordings")
     return [found[number] for number in range(len(audios))]

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from workbench.display.words import clipped
+
 RECORDING, PROMPT, CONVERSATION = INPUTS = ("recording", "prompt", "conversation")
 """What a model's calls take, and what `trace` takes as its source."""
 
@@ -86,6 +88,15 @@ class Transcript:
         """One line of JSON; text stays readable (no ASCII escapes)."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
+    def __repr__(self) -> str:
+        made = f"{self.audio_seconds:.2f} s by {self.model} on {self.runtime}"
+        return f"<Transcript {clipped(self.text)!r}: {made}, {len(self.tokens)} tokens>"
+
+    def _repr_html_(self) -> str:
+        from workbench.session.display import transcript_html
+
+        return transcript_html(self)
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -151,6 +162,15 @@ class Generation:
     def to_json(self) -> str:
         """One line of JSON; text stays readable (no ASCII escapes)."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    def __repr__(self) -> str:
+        made = f"{len(self.tokens)} tokens by {self.model} on {self.runtime}"
+        return f"<Generation {clipped(self.text)!r}: {made}, finish {self.finish}>"
+
+    def _repr_html_(self) -> str:
+        from workbench.session.display import generation_html
+
+        return generation_html(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,8 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.trace.inside import is_inside, reaches_inside
 
+MOST_SHOWN = 12  # stages in a trace's `repr`
+
 
 class Trace(Mapping[str, np.ndarray]):
     """An ordered mapping from stage name to array, with metadata about the computation.
@@ -37,8 +39,18 @@ class Trace(Mapping[str, np.ndarray]):
         return len(self._stages)
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {'×'.join(map(str, array.shape)) or 'scalar'}" for name, array in self.items())
-        return f"Trace({self.meta.get('model')}, {self.meta.get('runtime')}: {shapes})"
+        kept = (
+            list(self) if len(self) <= MOST_SHOWN else [*list(self)[: MOST_SHOWN // 2], *list(self)[-MOST_SHOWN // 2 :]]
+        )
+        shapes = [f"{name} {'×'.join(map(str, self[name].shape)) or 'scalar'}" for name in kept]
+        if len(kept) < len(self):
+            shapes.insert(MOST_SHOWN // 2, f"... {len(self) - len(kept)} more ...")
+        return f"Trace({self.meta.get('model')}, {self.meta.get('runtime')}: {', '.join(shapes)})"
+
+    def _repr_html_(self) -> str:
+        from workbench.trace.display import trace_html
+
+        return trace_html(self)
 
     def save(self, path: str | Path) -> Path:
         """Writes a `.safetensors` file: the arrays, and `meta` and the order of the stages as JSON metadata.

@@ -1,0 +1,42 @@
+"""What a comparison shows of itself in a notebook."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.support.html_fragments import HOSTILE, checked, text_of
+from tests.support.networks import computed
+from workbench.compare import compare, judge
+from workbench.trace.trace import Trace
+
+
+def wrong() -> Trace:
+    return computed(faults={"encoder.layers.1": lambda x: x * 1.5})
+
+
+def test_a_clean_comparison() -> None:
+    found = compare(computed(), computed())
+    said = text_of(found._repr_html_())
+    assert "✓ within" in said and "Identical" in said and "✗" not in said
+    assert repr(found) == f"<Comparison of {len(found.stages)} stages: all within tolerance f32>"
+
+
+def test_a_wrong_candidate_names_its_first_stage() -> None:
+    found = compare(computed(), wrong())
+    said = text_of(found._repr_html_())
+    assert "✗ beyond" in said and judge(found).sentence in said
+    assert "first encoder.layers.1 tolerance f32" in repr(found)
+    assert "encoder.layers.1" in text_of(judge(found)._repr_html_())
+
+
+def test_names_and_texts_of_other_programs_are_escaped() -> None:
+    one, other = (
+        {HOSTILE.replace("\x00", "").replace("\x1b", ""): np.ones((2, 3)), "text": np.array(text)}
+        for text in ("a", HOSTILE)
+    )
+    checked(compare(Trace(one, {"model": HOSTILE}), Trace(other, {"runtime": HOSTILE}))._repr_html_())
+
+
+def test_values_that_are_not_finite_are_shown() -> None:
+    one, other = (Trace({"encoder.output": np.array([[1.0, value]])}, {}) for value in (1.0, np.nan))
+    assert "✗" in text_of(compare(one, other)._repr_html_())

@@ -1,0 +1,52 @@
+"""Fragments show every text and obey none, whatever is in it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.html_fragments import HOSTILE, checked, text_of
+from workbench.display.html import LONGEST_TEXT, MOST_ROWS, Cell, card, element, facts, folded, notes, shown, table
+from workbench.display.words import clipped, duration, speed
+
+ANY_TEXT = st.one_of(st.text(), st.just(HOSTILE), st.text(st.characters(categories=["Cc", "Cs", "Cf", "Lo"])))
+
+
+@given(ANY_TEXT)
+def test_any_text_is_shown_and_not_obeyed(text: str) -> None:
+    parts = [element("p", text, title=text), table(("a", text), [(text, 1), (Cell(text, "bad"), text)])]
+    found = card(text, *parts, facts(text, None, ""), notes([text]), folded(text, element("p", text)))
+    assert checked(found).find(".//script") is None
+    kept = "".join(char for char in text if char.isalnum())
+    assert kept in "".join(char for char in text_of(found) if char.isalnum())
+
+
+def test_what_is_html_already_is_not_escaped_again() -> None:
+    assert element("p", element("b", "1 < 2"), " & ") == "<p><b>1 &lt; 2</b> &amp; </p>"
+
+
+def test_a_text_of_another_direction_does_not_turn_its_surroundings() -> None:
+    assert shown("abc") == "abc" and shown("语音") == "语音"
+    assert shown("\u202eabc") == "<bdi>\u202eabc</bdi>" and shown("שלום").startswith("<bdi>")
+
+
+def test_long_texts_and_tables_are_cut_and_say_so() -> None:
+    assert "and 10 more characters" in shown("x" * (LONGEST_TEXT + 10))
+    long = table(("n",), [(n,) for n in range(MOST_ROWS + 7)])
+    assert "and 7 more rows" in long and long.count("<tr>") == MOST_ROWS + 1
+
+
+def test_attributes_that_are_none_are_left_out() -> None:
+    assert element("img", alt="a", width=None, class_="b") == '<img alt="a" class="b"/>'
+
+
+def test_a_card_follows_light_and_dark_themes() -> None:
+    found = card("title")
+    for theme in ("prefers-color-scheme: dark", "data-jp-theme-light=false", "vscode-dark", "html[theme=dark]"):
+        assert theme in found
+
+
+def test_words_for_durations_and_speeds() -> None:
+    assert [duration(each) for each in (0.0344, 2.14, 99.6, 200.2)] == ["34 ms", "2.1 s", "100 s", "3 min 20 s"]
+    assert [speed(1, 2.5), speed(1, 12.2), speed(0, 1), speed(1, 0)] == ["2.5 × real time", "12 × real time", "", ""]
+    assert clipped(" a\n b ") == "a b" and clipped("x" * 61) == "x" * 59 + "…"

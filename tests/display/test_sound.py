@@ -1,0 +1,55 @@
+"""Sounds play from inside the page: the player holds the samples, or as many of them as fit."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.support.html_fragments import HOSTILE, checked, text_of
+from workbench.core.errors import BadInput
+from workbench.display import Sound, Sounds
+from workbench.display.sound import LARGEST_BYTES, player
+
+
+def heard(fragment: str) -> list[tuple[np.ndarray, int]]:
+    """The samples and rates of all players in a fragment."""
+    sources = [each.attrib["src"] for each in checked(fragment).iter("audio")]
+    return [soundfile.read(io.BytesIO(base64.b64decode(each.partition(",")[2]))) for each in sources]
+
+
+def test_a_player_holds_the_samples() -> None:
+    samples = np.sin(np.arange(1600) / 5).astype(np.float32) * 2  # too loud: clipped
+    [(found, rate)] = heard(Sound(samples, 16000, HOSTILE)._repr_html_())
+    assert rate == 16000
+    np.testing.assert_allclose(found, samples.clip(-1, 1), atol=1e-4)
+
+
+def test_a_long_sound_is_cut_and_says_so() -> None:
+    samples = np.zeros(LARGEST_BYTES, dtype=np.float32)  # twice as long as the player holds
+    cut = player(samples, 16000)
+    [(found, _)] = heard(cut)
+    assert len(found) == LARGEST_BYTES // 2
+    assert "The player has the first 98 s of 197 s." in text_of(cut)
+
+
+def test_several_sounds_stand_under_one_another() -> None:
+    both = Sounds([Sound(np.zeros(160), 16000, "one"), Sound(np.full(320, 0.5), 8000, "two")])
+    assert [(len(samples), rate) for samples, rate in heard(both._repr_html_())] == [(160, 16000), (320, 8000)]
+    assert repr(both[1]) == "<Sound 'two': 0.04 s at 8000 Hz>"
+    assert heard(Sounds([])._repr_html_()) == []
+
+
+@pytest.mark.parametrize("samples", [np.zeros((2, 3)), np.zeros(3, dtype=np.int16), np.float32(1)])
+def test_what_is_no_sound_is_refused(samples: np.ndarray) -> None:
+    with pytest.raises(BadInput, match="expected float"):
+        Sound(samples, 16000)
+
+
+def test_a_rate_of_zero_is_refused_and_values_that_are_not_finite_are_silent() -> None:
+    with pytest.raises(BadInput, match="expected a positive number"):
+        Sound(np.zeros(3), 0)
+    assert np.isfinite(Sound(np.array([np.nan, np.inf, 0.5]), 16000).samples).all()

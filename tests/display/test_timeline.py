@@ -1,0 +1,38 @@
+"""The strip of words over time: every word stands at its time, and none is wider than its place."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.html_fragments import HOSTILE, checked
+from workbench.display.timeline import MOST_MARKS, WIDEST, timeline
+
+MARKS = st.lists(st.tuples(st.floats(0, 500), st.floats(0, 2), st.text(max_size=20)), min_size=1, max_size=12)
+
+
+@given(MARKS)
+def test_marks_stand_at_their_times(drawn: list[tuple[float, float, str]]) -> None:
+    marks = [(start, start + length, text) for start, length, text in sorted(drawn)]
+    tree = checked(timeline(marks, 502.5))
+    [svg] = tree.iter("{http://www.w3.org/2000/svg}svg")
+    width = float(svg.attrib["width"])
+    rects = list(tree.iter("{http://www.w3.org/2000/svg}rect"))
+    assert len(rects) == len(marks) and width <= WIDEST + 1
+    for rect, (start, _, _) in zip(rects, marks):
+        assert abs(float(rect.attrib["x"]) - start / 502.5 * width) < 1.5
+
+
+def test_nothing_without_words_or_time() -> None:
+    assert timeline([], 3.0) == "" and timeline([(0, 1, "a")], 0.0) == ""
+
+
+def test_many_words_are_bounded_and_hostile_ones_harmless() -> None:
+    found = timeline([(n / 10, n / 10 + 0.1, HOSTILE) for n in range(MOST_MARKS + 50)], 60.0)
+    assert found.count("<rect") == MOST_MARKS
+    checked(found)
+
+
+def test_usual_words_fit_into_their_time() -> None:
+    found = timeline([(0.0, 0.4, "three"), (0.5, 0.9, "seven"), (1.0, 1.4, "one")], 1.88)
+    assert all(f">{word}</text>" in found for word in ("three", "seven", "one"))

@@ -1,0 +1,83 @@
+"""Shows a comparison in a notebook, as HTML: the verdict in a sentence, and each stage with its error and its limit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from workbench.compare.compare import Comparison
+from workbench.compare.stage import StageComparison
+from workbench.compare.verdict import WORDS, Verdict, judge
+from workbench.display.html import Cell, Html, card, element, facts, folded, notes, table
+from workbench.display.words import number
+
+_DECADES = 4.0  # of error / limit on either side of the limit in a bar
+
+
+def comparison_html(found: Comparison) -> str:
+    """Returns the verdict on a comparison above a table of its stages."""
+    sides = [_side(meta) for meta in (found.reference, found.candidate)]
+    title = f"Comparison of {sides[1]} with {sides[0]}, the reference" if any(sides) else "Comparison"
+    return card(title, *_judged(judge(found), found), stage_table(found))
+
+
+def verdict_html(found: Verdict) -> str:
+    """Returns a verdict: its sentence and its details."""
+    return card("Verdict", *_sentence(found))
+
+
+def _sentence(found: Verdict) -> list[Html]:
+    sign = element("span", "✓ within" if found.within else "✗ beyond", class_="good" if found.within else "bad")
+    details = [each for each in found.details if each.partition(": ")[2] not in found.sentence]
+    return [element("p", sign, " ", found.sentence, class_="text"), notes(details)]
+
+
+def _judged(found: Verdict, comparison: Comparison) -> list[Html]:
+    tolerance = f"tolerance {comparison.tolerances.preset.name}: {comparison.reason}"
+    about = facts(tolerance, f"{len(comparison.stages)} stages")
+    warnings = [folded("Warnings", notes(comparison.warnings))] if comparison.warnings else []
+    return [*_sentence(found), about, *warnings]
+
+
+def stage_table(found: Comparison) -> Html:
+    """Returns every stage with its first measure, the limit, and a bar: the right half is beyond the limit."""
+    rows = [_row(found, each) for each in found.stages]
+    return table(("stage", "", "measure", "error", "limit", "error / limit", "remark"), rows, words=(0, 1, 2, 5, 6))
+
+
+def _row(comparison: Comparison, each: StageComparison) -> tuple[Any, ...]:
+    passes = comparison.passes(each)
+    sign = Cell("✓", "good") if passes else Cell("✗", "bad")
+    remark = each.mismatch or each.hint or ""
+    measured = _deciding(each)
+    if measured is None:
+        return each.stage, sign, "", "", "", "", remark
+    name, value, limit = measured
+    ratio = _bar(value, limit, name) if name != "top1" else Html("")
+    return each.stage, sign, WORDS[name], number(value), number(limit), ratio, remark
+
+
+def _deciding(each: StageComparison) -> tuple[str, float, float] | None:
+    """Returns name, value and limit of a stage's measure: one beyond its limit, or else the first one."""
+    if each.beyond:
+        far = each.beyond[0]
+        return far.measure, far.value, far.limit
+    return next(((name, value, getattr(each.limits, name)) for name, value in each.measured.items()), None)
+
+
+def _bar(value: float, limit: float, name: str) -> Html:
+    """Returns a bar whose middle is the limit, on a logarithmic scale."""
+    if not value > 0:
+        share = 0.0
+    elif not limit > 0 or not math.isfinite(value):
+        share = 1.0
+    else:
+        share = min(max(0.5 + math.log10(value / limit) / (2 * _DECADES), 0.0), 1.0)
+    said = f"{WORDS[name]}: {number(value / limit)} times the limit" if limit > 0 else WORDS[name]
+    kind = "bar beyond" if value > limit else "bar"
+    return element("span", element("i", style=f"width: {100 * share:.0f}%"), class_=kind, title=said)
+
+
+def _side(meta: dict[str, Any]) -> str:
+    arithmetic = meta.get("quantization") or meta.get("dtype")
+    return " ".join(str(each) for each in (meta.get("model"), meta.get("runtime"), arithmetic) if each)

@@ -1,0 +1,128 @@
+"""Builds fragments of HTML from plain values. Every text is escaped; only functions of this room make `Html`.
+
+A fragment has no script and loads nothing. It follows the theme of its surroundings (see `workbench.display.style`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from workbench.display.style import STYLE
+
+LONGEST_TEXT = 4000  # characters of one text; the value itself has all of them
+MOST_ROWS = 200  # of one table
+_VOID = ("img",)  # elements without an end
+
+
+class Html(str):
+    """A text that is HTML already, so that it is not escaped again."""
+
+
+def shown(value: Any) -> Html:
+    """Returns a value as text in HTML: escaped, at most `LONGEST_TEXT` characters, in a direction of its own."""
+    if isinstance(value, Html):
+        return value
+    text = str(value)
+    rest = len(text) - LONGEST_TEXT
+    if rest > 0:
+        text = f"{text[:LONGEST_TEXT]}… (and {rest} more characters)"
+    return Html(f"<bdi>{_escaped(text)}</bdi>" if _has_direction(text) else _escaped(text))
+
+
+def _escaped(text: str) -> str:
+    """Returns a text without characters that HTML cannot hold: control characters and halves of characters become �."""
+    return escape("".join("\ufffd" if _is_unfit(char) else char for char in text))
+
+
+def _is_unfit(char: str) -> bool:
+    if char in "\n\t":
+        return False
+    return unicodedata.category(char) in ("Cc", "Cs") or ord(char) & 0xFFFE == 0xFFFE
+
+
+def _has_direction(text: str) -> bool:
+    """Returns whether a text could turn the direction of what follows it."""
+    return not text.isascii() and any(unicodedata.bidirectional(char) not in ("L", "EN", "WS", "ON") for char in text)
+
+
+def element(name: str, *content: Any, **attributes: Any) -> Html:
+    """Returns an element with its content, escaped. `class_` is the attribute `class`, and `data_x` is `data-x`.
+
+    An attribute that is None or False is left out.
+    """
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_escaped(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None and value is not False
+    )
+    if name in _VOID:
+        return Html(f"<{name}{given}/>")
+    return Html(f"<{name}{given}>{''.join(map(shown, content))}</{name}>")
+
+
+def joined(parts: Iterable[Html]) -> Html:
+    """Returns fragments one after another."""
+    return Html("".join(parts))
+
+
+def table(head: Sequence[Any], rows: Sequence[Sequence[Any]], *, words: Sequence[int] = (0,)) -> Html:
+    """Returns a table that scrolls inside its place, with at most `MOST_ROWS` rows and the number of the others.
+
+    Args:
+        words: the columns that hold words; they are aligned to the left, and the others are numbers.
+    """
+    kinds = ["words" if column in words else None for column in range(len(head))]
+    top = joined(element("th", each, scope="col", class_=kind) for each, kind in zip(head, kinds))
+    body = joined(
+        element("tr", joined(_cell(each, kind) for each, kind in zip(row, kinds))) for row in rows[:MOST_ROWS]
+    )
+    whole = element("table", element("thead", element("tr", top)), element("tbody", body))
+    more = len(rows) - MOST_ROWS
+    after = element("p", f"and {more} more rows", class_="quiet") if more > 0 else Html("")
+    return element("div", whole, after, class_="scroll")
+
+
+class Cell(Html):
+    """The content of a table's cell with a class of its own."""
+
+    kind: str
+
+    def __new__(cls, content: Any, kind: str) -> Cell:
+        made = super().__new__(cls, shown(content))
+        made.kind = kind
+        return made
+
+
+def _cell(content: Any, kind: str | None) -> Html:
+    own = content.kind if isinstance(content, Cell) else None
+    return element("td", content, class_=" ".join(filter(None, (kind, own))) or None)
+
+
+def facts(*values: str | None) -> Html:
+    """Returns short facts in one quiet line; those that are None or empty are left out."""
+    known = [element("span", value) for value in values if value]
+    return element("p", Html(" · ".join(known)), class_="quiet facts")
+
+
+def notes(lines: Iterable[str]) -> Html:
+    """Returns sentences as a list; nothing without any."""
+    items = joined(element("li", line) for line in lines)
+    return element("ul", items, class_="notes") if items else Html("")
+
+
+def folded(title: str, *content: Html) -> Html:
+    """Returns content under a title that opens it on a click, without a script."""
+    return element("details", element("summary", title), *content)
+
+
+def card(title: str, *content: Html) -> str:
+    """Returns the fragment of one result: its style, its title, and its content."""
+    body = element("div", element("p", title, class_="title"), *content, class_="workbench-value")
+    return f"<style>{_SPACE.sub(' ', STYLE).strip()}</style>{body}"
+
+
+_SPACE = re.compile(r"\s+")

@@ -1,0 +1,31 @@
+"""Durations, sizes and numbers as a reader of a notebook has them."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration as `34 ms`, `2.1 s` or `3 min 20 s`."""
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 119.5:
+        return f"{seconds:.1f} s" if seconds < 99.5 else f"{seconds:.0f} s"
+    return f"{round(seconds) // 60} min {round(seconds) % 60} s"
+
+
+def speed(compute_seconds: float, audio_seconds: float) -> str:
+    """Returns how many seconds of audio were computed in a second, as `12 × real time`; empty if it is unknown."""
+    if not (compute_seconds > 0 and audio_seconds > 0):
+        return ""
+    times = audio_seconds / compute_seconds
+    return f"{times:.0f} × real time" if times >= 10 else f"{times:.1f} × real time"
+
+
+def number(value: float) -> str:
+    """Returns a number with three or four digits, as `0.0182`, `-12.3` or `1.2e-07`."""
+    return f"{value:.3g}"
+
+
+def clipped(text: str, most: int = 60) -> str:
+    """Returns a text on one line, with at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

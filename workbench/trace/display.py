@@ -1,0 +1,92 @@
+"""Shows a trace in a notebook, as HTML: its stages with shapes and values, and small pictures of some of them.
+
+A trace may be in a file and large. Values are read up to a limit; the others are listed with their shapes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from workbench.display.html import Cell, Html, card, facts, table
+from workbench.display.pictures import picture, pictures
+from workbench.display.words import number
+from workbench.trace.order import kind_of
+
+MOST_READ = 64 << 20  # bytes of all stages whose values are read
+MOST_PICTURE = 16 << 20  # bytes of a stage that is drawn
+MOST_PICTURES = 4
+PICTURED = ("frontend.fbank", "encoder.output", "adaptor.output", "llm.norm", "logits")
+"""Stages that are drawn where a trace has them, in this order."""
+
+
+def trace_html(trace: Mapping[str, np.ndarray]) -> str:
+    """Returns the stages of a trace as a table under some pictures."""
+    meta: Mapping[str, Any] = getattr(trace, "meta", {})
+    who = " on ".join(str(meta[key]) for key in ("model", "runtime") if meta.get(key))
+    title = f"Trace by {who}" if who else "Trace"
+    about = facts(
+        f"{len(trace)} stages",
+        str(meta.get("quantization") or meta.get("dtype") or ""),
+        f"input {str(meta['input_digest'])[:12]}" if meta.get("input_digest") else None,
+    )
+    rows, drawn, left = [], list[Html](), MOST_READ
+    for stage in trace:
+        array = trace[stage]
+        read = array.nbytes <= left
+        left -= array.nbytes if read else 0
+        rows.append(
+            (
+                stage,
+                _shape(array),
+                str(array.dtype) if array.dtype.kind != "U" else "text",
+                *_values(stage, array, read),
+            )
+        )
+    for stage in [each for each in PICTURED if each in trace][:MOST_PICTURES]:
+        drawn += _pictured(stage, trace[stage])
+    head = ("stage", "shape", "type", "mean", "deviation", "least", "greatest")
+    return card(title, about, pictures(*drawn) if drawn else Html(""), table(head, rows))
+
+
+def _shape(array: np.ndarray) -> str:
+    return " × ".join(map(str, array.shape)) or "one value"
+
+
+def _values(stage: str, array: np.ndarray, read: bool) -> tuple[Any, ...]:
+    """Returns mean, deviation, least and greatest value; of texts and ids, their beginning in the first column."""
+    if not read:
+        return (Cell("not read", "quiet"), "", "", "")
+    kind = kind_of(stage, array)
+    if kind == "text":
+        return (Cell(str(array), "words"), "", "", "")
+    if array.dtype.kind not in "biuf" or not array.size:
+        return ("", "", "", "")
+    if array.dtype.kind != "f":
+        return ("", "", number(float(array.min())), number(float(array.max())))
+    finite = array[np.isfinite(array)].astype(np.float64)
+    if not finite.size:
+        return (Cell("not finite", "bad"), "", "", "")
+    known = tuple(number(float(each)) for each in (finite.mean(), finite.std(), finite.min(), finite.max()))
+    return known if finite.size == array.size else (Cell(f"{known[0]}, not all finite", "bad"), *known[1:])
+
+
+def _pictured(stage: str, array: np.ndarray) -> list[Html]:
+    """Returns a small picture of a stage of numbers; nothing for others, and for very large ones."""
+    if array.dtype.kind != "f" or array.ndim not in (1, 2) or not array.size or array.nbytes > MOST_PICTURE:
+        return []
+    return [picture(_drawn(stage, array), f"the values of {stage}", stage)]
+
+
+def _drawn(stage: str, array: np.ndarray) -> Callable[[], Any]:
+    def draw() -> Any:
+        from workbench.plots.filterbank import filterbank_figure
+        from workbench.plots.stages import array_figure
+
+        if stage == "frontend.fbank":
+            return filterbank_figure(array, width=3.8, height=2.0)
+        return array_figure(array if array.ndim == 2 else array[:, None], width=3.8, height=2.0)
+
+    return draw

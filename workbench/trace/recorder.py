@@ -72,9 +72,9 @@ class Recorder:
         other = self.given(stage, value.shape)
         return value if other is None else other
 
-    def room(self, stage: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns an array of float32 zeros that the caller fills row by row, recorded as a wanted stage."""
-        return self._spill.room(stage, shape, np.float32)
+    def room(self, stage: str, shape: tuple[int, ...], kind: type = np.float32) -> np.ndarray:
+        """Returns an array of zeros that the caller fills piece by piece, recorded as a wanted stage."""
+        return self._spill.room(stage, shape, kind)
 
     def given(self, stage: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """Returns the substituted stage for a stage of this shape; None if none is substituted.

@@ -32,6 +32,7 @@ from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdapt
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.fireredasr_package import Package, read_package
+from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.lora import merge_pairs, replace_weights, sort_tensors
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
@@ -153,7 +154,7 @@ class FireRedRunner:
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         counted = torch.tensor(valid, device=self.device)
-        with in_steps(self.kind):
+        with in_steps(self.kind), looking_inside(self.network, recorder):
             speech: Tensor = self.network(padded.to(self.device), counted, tap_into(recorder))
         return speech
 

@@ -18,6 +18,7 @@ from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.arithmetic import in_steps, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.tap import tap_into
@@ -53,7 +54,7 @@ class NanoRunner:
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
-        with in_steps(self.kind):
+        with in_steps(self.kind), looking_inside(self.network, recorder):
             speech, counts = self.network(padded, lengths, tap_into(recorder))
         return speech, counts.numpy()
 

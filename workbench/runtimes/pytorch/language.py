@@ -21,6 +21,8 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import LanguageConfig
 from workbench.runtimes.pytorch.arithmetic import name_of, throughout, widen_positions
+from workbench.runtimes.pytorch.inside import looking_inside_stack
+from workbench.runtimes.pytorch.layer_maps import LANGUAGE
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
 from workbench.trace.recorder import Recorder
 
@@ -94,6 +96,7 @@ class LanguageModel:
             for number, layer in enumerate(body.layers):
                 hooks.callback(tap_output(layer, f"llm.layers.{number}", tap).remove)
             hooks.callback(tap_output(body.norm, "llm.norm", tap).remove)
+            hooks.enter_context(looking_inside_stack("llm.layers", body.layers, LANGUAGE, recorder))
             hidden: Tensor = body(inputs_embeds=embeddings, use_cache=False).last_hidden_state
         return hidden
 

@@ -19,6 +19,7 @@ from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, name_of, n
 from workbench.runtimes.pytorch.cif import CifOutput, CifPredictor
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.sanm import SanmEncoder
 from workbench.runtimes.pytorch.sanm_decoder import SanmDecoder
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
@@ -82,7 +83,7 @@ class ParaformerRunner:
     def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
         """See `ParaformerNetwork.decode`."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
-        with in_steps(self.kind):
+        with in_steps(self.kind), looking_inside(self.network, recorder):
             logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual)
         found = None if logits is None else array_of(logits[0])
         return Decoded(found, array_of(cif.alphas[0]), encoded)

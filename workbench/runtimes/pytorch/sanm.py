@@ -140,6 +140,11 @@ class SanmEncoder(nn.Module):
             self.tp_encoders = nn.ModuleList(SanmLayer(size, config, dropout) for _ in range(config.tp_blocks))
             self.tp_norm = nn.LayerNorm(size, eps=config.norm_eps)
 
+    @property
+    def layers(self) -> list[SanmLayer]:
+        """All layers, in the order of the computation."""
+        return [*self.encoders0, *self.encoders, *getattr(self, "tp_encoders", ())]
+
     def forward(self, x: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> Tensor:
         """Encodes features x [B, T, input] to [B, T, D].
 

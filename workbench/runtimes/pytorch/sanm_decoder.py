@@ -108,6 +108,11 @@ class SanmDecoder(nn.Module):
         self.after_norm = nn.LayerNorm(size, eps=NORM_EPS)
         self.output_layer = nn.Linear(size, vocabulary)
 
+    @property
+    def layers(self) -> list[DecoderLayer]:
+        """All layers, in the order of the computation."""
+        return [*self.decoders, *getattr(self, "decoders2", ()), *self.decoders3]
+
     def forward(
         self, encoded: Tensor, frames: Tensor | None, embeddings: Tensor, counts: Tensor | None, tap: Tap = no_tap
     ) -> Tensor:
@@ -124,8 +129,7 @@ class SanmDecoder(nn.Module):
             None if counts is None else length_mask(counts, embeddings.shape[1]).unsqueeze(-1).to(embeddings.dtype)
         )
         x = embeddings
-        layers = [*self.decoders, *getattr(self, "decoders2", ()), *self.decoders3]
-        for number, layer in enumerate(layers):
+        for number, layer in enumerate(self.layers):
             x = tap(f"decoder.layers.{number}", layer(x, token_mask, encoded, frame_mask))
         x = tap("decoder.output", self.after_norm(x))
         return tap("logits", self.output_layer(x))

@@ -18,6 +18,7 @@ from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, name_of, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.sanm import SanmEncoder
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
@@ -82,7 +83,7 @@ class SenseVoiceRunner:
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
         """See `SenseVoiceNetwork.logits`; yields one block."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
-        with in_steps(self.kind):
+        with in_steps(self.kind), looking_inside(self.network, recorder):
             found = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))
         yield array_of(found[0])
 

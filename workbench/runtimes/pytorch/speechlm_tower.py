@@ -20,6 +20,8 @@ from workbench.families.speechlm_parts import Tower
 from workbench.pipelines.speechlm_hearing import Hearing
 from workbench.runtimes.pytorch.arithmetic import HALVES, throughout
 from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.inside import looking_inside_stack
+from workbench.runtimes.pytorch.layer_maps import TOWER
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
 from workbench.runtimes.pytorch.weights import build, check_tensors, load_into
 from workbench.trace.recorder import Recorder
@@ -94,6 +96,7 @@ class AudioEncoder:
             for number, layer in enumerate(encoder.layers):
                 # Its layers have no batch dimension, which a tap expects.
                 hooks.callback(tap_output(layer, f"tower.layers.{number}", _unbatched(tap)).remove)
+            hooks.enter_context(looking_inside_stack("tower.layers", encoder.layers, TOWER, recorder))
             lengths = torch.tensor([len(mel)], device=self.device)
             found = encoder(mel.T, feature_lens=lengths, **self._windows(len(mel))).last_hidden_state
             found = tap("tower.output", found[None])

@@ -1,0 +1,76 @@
+"""Weights that are computed in pieces are those of fused attention, whatever the mask."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from workbench.core.errors import BadInput
+from workbench.runtimes.pytorch import attention_weights
+from workbench.runtimes.pytorch.attention_weights import check_size, write_weights
+
+
+@settings(max_examples=40)
+@given(
+    queries=st.integers(1, 9),
+    keys=st.integers(1, 9),
+    shared=st.sampled_from([1, 2]),
+    kind=st.sampled_from(["none", "causal", "seen", "added"]),
+    scale=st.sampled_from([None, 0.3]),
+    piece=st.integers(1, 40),
+)
+def test_weights_times_values_are_fused_attention(
+    queries: int, keys: int, shared: int, kind: str, scale: float | None, piece: int
+) -> None:
+    draw = torch.Generator().manual_seed(queries + 10 * keys)
+    q, k, v = (
+        torch.randn(2, heads, rows, 4, generator=draw, dtype=torch.float64)
+        for heads, rows in ((4, queries), (4 // shared, keys), (4 // shared, keys))
+    )
+    mask = None
+    if kind == "seen":
+        mask = torch.rand(2, 1, 1, keys, generator=draw) < 0.6
+        mask[..., 0] = True
+    elif kind == "added":
+        mask = torch.randn(1, 4, queries, keys, generator=draw, dtype=torch.float64)
+    into = np.zeros((4, queries, keys))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention_weights, "_PIECE", piece)
+        write_weights(into, q, k, mask, kind == "causal", scale)
+    np.testing.assert_allclose(into.sum(axis=2), 1)
+    if kind == "seen":
+        assert not into[:, :, ~mask[0, 0, 0].numpy()].any()
+    fused = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=kind == "causal", scale=scale, enable_gqa=shared > 1
+    )
+    np.testing.assert_allclose(into @ v[0].repeat_interleave(shared, 0).numpy(), fused[0].numpy(), atol=1e-12)
+
+
+def test_a_row_that_sees_nothing_has_no_weights() -> None:
+    into = np.ones((1, 2, 3), np.float32)
+    q, k = torch.ones(1, 1, 2, 4), torch.ones(1, 1, 3, 4)
+    write_weights(into, q, k, torch.tensor([[False] * 3, [True, True, False]]))
+    np.testing.assert_array_equal(into, [[[0, 0, 0], [0.5, 0.5, 0]]])
+
+
+def test_half_precision_is_rounded_at_every_step_only_where_asked() -> None:
+    q, k = (torch.randn(1, 1, 5, 8, generator=torch.Generator().manual_seed(n)).bfloat16() for n in (1, 2))
+    into = np.zeros((2, 5, 5), np.float32)
+    for place, rounded in enumerate((False, True)):
+        write_weights(into[place : place + 1], q, k, keep_type=rounded)
+    wide = ((q.float() @ k.float().mT) / math.sqrt(8)).softmax(-1)
+    steps = ((q @ k.mT) * (1 / math.sqrt(8))).softmax(-1)
+    np.testing.assert_allclose(into[0], wide[0, 0], rtol=1e-6)
+    np.testing.assert_array_equal(into[1], steps[0, 0].float())
+
+
+def test_too_many_weights_are_refused() -> None:
+    check_size("it", 16, 1500, 1500)
+    with pytest.raises(BadInput, match=r"^llm.layers.0.attention.weights would hold 16,000,000,000 numbers \(16 heads"):
+        check_size("llm.layers.0.attention.weights", 16, 40_000, 25_000)

@@ -1,0 +1,108 @@
+"""What one layer's attention works on, read from its calls: rotated queries and keys, and the attention weights.
+
+A layer calls attention once, or once for each window of its rows; weights between windows are 0. Fused attention keeps
+no weights, so they are computed again beside it. Attention in steps is two products: queries by keys, weights by
+values. This file knows no networks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from workbench.runtimes.pytorch.arithmetic import array_of
+from workbench.runtimes.pytorch.attention_weights import check_size, write_weights
+from workbench.runtimes.pytorch.calls import Function, Observer
+from workbench.runtimes.pytorch.tap import tap_into
+from workbench.trace.recorder import Recorder
+
+
+class AttentionCalls:
+    """The calls of one layer's attention.
+
+    Args:
+        stage: the beginning of its stages, such as `encoder.layers.3.attention`.
+        recorder: gets the stages `query_rope`, `key_rope` and `weights` that it wants.
+        key_heads: heads of keys and values; several heads of queries may share one.
+        rotary: whether queries and keys are rotated before the call.
+        rounded: whether attention in half precision rounds every step.
+    """
+
+    def __init__(self, stage: str, recorder: Recorder, key_heads: int, rotary: bool, rounded: bool):
+        self._recorder, self._tap = recorder, tap_into(recorder)
+        self._key_heads, self._rounded = key_heads, rounded
+        self._weights = f"{stage}.weights"
+        self._shows_weights = recorder.wanted(self._weights)
+        names = (f"{stage}.query_rope", f"{stage}.key_rope")
+        self._rotated = names if rotary and any(map(recorder.needs, names)) else None
+        self.rows = [0, 0]  # of queries and keys of the whole layer; set before each pass
+        self._begin()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a stage of these calls is wanted."""
+        return self._shows_weights or self._rotated is not None
+
+    def set_rows(self, which: int, count: int) -> None:
+        """Says how many rows of queries (0) or keys (1) the layer has; called before its attention runs."""
+        self.rows[which] = count
+        self._begin()
+
+    def observers(self) -> dict[Function, Observer]:
+        """Returns the functions to observe while the layer's attention runs."""
+        return {F.scaled_dot_product_attention: self._fused, torch.matmul: self._product}
+
+    def _begin(self) -> None:
+        self._first = [0, 0]  # rows of queries and keys of earlier windows
+        self._array: np.ndarray | None = None
+        self._has_scores = False
+
+    def _fused(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        q, k, v, *rest = args
+        q, k = self._after_rotation(q, k)
+        if self._shows_weights:
+            known = {**dict(zip(("attn_mask", "dropout_p", "is_causal"), rest)), **kwargs}
+            into = self._window(q.shape[1], q.shape[2], k.shape[2], q.dtype)
+            mask, causal, scale = known.get("attn_mask"), bool(known.get("is_causal")), known.get("scale")
+            write_weights(into, q, k, mask, causal, scale, keep_type=self._rounded)
+        return func(q, k, v, *rest, **kwargs)
+
+    def _product(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        left, right = args
+        if not self._has_scores:
+            left, keys = self._after_rotation(left, right.transpose(2, 3))
+            right = keys.transpose(2, 3)
+        elif self._shows_weights:
+            into = self._window(left.shape[1], left.shape[2], left.shape[3], left.dtype)
+            for head, values in enumerate(left[0]):
+                into[head] = array_of(values)
+        self._has_scores = not self._has_scores
+        return func(left, right, **kwargs)
+
+    def _after_rotation(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Shows queries and keys [B, heads, rows, head width]; returns those to go on with."""
+        if self._rotated is None:
+            return q, k
+        shared = k.shape[1] // self._key_heads  # where keys are repeated for the queries that share them
+        shown = q.transpose(1, 2), k[:, ::shared].transpose(1, 2)
+        found = [self._tap(stage, value) for stage, value in zip(self._rotated, shown, strict=True)]
+        if found[0] is not shown[0]:
+            q = found[0].transpose(1, 2)
+        if found[1] is not shown[1]:
+            k = found[1].transpose(1, 2).repeat_interleave(shared, dim=1)
+        return q, k
+
+    def _window(self, heads: int, queries: int, keys: int, dtype: torch.dtype) -> np.ndarray:
+        """Returns the part of the recorded weights that one call fills [heads, queries, keys]."""
+        if self._array is None:
+            rows = [max(self.rows[0], queries), max(self.rows[1], keys)]
+            check_size(self._weights, heads, *rows)
+            kind = np.float64 if dtype == torch.float64 else np.float32
+            self._array = self._recorder.room(self._weights, (heads, *rows), kind)
+        at = self._first
+        self._first = [at[0] + queries, at[1] + keys]
+        return self._array[:, at[0] : at[0] + queries, at[1] : at[1] + keys]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Transcript,
     )
     from workbench.trace.trace import Trace
+    from workbench.visualise.run import visualise
 
 __version__ = "0.1.0"
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "Transcript",
     "Unavailable",
     "WorkbenchError",
+    "visualise",
 ]
 _HOMES = {
     "CtcBeamSearch": "workbench.registry.ctc_search",
@@ -71,6 +73,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "visualise":
+        return import_module("workbench.visualise")  # a module that can be called
     return getattr(import_module(_HOMES.get(name, "workbench.session.values")), name)
 
 

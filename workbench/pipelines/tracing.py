@@ -19,7 +19,7 @@ from workbench.trace.recorder import stage_digest
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 from workbench.trace.write import trace_place
 
-NO_STAGE = "no stage of"  # the beginning of the message about a glob that matches nothing
+NO_STAGE = "no stage"  # the beginning of each message about a glob that matches nothing
 
 
 class SubstitutedStages(Mapping[str, np.ndarray]):
@@ -120,7 +120,7 @@ def trace_of(
     if not found:
         whole = "; a trace from given stages has no text of the language model" if of.get("isolated") else ""
         raise BadInput(
-            f"{NO_STAGE} {session.model} on {session.runtime} matches {asked!r}{whole}; see the stages with *"
+            f"{NO_STAGE} of {session.model} on {session.runtime} matches {asked!r}{whole}; see the stages with *"
         )
     meta = {
         "model": session.model,

@@ -25,6 +25,7 @@ LEFT_INCHES = 1.1  # room for words at the vertical axis
 TITLE_INCHES, FOOT_INCHES = 0.3, 0.42  # above and below the axes of a panel
 HEIGHTS = {"lines": 1.0, "band": 0.9, "bars": 0.9, "marks": 0.3, "spans": 0.28, "points": 3.6}
 ROW_INCHES, SHORTEST, TALLEST = 0.16, 1.0, 4.5  # of images and tables
+SQUARE_INCHES = 3.4  # height of a matrix of layers or tokens
 SMALL_INCHES = 1.9  # height of each of several small images
 ACROSS, UP = 1400, 700  # cells of an image
 COLOURS = (style.SIGNAL, style.ACCENT, "#12b886", "#b26fd0", "#d0506f", "#8a8f3a", "#3fb8d2", style.QUIET)
@@ -40,11 +41,20 @@ class Panel:
     over: tuple[Layer, ...]
 
     @property
+    def square(self) -> bool:
+        """Whether it is an image of rows by the same rows, which have no time."""
+        layer = self.base
+        timed = "seconds" in (layer.x.unit, layer.y.unit)
+        return layer.kind == "image" and layer.values.ndim == 2 and layer.x.unit == layer.y.unit and not timed
+
+    @property
     def inches(self) -> float:
         """The height of its axes."""
         layer = self.base
         if layer.kind == "image" and layer.values.ndim == 3:
             return SMALL_INCHES * -(-len(layer.values) // _columns(layer))
+        if self.square:
+            return SQUARE_INCHES
         if layer.kind in ("image", "table"):
             rows = layer.values.shape[0] if layer.values.ndim else 1
             tall = ROW_INCHES * rows if layer.y.ticks or layer.kind == "table" else 1.6
@@ -125,7 +135,7 @@ def _draw_panel(figure: Figure, panel: Panel, place: tuple[float, float, float, 
     if layer.kind == "image" and layer.values.ndim == 3:
         _draw_small(figure, layer, place)
     else:
-        axes = _axes(figure, place)
+        axes = _axes(figure, (left, bottom, min(wide, high * 1.3) if panel.square else wide, high))
         DRAW[layer.kind](axes, layer, wide)
         _limits(axes, layer, end, wide)
         for each in panel.over:
@@ -285,7 +295,7 @@ def _spans(axes: Axes, layer: Layer, wide: float) -> None:
 
 def _points(axes: Axes, layer: Layer, wide: float) -> None:
     x, y = layer.values.reshape(-1, 2).T
-    if layer.over:
+    if layer.over and not layer.labels:
         axes.plot(x, y, color="#ffffff", linewidth=2.2, alpha=0.8)
         axes.plot(x, y, color=style.ACCENT, linewidth=1.2)
         return

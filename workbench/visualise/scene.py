@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,12 +90,7 @@ class Scene:
         """
         new = [glob for glob in globs if glob not in self._asked and glob not in self._stages]
         if new:
-            try:
-                self._take(self.session.trace(self.source, ",".join(new), **self.options))
-            except BadInput as error:
-                if not str(error).startswith(NO_STAGE):
-                    raise
-            self._asked.update(new)
+            self._trace(new)
         wanted = StageFilter(",".join(globs))
         return {stage: array for stage, array in self._stages.items() if wanted(stage)}
 
@@ -117,6 +113,24 @@ class Scene:
         """
         found = self.session.trace(self.source, glob, given=Trace(given, {}), **self.options)
         return {stage: np.asarray(array) for stage, array in found.items()}
+
+    def filed(self, glob: str, place: Path, given: Mapping[str, np.ndarray] | None = None) -> Trace:
+        """Returns stages in a file, which are read one at a time; `given` as in `resumed`."""
+        with_given = Trace(given, {}) if given else None
+        trace = self.session.trace(self.source, glob, given=with_given, out=place, **self.options)
+        self.meta.update(trace.meta)
+        return trace
+
+    def _trace(self, globs: Sequence[str]) -> None:
+        """Keeps the stages that match globs; of several, one that matches nothing does not hinder the others."""
+        try:
+            self._take(self.session.trace(self.source, ",".join(globs), **self.options))
+        except BadInput as error:
+            if not str(error).startswith(NO_STAGE):
+                raise
+            for glob in globs if len(globs) > 1 else ():
+                self._trace([glob])
+        self._asked.update(globs)
 
     def _take(self, trace: Trace) -> None:
         self.meta.update(trace.meta)

@@ -14,12 +14,25 @@ from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.registry.registry import Registry
 from workbench.session.values import PROMPT
-from workbench.visualise.builders import cif, ctc, sound
+from workbench.visualise.builders import (
+    attention,
+    cif,
+    codec,
+    confidence,
+    ctc,
+    embedded,
+    layers,
+    lens,
+    memory,
+    quantised,
+    sound,
+)
 from workbench.visualise.drawn import Drawn
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
 
 Build = Callable[[Scene, ViewOptions], Drawn]
+Between = Callable[[Scene, Scene, ViewOptions], Drawn]
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,7 @@ class View:
     options: tuple[str, ...] = ()  # fields of `ViewOptions` that it uses
     absent: Mapping[str, str] = field(default_factory=dict)  # by family, why its models do not have the view
     not_on: Mapping[str, str] = field(default_factory=dict)  # by runtime, why it is not there
+    between: Between | None = None  # for two models: one more picture of both together
 
     def why_not(self, family: Family, runtime: str) -> str:
         """Returns why a family's models do not have the view on a runtime; empty if they may have it."""
@@ -86,6 +100,84 @@ VIEWS: Mapping[str, View] = {
             ("predictor.alphas", "predictor.fine_alphas", "tokens"),
             cif.cif,
             absent=_all_but(["paraformer"], "It has no CIF predictor"),
+        ),
+        View(
+            "attention",
+            "Attention",
+            "What each row of a layer looks at: each head, their mean, rollout through all layers, or from one token "
+            "back to the sound.",
+            ("*.layers.N.attention.weights", "decoder.layers.N.cross_attention.weights"),
+            attention.attention,
+            ("stack", "layer", "head", "attention", "token"),
+            absent={"fsmn_vad": "It has no attention"},
+        ),
+        View(
+            "fsmn",
+            "FSMN memory",
+            "What the memory of a layer adds to each frame, and the short filters over time that it does it with.",
+            ("*.layers.N.fsmn", "*.layers.N.attention.value"),
+            memory.memory,
+            ("stack", "layer"),
+            absent={
+                **_all_but(["sensevoice", "paraformer", "funasr_nano"], "It has no FSMN memory"),
+                "fsmn_vad": "It shows no stages between its features and its scores",
+            },
+        ),
+        View(
+            "similarity",
+            "Layer similarity",
+            "How alike two layers arrange the same frames (linear CKA): 1 for the same arrangement, 0 for none.",
+            ("*.layers.*",),
+            layers.similarity,
+            ("stack",),
+            absent={"fsmn_vad": "It shows no stages between its features and its scores"},
+            between=layers.similarity_between,
+        ),
+        View(
+            "lens",
+            "Logit lens",
+            "What the model would write if it stopped after each layer; the last row is what it writes.",
+            ("*.layers.*", "logits", "tokens"),
+            lens.lens,
+            ("count",),
+            absent={"fsmn_vad": "It writes no tokens"},
+            not_on={"vllm": "It does not go on from given stages, which the lens needs; use pytorch or gguf"},
+        ),
+        View(
+            "confidence",
+            "Confidence and entropy",
+            "How sure the model is, and how many choices it weighs: for each frame of a CTC head, else for each token.",
+            ("ctc.posteriors", "vad.scores", "logits"),
+            confidence.confidence,
+        ),
+        View(
+            "quantisation",
+            "Quantisation error",
+            "The error that each type of weights in a GGUF file brings into each stage, against float64.",
+            ("*",),
+            quantised.quantised,
+            ("types",),
+        ),
+        View(
+            "codec",
+            "Codec streams",
+            "The streams of codes that the model writes, delayed as it writes them and aligned as frames of sound.",
+            ("codec.rows", "codec.codes"),
+            codec.codec,
+            absent=_all_but(["speechlm"], "It writes no codes of a codec"),
+        ),
+        View(
+            "embeddings",
+            "Embeddings and nearest tokens",
+            "Where the rows that a language model hears lie among the embeddings of its own tokens, and the tokens "
+            "nearest to each.",
+            ("adaptor.output", "llm.embeddings"),
+            embedded.embedded,
+            ("count",),
+            absent={
+                **_all_but(["funasr_nano", "fireredasr", "causal_lm"], "It has no language model"),
+                "speechlm": "It does not show the table of its embeddings",
+            },
         ),
     )
 }

@@ -1,0 +1,59 @@
+"""The pass of a language model over a prompt and its answer, which shows each token of the answer where it is chosen.
+
+A trace covers the prompt alone. This file puts the embeddings of the answer behind those of the prompt and lets the
+model go on from there, so the stages of its layers have a row for each token of the answer as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.visualise.scene import Scene
+
+EMBEDDINGS, ANSWER = "llm.embeddings", "answer.embeddings"
+HEARD = "adaptor.output"
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """A prompt with its answer, as a language model reads it."""
+
+    embeddings: np.ndarray  # [positions, hidden]: the prompt, then the answer without its last token
+    prompt: int  # positions of the prompt
+    ids: tuple[int, ...]  # tokens of the answer
+    heard: tuple[int, int]  # first and end of the positions that hold sound; equal where none does
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The position at which each token of the answer is chosen: that of the token before it."""
+        return self.prompt - 1 + np.arange(len(self.ids))
+
+
+def answered(scene: Scene) -> Answered:
+    """Returns the prompt and the answer of a language model, or of the language half of a speech model.
+
+    Raises `Unavailable` where the runtime does not show the embeddings of tokens.
+    """
+    found = scene.stages(EMBEDDINGS, HEARD, ANSWER, "tokens")
+    prompt = scene.stage(EMBEDDINGS, "the input of a language model")
+    ids = tuple(int(number) for number in found["tokens"])
+    if ANSWER in found:
+        rows = found[ANSWER]
+        ids = ids[: len(rows)]
+    else:
+        rows = scene.session.token_embeddings(ids)
+    joined = np.concatenate([prompt, rows[: max(len(ids) - 1, 0)].astype(prompt.dtype)])
+    return Answered(joined, len(prompt), ids, _heard(prompt, found.get(HEARD)))
+
+
+def _heard(prompt: np.ndarray, sound: np.ndarray | None) -> tuple[int, int]:
+    """Returns the positions of a prompt [positions, hidden] that hold the rows of sound, in their order."""
+    if sound is None or not len(sound) or sound.shape[1] != prompt.shape[1]:
+        return 0, 0
+    first = int(np.abs(prompt - sound[0]).sum(axis=1).argmin())
+    count = min(len(sound), len(prompt) - first)
+    near = np.abs(prompt[first : first + count] - sound[:count]).max(axis=1) <= 1e-2 * np.abs(sound[:count]).max()
+    ends = np.flatnonzero(~near)  # the prompt may hold only the first rows of the adaptor
+    return first, first + (int(ends[0]) if len(ends) else count)

@@ -1,0 +1,268 @@
+"""The view of attention: the weights of a layer, their rollout through all layers, and from a token back to the sound.
+
+Rows are where attention looks from (queries), columns what it looks at (keys). Where a model has an FSMN memory, its
+part of a layer counts for the rollout as the row itself: rollout follows attention and residual connections alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workbench.core.errors import BadInput, Unavailable
+from workbench.plots.layers import Axis, Layer, Scale, scale_of
+from workbench.system.tempdirs import make_scratch, remove_scratch
+from workbench.trace.times import RowTimes
+from workbench.visualise.answers import EMBEDDINGS, HEARD, Answered, answered
+from workbench.visualise.builders.ctc import blank_of
+from workbench.visualise.drawn import Drawn, token_spans
+from workbench.visualise.options import ViewOptions
+from workbench.visualise.rollout import rollout
+from workbench.visualise.scene import Scene
+from workbench.visualise.stacks import PREFIXES, layer_of, stack_of
+
+WEIGHTS, CROSS = "attention.weights", "cross_attention.weights"
+CROSSED = f"decoder.layers.*.{CROSS}"
+FSMN = "the FSMN memory of each layer mixes neighbouring frames too; rollout counts it as the frame itself"
+PROMPT_ALONE = "the layers read the prompt alone here: the runtime does not go on from given stages"
+BESIDE = 4  # positions of a language model beside the sound whose texts are written in full
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One side of a matrix of weights: its axis, and where the sound is in it."""
+
+    axis: Axis
+    times: RowTimes | None = None  # of the rows that hold sound
+    sound: tuple[int, int] | None = None  # those rows; None for all
+
+    def heard(self, weights: np.ndarray) -> tuple[np.ndarray, Axis]:
+        """Returns the part of weights [..., keys] that falls on the sound, and its axis in seconds."""
+        first, end = self.sound or (0, weights.shape[-1])
+        axis = Axis("seconds", "seconds", *self.times) if self.times else Axis("row of sound", "rows")
+        return weights[..., first:end], axis
+
+
+def attention(scene: Scene, options: ViewOptions) -> Drawn:
+    """Returns what the options ask for: each head, their mean, rollout, or from a token back to the sound."""
+    if options.attention == "token":
+        return _back_to_the_sound(scene, options)
+    if options.stack == "cross" and options.attention == "rollout":
+        raise BadInput("rollout goes through the layers of one stack, and cross is between two; expected another stack")
+    if options.stack == "cross":
+        return _matrix(scene, options, *_crossed(scene, options.layer))
+    prefix, count = stack_of(scene, options.stack)
+    _check_kind(scene, prefix)
+    if options.attention == "rollout":
+        return _rolled(scene, prefix, count)
+    layer = layer_of(scene, options.layer, prefix, count)
+    stage = f"{prefix}.{layer}.{WEIGHTS}"
+    if prefix == PREFIXES["llm"]:
+        weights, side, notes = _of_language(scene, stage)
+        return _matrix(scene, options, stage, weights, side, side, notes)
+    weights = scene.stage(stage, "the weights of attention")
+    side = Side(scene.rows(stage), scene.times(stage))
+    return _matrix(scene, options, stage, weights, side, side)
+
+
+def _check_kind(scene: Scene, prefix: str) -> None:
+    if prefix == PREFIXES["decoder"]:
+        raise BadInput(
+            f"the decoder of {scene.session.model} attends to the sound alone; expected the stack cross, or encoder"
+        )
+
+
+def _crossed(scene: Scene, asked: int | None) -> tuple[str, np.ndarray, Side, Side]:
+    """Returns the attention of a decoder's tokens to the sound: stage, weights [heads, tokens, frames], both sides."""
+    found = scene.stages(CROSSED)
+    numbers = sorted(int(match[1]) for stage in found if (match := re.fullmatch(r"decoder\.layers\.(\d+)\..*", stage)))
+    if not numbers:
+        raise scene.lacks("attention from tokens to sound", CROSSED)
+    if asked is not None and asked not in numbers:
+        raise BadInput(
+            f"layer {asked} of the decoder of {scene.session.model} does not attend to the sound; expected one of "
+            f"{', '.join(map(str, numbers))}"
+        )
+    stage = f"decoder.layers.{numbers[-1] if asked is None else asked}.{CROSS}"
+    scene.stages("encoder.output")
+    tokens = Axis("token", "tokens", ticks=scene.texts(scene.stage("tokens")), down=True)
+    return stage, found[stage], Side(tokens), Side(scene.rows("encoder.output"), scene.times("encoder.output"))
+
+
+def _of_language(scene: Scene, stage: str) -> tuple[np.ndarray, Side, tuple[str, ...]]:
+    """Returns the weights of a layer of a language model over prompt and answer, the axis of its positions, notes."""
+    try:
+        answer = answered(scene)
+        weights = scene.resumed({EMBEDDINGS: answer.embeddings}, stage)[stage]
+    except Unavailable:
+        weights, answer = scene.stage(stage, "the weights of attention"), None
+    side = _positions(scene, answer, weights.shape[-1])
+    return weights, side, () if answer else (PROMPT_ALONE,)
+
+
+def _positions(scene: Scene, answer: Answered | None, count: int) -> Side:
+    """Returns the axis of the positions of a language model, with the text of each that holds a token."""
+    if answer is None:
+        return Side(Axis("position", "tokens", down=True))
+    before = scene.stages("prompt.tokens").get("prompt.tokens")
+    words = ["♪"] * count
+    first, end = answer.heard
+    if before is not None:
+        texts = scene.texts(before)
+        words[:first] = texts[:first]
+        after = answer.prompt - end
+        words[end : answer.prompt] = texts[len(texts) - after :] if after else ()
+    elif first == end:
+        words[: answer.prompt] = [""] * answer.prompt
+    words[answer.prompt :] = scene.texts(answer.ids[:-1])
+    axis = Axis("position", "tokens", ticks=tuple(words[:count]), down=True)
+    return Side(axis, scene.times(HEARD), (first, end) if end > first else None)
+
+
+def _matrix(
+    scene: Scene,
+    options: ViewOptions,
+    stage: str,
+    weights: np.ndarray,
+    queries: Side,
+    keys: Side,
+    notes: tuple[str, ...] = (),
+) -> Drawn:
+    """Returns the weights [heads, queries, keys] of all heads, of one, or their mean."""
+    heads = len(weights)
+    if options.head is not None and options.head >= heads:
+        raise BadInput(f"{stage} has {heads} heads, and head {options.head} is asked for; expected 0 to {heads - 1}")
+    y = replace(queries.axis, down=True)
+    x = replace(keys.axis, down=False)
+    where = stage.rpartition(f".{CROSS if stage.endswith(CROSS) else WEIGHTS}")[0]
+    labels: tuple[str, ...] = ()
+    if options.head is not None:
+        values, title = weights[options.head], f"{where}, head {options.head}"
+    elif options.attention == "mean" or heads == 1:
+        values, title = weights.mean(axis=0), f"{where}, mean of {heads} heads"
+    else:
+        values, title = weights, f"{where}, each head"
+        labels = tuple(f"head {number}" for number in range(heads))
+    image = Layer("attention", "image", title, values, x, y, labels=labels, scale=_scale(values))
+    tokens = scene.tokens()
+    spans = token_spans(tokens)
+    timed = x.unit == "seconds" and len(spans.values) > 0
+    return Drawn("Attention", (image, *((spans,) if timed else ())), tokens, notes)
+
+
+def _scale(weights: np.ndarray) -> Scale:
+    return scale_of("attention", weights, low=0.0)
+
+
+def _rolled(scene: Scene, prefix: str, count: int) -> Drawn:
+    """Returns the rollout of a stack. The weights of all layers are read from a file, one layer at a time."""
+    found, side, notes = rolled(scene, prefix, count)
+    x, y = replace(side.axis, down=False), replace(side.axis, down=True)
+    title = f"rollout through {count} layers of {prefix.partition('.')[0]}"
+    return Drawn(
+        "Attention", (Layer("rollout", "image", title, found, x, y, scale=_scale(found)),), scene.tokens(), notes
+    )
+
+
+def rolled(scene: Scene, prefix: str, count: int) -> tuple[np.ndarray, Side, tuple[str, ...]]:
+    """Returns the rollout [rows, rows] through all layers of a stack, the axis of its rows, and notes."""
+    given, answer = {}, None
+    if prefix == PREFIXES["llm"]:
+        answer = answered(scene)
+        given = {EMBEDDINGS: answer.embeddings}
+    stages = [f"{prefix}.{number}.{WEIGHTS}" for number in range(count)]
+    found = rollout(_one_by_one(scene, given, stages))
+    if answer is not None:
+        return found, _positions(scene, answer, len(found)), ()
+    side = Side(scene.rows(stages[0]), scene.times(stages[0]))
+    return found, side, (FSMN,) if f"{prefix}.0.fsmn" in scene.stages(f"{prefix}.0.fsmn") else ()
+
+
+def _one_by_one(scene: Scene, given: dict[str, np.ndarray], stages: list[str]) -> Iterator[np.ndarray]:
+    folder = make_scratch()
+    try:
+        trace = scene.filed(",".join(stages), folder / "weights.safetensors", given)
+        for stage in stages:
+            if stage not in trace:
+                raise scene.lacks("the weights of attention", stage)
+            yield trace[stage]
+    finally:
+        remove_scratch(folder)
+
+
+# From a token back to the sound.
+
+
+def _back_to_the_sound(scene: Scene, options: ViewOptions) -> Drawn:
+    """Returns what the choice of one token looked at in the recording: each head, their mean, and all tokens."""
+    if options.stack in ("auto", "cross") and "decoder" in _stacks(scene):
+        stage, weights, _, keys = _crossed(scene, options.layer)
+        ids = scene.stage("tokens").tolist()
+        return _arrow(scene, options, stage, weights, keys, ids)
+    prefix, count = stack_of(scene, options.stack, ("llm", "encoder"))
+    stage = f"{prefix}.{layer_of(scene, options.layer, prefix, count)}.{WEIGHTS}"
+    if prefix == PREFIXES["llm"]:
+        answer = answered(scene)
+        if answer.heard[0] == answer.heard[1]:
+            raise BadInput(f"{scene.session.model} was given no recording, so no token goes back to a sound")
+        weights = scene.resumed({EMBEDDINGS: answer.embeddings}, stage)[stage][:, answer.rows]
+        return _arrow(scene, options, stage, weights, _positions(scene, answer, weights.shape[-1]), list(answer.ids))
+    ids, rows = _frames(scene)
+    weights = scene.stage(stage, "the weights of attention")[:, rows]
+    return _arrow(scene, options, stage, weights, Side(scene.rows(stage), scene.times(stage)), ids)
+
+
+def _stacks(scene: Scene) -> set[str]:
+    return {"decoder"} if scene.stages(CROSSED) else set()
+
+
+def _frames(scene: Scene) -> tuple[list[int], np.ndarray]:
+    """Returns the tokens of a CTC model and the frame of each where it is likeliest."""
+    from workbench.visualise.builders.lens import peaks_of
+
+    posteriors = scene.stage("ctc.posteriors", "posteriors of a CTC head, which tell the frame of a token")
+    frames, ids = peaks_of(posteriors, blank_of(posteriors, scene.stage("tokens").tolist()))
+    return ids.tolist(), frames
+
+
+def _arrow(scene: Scene, options: ViewOptions, stage: str, weights: np.ndarray, keys: Side, ids: list[int]) -> Drawn:
+    """Returns the picture of weights [heads, tokens, keys], with one row for each token of the output."""
+    words = scene.texts(ids)
+    number = options.token or 0
+    if not ids:
+        raise BadInput(f"{scene.session.model} wrote no token; expected a recording of speech")
+    if number >= len(ids):
+        raise BadInput(
+            f"the output has {len(ids)} tokens, and token {number} is asked for; expected 0 to {len(ids) - 1}"
+        )
+    sound, x = keys.heard(weights)
+    mean = sound.mean(axis=0)
+    heads = Axis("head", "rows", ticks=tuple(map(str, range(len(sound)))), down=True)
+    chosen = sound[:, number]
+    where = stage.removesuffix(f".{CROSS}").removesuffix(f".{WEIGHTS}")
+    name = f"token {number}, {words[number].strip() or words[number]!r}"
+    layers = [
+        Layer("token", "bars", f"{name}: mean over the heads of {where}", chosen.mean(axis=0), x, Axis("attention")),
+        Layer("heads", "image", f"{name}: each head", chosen, x, heads, scale=_scale(chosen)),
+        Layer(
+            "all_tokens",
+            "image",
+            "all tokens, mean over the heads",
+            mean,
+            x,
+            Axis("token", "tokens", ticks=words, down=True),
+            scale=_scale(mean),
+        ),
+    ]
+    tokens = scene.tokens()
+    spans = token_spans(tokens)
+    notes = []
+    if keys.sound is not None:
+        share = float(weights[:, number].mean(axis=0)[keys.sound[0] : keys.sound[1]].sum())
+        notes.append(f"{share:.0%} of the attention of this token falls on the sound, the rest on the text around it")
+    return Drawn(
+        "Attention back to the sound", (*layers, *((spans,) if len(spans.values) else ())), tokens, tuple(notes)
+    )

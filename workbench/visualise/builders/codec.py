@@ -1,0 +1,48 @@
+"""The view of codec streams: the rows that a language model over codec streams wrote, and the codes in them.
+
+In the rows, stream n runs n rows behind the first (the delay pattern); aligned, each column is one frame of sound.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.plots.layers import Axis, Layer, Scale
+from workbench.speech.delay import aligned
+from workbench.speech.layout import SpeechLayout
+from workbench.visualise.drawn import Drawn
+from workbench.visualise.options import ViewOptions
+from workbench.visualise.scene import Scene
+
+
+def codec(scene: Scene, options: ViewOptions) -> Drawn:
+    """Returns the streams as written, and the codes frame by frame; the model is asked for an answer in speech."""
+    scene = Scene(scene.session, scene.card, scene.source, {"modalities": "audio", **scene.options})
+    rows = scene.stage("codec.rows", "an answer with speech")
+    layout = SpeechLayout(**scene.meta["layout"])
+    codes = aligned(rows, layout)
+    scale = Scale("code", 0, layout.codes - 1)
+    own = (rows - layout.pads - 1).astype(np.float64)
+    own[own < 0] = np.nan  # the pads of the delay
+    streams = Axis("stream", "rows", ticks=tuple(map(str, range(layout.streams))), down=True)
+    layers = [
+        Layer(
+            "rows",
+            "image",
+            "rows as written: each stream is delayed by its number",
+            own.T,
+            Axis("row", "rows"),
+            streams,
+            scale=scale,
+        ),
+        Layer(
+            "codes",
+            "image",
+            "codes, frame by frame",
+            codes.T.astype(np.float64),
+            scene.rows("codec.codes"),
+            streams,
+            scale=scale,
+        ),
+    ]
+    return Drawn("Codec streams", tuple(layers), notes=("times are of the answer's audio, not of the recording",))

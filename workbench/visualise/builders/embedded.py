@@ -1,0 +1,55 @@
+"""The view of embeddings: the rows that a language model receives from the sound, among its own tokens' embeddings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.embeddings.components import principal
+from workbench.plots.layers import Axis, Layer, Scale
+from workbench.visualise.answers import EMBEDDINGS, HEARD
+from workbench.visualise.drawn import Drawn
+from workbench.visualise.options import ViewOptions
+from workbench.visualise.scene import Scene
+
+MOST_NAMED = 200  # rows whose nearest tokens are written; the table of more could not be read
+
+
+def embedded(scene: Scene, options: ViewOptions) -> Drawn:
+    """Returns the plane in which rows and vocabulary vary most, and the nearest tokens of each row."""
+    found = scene.stages(HEARD, EMBEDDINGS)
+    stage = HEARD if HEARD in found else EMBEDDINGS
+    rows = scene.stage(stage, "embeddings in front of a language model")
+    near = scene.session.neighbours(rows, options.count)
+    plane = principal(rows, near.sample)
+    first, second = (f"component {number} ({share:.0%} of variance)" for number, share in enumerate(plane.shares, 1))
+    words = tuple(texts[0] if texts else "" for texts in near.texts)
+    x, y = Axis(first), Axis(second)
+    shown = min(len(rows), MOST_NAMED)
+    columns = (
+        Axis("row", "rows", ticks=tuple(map(str, range(shown)))) if scene.times(stage) is None else scene.rows(stage)
+    )
+    nearest = Layer(
+        "nearest",
+        "table",
+        "nearest tokens of each row",
+        near.cosines[:shown].T,
+        columns,
+        Axis("nearest", "rows", ticks=tuple(str(place + 1) for place in range(near.ids.shape[1])), down=True),
+        labels=tuple(near.texts[row][place] for place in range(near.ids.shape[1]) for row in range(shown)),
+        scale=Scale("cosine", float(min(near.cosines.min(initial=0.0), 0.0)), 1.0),
+    )
+    layers = (
+        Layer("vocabulary", "points", "rows (blue) among tokens of the vocabulary", plane.others, x, y),
+        Layer("rows", "points", "rows", plane.tokens, x, y, labels=words, over=True),
+        nearest,
+        Layer(
+            "norms",
+            "bars",
+            "norm of each row",
+            np.linalg.norm(rows.astype(np.float64), axis=1),
+            scene.rows(stage),
+            Axis("norm"),
+        ),
+    )
+    notes = (f"the table names the first {shown} of {len(rows)} rows",) if shown < len(rows) else ()
+    return Drawn("Embeddings and nearest tokens", layers, scene.tokens(), notes)

@@ -1,0 +1,102 @@
+"""The logit lens: what a model would write if it stopped after each of its layers.
+
+nostalgebraist, "interpreting GPT: the logit lens", 2020. The output of a layer takes the place of the last layer's
+output, and the model itself computes the last norm and the head from there. So the lens works on every runtime that can
+go on from given stages, and its last row is the model's own result.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.decoding.alternatives import likeliest
+from workbench.decoding.ctc import greedy
+from workbench.plots.layers import Axis, Layer, Scale
+from workbench.visualise.answers import EMBEDDINGS, answered
+from workbench.visualise.builders.ctc import BLANK, blank_of
+from workbench.visualise.drawn import Drawn, token_spans
+from workbench.visualise.options import ViewOptions
+from workbench.visualise.scene import Scene
+from workbench.visualise.stacks import WRITING, stack_of
+
+MOST_LAYERS = 16  # passes of the model; of more layers, as many that are evenly spread
+PROBABILITY = Scale("probability of the likeliest token", 0.0, 1.0)
+
+
+def lens(scene: Scene, options: ViewOptions) -> Drawn:
+    """Returns the likeliest tokens and their probabilities by layer."""
+    prefix, count = stack_of(scene, options.stack, WRITING)
+    answer = answered(scene) if prefix == "llm.layers" else None
+    given = {EMBEDDINGS: answer.embeddings} if answer else {}
+    states = scene.resumed(given, f"{prefix}.*") if given else scene.stages(f"{prefix}.*")
+    shown = np.unique(np.linspace(0, count - 1, min(count, MOST_LAYERS)).round().astype(int)).tolist()
+    logits = [
+        scene.resumed({**given, f"{prefix}.{count - 1}": states[f"{prefix}.{number}"]}, "logits")["logits"]
+        for number in shown
+    ]
+    layers = tuple(map(str, shown))
+    notes = [f"of {count} layers, {len(layers)} are shown"] if len(layers) < count else []
+    if prefix == "encoder.layers":
+        return _of_frames(scene, logits, layers, options.count, notes)
+    if answer:
+        logits = [each[answer.rows] for each in logits]
+    written = scene.texts(answer.ids if answer else scene.stage("tokens"))
+    x = Axis("token that was written", "tokens", ticks=tuple(map(_shown, written)))
+    table = _table(scene, "lens", "likeliest tokens by layer", logits, layers, x, options.count)
+    return Drawn("Logit lens", (table,), scene.tokens(), tuple(notes))
+
+
+def _of_frames(scene: Scene, logits: list[np.ndarray], layers: tuple[str, ...], count: int, notes: list[str]) -> Drawn:
+    """Returns the lens of a CTC model: for every frame, and for the frame of each token where it is likeliest."""
+    ids = scene.stage("tokens").tolist()
+    powers = np.exp(logits[-1] - logits[-1].max(axis=1, keepdims=True))
+    blank = blank_of(powers, ids)
+    every = _table(
+        scene, "lens", "likeliest token of each frame by layer", logits, layers, scene.rows("logits"), 1, blank
+    )
+    tokens = scene.tokens()
+    frames, names = peaks_of(logits[-1], blank)
+    x = Axis("token that was written", "tokens", ticks=tuple(_shown(name) for name in scene.texts(names)))
+    parts = [each[frames] for each in logits]
+    short = _table(scene, "tokens_lens", "likeliest tokens at the frame of each token", parts, layers, x, count, blank)
+    return Drawn("Logit lens", (every, token_spans(tokens), short), tokens, tuple(notes))
+
+
+def peaks_of(scores: np.ndarray, blank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns for each run of a token on the best path its likeliest frame, and the token.
+
+    Args:
+        scores: [frames, vocabulary], probabilities or logits.
+    """
+    found = greedy(scores, blank)
+    frames = [token.first + int(scores[token.first : token.end, token.id].argmax()) for token in found]
+    return np.array(frames, dtype=np.int64), np.array([token.id for token in found], dtype=np.int64)
+
+
+def _table(
+    scene: Scene,
+    name: str,
+    title: str,
+    logits: list[np.ndarray],
+    layers: tuple[str, ...],
+    x: Axis,
+    count: int,
+    blank: int | None = None,
+) -> Layer:
+    """Returns a table with a row for each layer and a column for each row of its logits; cells have `count` tokens."""
+    values, labels = [], []
+    for each in logits:
+        ids, logprobs = likeliest(each, count)
+        words = iter(scene.texts(ids.ravel()))
+        values.append(np.exp(logprobs[:, 0]) if len(each) else np.empty(0))
+        labels += [
+            " ".join(BLANK if number == blank else _shown(word) for number, word in zip(row, words))
+            for row in ids.tolist()
+        ]
+    y = Axis("layer", "layers", ticks=layers, down=True)
+    return Layer(name, "table", title, np.stack(values), x, y, labels=tuple(labels), scale=PROBABILITY)
+
+
+def _shown(text: str) -> str:
+    """Returns a token's text with its blanks visible."""
+    return text.replace(" ", "␣").replace("\n", "↵") or "·"

@@ -1,0 +1,90 @@
+"""The view of FSMN memories: what the memory of a layer adds to each frame, and the kernel that it does it with.
+
+Zhang et al., "Deep-FSMN", ICASSP 2018: each channel of the memory is a short filter over time, added to its input. The
+taps are found from what goes in and what comes out, by least squares, so they are those that the runtime computed with.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.plots.layers import Axis, Layer, diverging_scale
+from workbench.visualise.drawn import Drawn, token_spans
+from workbench.visualise.options import ViewOptions
+from workbench.visualise.scene import Scene
+from workbench.visualise.stacks import layer_of, stack_of
+
+WIDEST = 15  # frames on either side that a kernel may reach
+FITS = 5e-3  # relative L2 of what a kernel leaves unexplained; weights in 16 bits stay below
+REPEATED = 2  # rows for each tap that make the fit certain
+
+
+def memory(scene: Scene, options: ViewOptions) -> Drawn:
+    """Returns the output of a layer's memory over time, and its kernels."""
+    prefix, count = stack_of(scene, options.stack, ("encoder", "decoder"))
+    layer = layer_of(scene, options.layer, prefix, count)
+    stage = f"{prefix}.{layer}.fsmn"
+    output = scene.stage(stage, "an FSMN memory in this layer")
+    x = Axis("token", "tokens", ticks=scene.texts(scene.stage("tokens"))) if prefix.startswith("decoder") else None
+    layers = [
+        Layer(
+            "output",
+            "image",
+            f"{stage}: input plus memory",
+            output.T,
+            x or scene.rows(stage),
+            Axis("channel", "rows"),
+            scale=diverging_scale("value", output),
+        )
+    ]
+    value = scene.stages(f"{prefix}.{layer}.attention.value").get(f"{prefix}.{layer}.attention.value")
+    notes = []
+    found = kernels(value.reshape(len(value), -1), output) if value is not None else None
+    if found is None:
+        notes.append(
+            "the kernels are not drawn: the runtime does not show what goes into the memory"
+            if value is None
+            else f"the kernels are not drawn: {len(output)} rows are too few to find them; expected a longer recording"
+        )
+    else:
+        reach = found.shape[1] // 2
+        taps = Axis("frames before and after", "rows", -reach - 0.5, 1.0)
+        layers.append(
+            Layer(
+                "kernels",
+                "image",
+                "kernel of each channel",
+                found,
+                taps,
+                Axis("channel", "rows"),
+                scale=diverging_scale("tap", found),
+            )
+        )
+        strength = np.abs(found).mean(axis=0)
+        layers.append(Layer("strength", "bars", "mean magnitude of the taps", strength, taps, Axis("tap")))
+    tokens = scene.tokens()
+    spans = token_spans(tokens)
+    below = (spans,) if len(spans.values) and x is None else ()
+    return Drawn("FSMN memory", (layers[0], *below, *layers[1:]), tokens, tuple(notes))
+
+
+def kernels(value: np.ndarray, output: np.ndarray) -> np.ndarray | None:
+    """Returns the taps [channels, 2 * reach + 1] of the memory that makes `output` of `value`, both [rows, channels].
+
+    Tap 0 in the middle is the frame itself, without the input that is added. The shortest reach that explains the
+    output is taken; None if none does, or if there are too few rows to tell.
+    """
+    rows, channels = value.shape
+    wanted = (output.astype(np.float64) - value).T[..., None]
+    size = np.linalg.norm(wanted)
+    for reach in range(WIDEST + 1):
+        taps = 2 * reach + 1
+        if rows < REPEATED * taps:
+            return None
+        padded = np.pad(value.astype(np.float64), ((reach, reach), (0, 0)))
+        around = np.lib.stride_tricks.sliding_window_view(padded, taps, axis=0).transpose(1, 0, 2)
+        found = np.linalg.pinv(around, rcond=1e-10) @ wanted
+        if np.linalg.norm(around @ found - wanted) <= FITS * size:
+            kernel: np.ndarray = found[..., 0].reshape(channels, taps)
+            return kernel
+    return None

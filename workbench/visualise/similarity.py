@@ -1,0 +1,47 @@
+"""Linear CKA: how alike two layers arrange the same rows. Arrays; no models.
+
+Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019, equation 4 with linear kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+MOST_ROWS = 512  # rows of a layer that are compared; more take seconds and change the third digit
+
+
+def linear_cka(one: np.ndarray, other: np.ndarray) -> float:
+    """Returns the linear CKA of two layers [rows, width] with the same rows, 0 to 1.
+
+    A rotation, a scale or a shift of either does not change it. It is NaN where the rows of one are all equal.
+    """
+    return float(cka_matrix([one], [other])[0, 0])
+
+
+def cka_matrix(ones: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the linear CKA of each layer of one list with each of the other, float64 [ones, others].
+
+    Raises `ValueError` if they do not all have the same number of rows.
+    """
+    if len({len(layer) for layer in (*ones, *others)}) != 1:
+        raise ValueError("CKA needs the same rows in every layer")
+    first, second = ([_unit_gram(layer) for layer in layers] for layers in (ones, others))
+    return np.array([[float((a * b).sum()) for b in second] for a in first])
+
+
+def sampled(rows: int) -> np.ndarray:
+    """Returns the indices of at most `MOST_ROWS` of so many rows, evenly spread."""
+    return np.unique(np.linspace(0, rows - 1, MOST_ROWS).astype(np.int64)) if rows > MOST_ROWS else np.arange(rows)
+
+
+def _unit_gram(layer: np.ndarray) -> np.ndarray:
+    """Returns the products of the centred rows with each other [rows, rows], scaled to norm 1; NaN if all are 0."""
+    centred = layer.astype(np.float64)
+    centred -= centred.mean(axis=0)
+    largest = np.abs(centred).max(initial=0.0)
+    gram = (centred / largest if largest else centred) @ (centred / largest if largest else centred).T
+    size = np.linalg.norm(gram)
+    found: np.ndarray = gram / size if size else np.full_like(gram, np.nan)
+    return found

@@ -1,0 +1,51 @@
+"""The stacks of layers of a model, by the names that users write. Names of stages; no arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.core.errors import BadInput
+from workbench.trace.order import layer_counts
+from workbench.visualise.scene import Scene
+
+PREFIXES = {
+    "encoder": "encoder.layers",
+    "tower": "tower.layers",
+    "decoder": "decoder.layers",
+    "llm": "llm.layers",
+}
+LAYERS = tuple(f"{prefix}.*" for prefix in PREFIXES.values())
+HEARING: Sequence[str] = ("encoder", "tower", "llm", "decoder")
+"""The order in which a model's main stack is looked for: first those that hear."""
+WRITING: Sequence[str] = ("decoder", "llm", "encoder")
+"""The order in which the stack is looked for whose last layer becomes logits."""
+
+
+def stack_of(scene: Scene, asked: str, order: Sequence[str] = HEARING) -> tuple[str, int]:
+    """Returns the stages' prefix of a stack, such as `encoder.layers`, and how many layers it has.
+
+    Args:
+        asked: a name in `PREFIXES`, or auto for the first of `order` that the model has.
+
+    Raises `BadInput` for a stack that the model does not have.
+    """
+    counts = layer_counts(scene.stages(*LAYERS))
+    known = [name for name in order if counts.get(PREFIXES[name])]
+    if asked == "auto" and known:
+        return PREFIXES[known[0]], counts[PREFIXES[known[0]]]
+    if asked in known:
+        return PREFIXES[asked], counts[PREFIXES[asked]]
+    session = scene.session
+    if not known:
+        raise BadInput(f"{session.model} on {session.runtime} shows no layers for this view")
+    raise BadInput(f"{session.model} has no stack of layers {asked!r} for this view; expected {', '.join(known)}")
+
+
+def layer_of(scene: Scene, asked: int | None, prefix: str, count: int) -> int:
+    """Returns the layer that was asked for, by default the last; raises `BadInput` if there is no such layer."""
+    if asked is not None and asked >= count:
+        raise BadInput(
+            f"{scene.session.model} has {count} layers in {prefix.partition('.')[0]}, and layer {asked} is asked for; "
+            f"expected 0 to {count - 1}"
+        )
+    return count - 1 if asked is None else asked

@@ -139,3 +139,27 @@ def test_isolated_says_so_and_names_every_stage_in_error(capsys: Capture, fakes:
     assert out[2].startswith("Isolated: every stage is computed from the reference's own inputs")
     assert [line.split()[0] for line in out[3:] if "!" in line] == ["encoder.layers.3"]
     assert json.loads("\n".join(run(capsys, "--candidates", "gguf", "--isolated", "--json")[1]))["isolated"] is True
+
+
+def test_with_a_baseline_only_what_got_worse_is_1(capsys: Capture, fakes: Registry, tmp_path: Path) -> None:
+    fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
+    status, out, _ = run(capsys, "--candidates", "gguf", "--json")
+    (tmp_path / "baseline.json").write_text("\n".join(out), encoding="utf-8")
+    words = ("--candidates", "gguf", "--baseline", "baseline.json", "--junit", "out.xml", "--summary", "out.md")
+    status_then, out, _ = run(capsys, *words)
+    assert (status, status_then, out[0]) == (1, 0, "nothing worse than the baseline")
+    assert out[1].startswith("gguf (beyond)")
+    assert 'failures="0"' in (tmp_path / "out.xml").read_text() and (tmp_path / "out.png").is_file()
+    fakes.faults["gguf"] = {"encoder.layers.2": lambda x: 1.01 * x}
+    status, out, _ = run(capsys, *words)
+    assert status == 1 and out[1].startswith("gguf got worse: encoder.layers.2 is beyond tolerance now")
+    status, out, _ = run(capsys, *words, "--json")
+    assert status == 1 and json.loads("\n".join(out))["worse"][0]["stage"] == "encoder.layers.2"
+    for bad in (
+        ("--baseline", "none.json"),
+        ("--worse-by", "0.5"),
+        ("--junit", "no/out.xml"),
+        ("--summary", "no/o.md"),
+    ):
+        status, out, err = run(capsys, "--candidates", "gguf", *bad)
+        assert (status, out, len(err)) == (2, [], 1)

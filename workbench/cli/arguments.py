@@ -14,7 +14,7 @@ from workbench.cli.decoding_arguments import add_decode, add_train_lm
 from workbench.cli.help_text import Parser, finish
 from workbench.cli.model_commands import Training
 from workbench.cli.model_flags import add_model, add_options, add_settings, help_of, words
-from workbench.compare.presets import MEASURES, PRESETS
+from workbench.compare.presets import MEASURES, PRESETS, WORSE_FACTOR
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES
@@ -300,7 +300,7 @@ def _add_tolerance(parser: argparse._ActionsContainer) -> None:
 def _add_parity(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Exit status: 0 all candidates within tolerance, 1 one beyond it, 2 one cannot be compared, or any other "
-        "error, 3 none is available."
+        "error, 3 none is available. With --baseline: 0 nothing got worse, 1 something did, 2 any other error."
     )
     side = "RUNTIME, RUNTIME:TYPE (gguf:q8_0, vllm:bfloat16), with +NAME=VALUE for its own settings and options"
     model = parser.add_argument_group("model and input")
@@ -329,6 +329,30 @@ def _add_parity(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--json", action="store_true", help="print JSON")
     output.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the traces in this folder")
+    automatic = parser.add_argument_group("continuous integration")
+    automatic.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="FILE.json",
+        help="the --json of an earlier run: fail only for what got worse since then",
+    )
+    automatic.add_argument(
+        "--worse-by",
+        type=float,
+        default=WORSE_FACTOR,
+        metavar="FACTOR",
+        help="with --baseline: an error beyond its limit got worse if it is so many times as large (default: "
+        "%(default)s)",
+    )
+    automatic.add_argument(
+        "--junit", type=Path, metavar="OUT.xml", help="write the stages as test cases of JUnit XML; a file is replaced"
+    )
+    automatic.add_argument(
+        "--summary",
+        type=Path,
+        metavar="OUT.md",
+        help="write the verdicts as Markdown for a pull request, and the map of errors beside it as PNG",
+    )
     judged = parser.add_argument_group("comparison and tolerance")
     judged.add_argument(
         "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"

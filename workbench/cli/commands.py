@@ -266,12 +266,17 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 
 def _parity(parsed: argparse.Namespace) -> int:
-    from workbench.cli.parity import lines
+    from workbench.cli.parity import lines, write_files
     from workbench.compare import read_mapping
-    from workbench.parity_lab import report_place, run_parity, write_page
+    from workbench.parity_lab import report_place, run_parity
+    from workbench.parity_lab.baseline import read_baseline, what_got_worse
 
-    if parsed.report:
-        report_place(parsed.report)
+    for path in (parsed.report, parsed.junit, parsed.summary):
+        if path:
+            report_place(path)
+    if not 1 <= parsed.worse_by < float("inf"):
+        raise BadInput(f"--worse-by is {parsed.worse_by:g}; expected a factor of at least 1")
+    baseline = read_baseline(parsed.baseline) if parsed.baseline else None
     mapping = read_mapping(parsed.mapping) if parsed.mapping else None
     progress = ProgressLine()
     with Registry() as registry, source_of(parsed, registry.card(parsed.model)) as source:
@@ -302,11 +307,11 @@ def _parity(parsed: argparse.Namespace) -> int:
         for outcome in run.outcomes:
             for warning in outcome.comparison.warnings if outcome.comparison else [outcome.reason]:
                 _say(f"workbench: {outcome.name}: {warning}")
-        if parsed.report:
-            write_page(run, parsed.report)
-        for line in [run.to_json()] if parsed.json else lines(run):
+        worse = what_got_worse(baseline, run.to_dict(), parsed.worse_by) if baseline else None
+        write_files(run, worse, parsed.report, parsed.junit, parsed.summary)
+        for line in lines(run, worse, parsed.json):
             print(line)
-        return run.status
+        return run.status if worse is None else int(bool(worse))
 
 
 def _decode(parsed: argparse.Namespace) -> int:

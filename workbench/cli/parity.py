@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
 
 from workbench.compare.stage import StageComparison
+from workbench.parity_lab import write_page
+from workbench.parity_lab.baseline import Worse
+from workbench.parity_lab.junit import write_junit
 from workbench.parity_lab.outcome import ParityRun
+from workbench.parity_lab.summary import write_summary
 from workbench.text.scripts import display_width
 from workbench.trace.order import computation_order
 
 
-def lines(run: ParityRun) -> Iterator[str]:
-    """Yields the verdicts, then a table of relative L2 errors with a row for each stage.
+def lines(run: ParityRun, worse: Sequence[Worse] | None = None, as_json: bool = False) -> Iterator[str]:
+    """Yields what got worse, then the verdicts, then a table of relative L2 errors with a row for each stage; or JSON.
 
     `!` marks the stages beyond tolerance.
+
+    Args:
+        worse: what got worse since a baseline; None without a baseline.
     """
+    if as_json:
+        found = run.to_dict() if worse is None else {**run.to_dict(), "worse": [asdict(each) for each in worse]}
+        yield json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
+        return
+    if worse is not None:
+        yield f"{len(worse) or 'nothing'} worse than the baseline"
+        yield from (f"{each.candidate} got worse: {each.sentence}" for each in worse)
     for each in run.outcomes:
         yield f"{each.name} ({each.status}): {each.sentence}"
     if run.isolated:
@@ -43,6 +60,18 @@ def lines(run: ParityRun) -> Iterator[str]:
     for row in rows:
         padded = [" " * (width - display_width(cell)) for cell, width in zip(row, widths)]
         yield "  ".join([row[0] + padded[0], *(pad + cell for pad, cell in zip(padded[1:], row[1:]))]).rstrip()
+
+
+def write_files(
+    run: ParityRun, worse: Sequence[Worse] | None, report: Path | None, junit: Path | None, summary: Path | None
+) -> None:
+    """Writes the files that the user asks for; raises `BadInput` if one cannot be written."""
+    if report:
+        write_page(run, report)
+    if junit:
+        write_junit(run, junit, worse)
+    if summary:
+        write_summary(run, summary, worse)
 
 
 def _cell(each: StageComparison | None) -> str:

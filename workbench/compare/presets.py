@@ -53,6 +53,8 @@ class Limits:
 
 MEASURES = tuple(each.name for each in fields(Limits))
 
+WORSE_FACTOR = 1.5  # with a baseline, an error beyond its limit may grow so many times: machines round differently
+
 
 @dataclass(frozen=True)
 class Preset:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from functools import partial
 
 from workbench.compare.display import stage_table
 from workbench.display.html import Html, card, element, facts, folded
 from workbench.display.pictures import picture
+from workbench.parity_lab.map_figure import has_map, map_figure
 from workbench.parity_lab.outcome import Outcome, ParityRun
 
-MOST_STAGES = 60  # rows of the heat map
 SIGNS = {"within": "✓", "beyond": "✗", "unavailable": "–", "unusable": "!"}
 
 
@@ -33,28 +31,6 @@ def _verdict(outcome: Outcome) -> Html:
 
 def _heat_map(run: ParityRun) -> Html:
     """Returns a picture of the errors of all candidates; nothing without a candidate that was compared."""
-    compared = [each for each in run.outcomes if each.comparison]
-    held: list[dict[str, Any]] = [
-        {stage.stage: stage for stage in each.comparison.stages if stage.numbers}
-        for each in compared
-        if each.comparison
-    ]
-    stages = list(dict.fromkeys(stage for each in held for stage in each))[:MOST_STAGES]
-    if not stages:
+    if not has_map(run):
         return Html("")
-    errors, limits = (
-        np.array([[_value(each.get(stage), kind) for each in held] for stage in stages]) for kind in ("error", "limit")
-    )
-
-    def draw() -> Any:
-        from workbench.plots.heatmap import heat_figure
-
-        return heat_figure(stages, [each.name for each in compared], errors, limits)
-
-    return picture(draw, "the relative L2 error of each stage of each candidate")
-
-
-def _value(stage: Any, kind: str) -> float:
-    if stage is None:
-        return float("nan")
-    return float(stage.numbers.relative_l2 if kind == "error" else stage.limits.relative_l2)
+    return picture(partial(map_figure, run), "the relative L2 error of each stage of each candidate")

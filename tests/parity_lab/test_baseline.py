@@ -1,0 +1,204 @@
+"""What counts as worse than an earlier run, and how a run looks to a continuous integration."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from PIL import Image
+
+from tests.support.fake_lab import FakeRegistry, dies
+from tests.support.processes import ROOT
+from workbench.cli.arguments import parser
+from workbench.core.errors import BadInput
+from workbench.parity_lab import ParityRun, run_parity
+from workbench.parity_lab.baseline import Worse, read_baseline, what_got_worse
+from workbench.parity_lab.junit import junit, write_junit
+from workbench.parity_lab.summary import summary, write_summary
+
+BROKEN = "encoder.layers.3"
+
+
+@pytest.fixture
+def fakes() -> FakeRegistry:
+    return FakeRegistry()
+
+
+@pytest.fixture
+def known(fakes: FakeRegistry) -> Iterator[ParityRun]:
+    """A run with a fault that everybody knows of."""
+    fakes.faults["gguf"] = {BROKEN: lambda x: 1.01 * x}
+    with parity(fakes) as run:
+        yield run
+
+
+def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
+    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates or ("gguf", "vllm"), **how)  # type: ignore[arg-type]
+
+
+def worse(before: ParityRun, now: ParityRun, factor: float = 1.5) -> tuple[Worse, ...]:
+    return what_got_worse(json.loads(before.to_json()), now.to_dict(), factor)
+
+
+def test_a_known_error_is_not_worse(fakes: FakeRegistry, known: ParityRun) -> None:
+    assert known.status == 1 and worse(known, known) == ()
+    fakes.faults["gguf"] = {BROKEN: lambda x: 1.012 * x}
+    with parity(fakes) as now:
+        assert now.status == 1 and worse(known, now) == ()
+        assert {each.candidate for each in worse(known, now, 1.1)} == {"gguf"}
+        assert worse(now, known, 1.0) == ()
+
+
+def test_what_is_farther_off_is_worse(fakes: FakeRegistry, known: ParityRun) -> None:
+    fakes.faults["gguf"] = {BROKEN: lambda x: 1.1 * x}
+    with parity(fakes) as now:
+        found = worse(known, now)
+    assert found[0].candidate == "gguf" and found[0].stage == BROKEN
+    assert found[0].sentence.startswith(f"{BROKEN} is farther off: relative L2 0.1, limit 0.0001, and was 0.01")
+    assert all(each.candidate == "gguf" for each in found)
+
+
+def test_a_stage_newly_beyond_and_one_that_is_gone_are_worse(fakes: FakeRegistry, known: ParityRun) -> None:
+    fakes.faults["vllm"] = {"encoder.layers.5": lambda x: 1.01 * x}
+    with parity(fakes) as now:
+        found = [each for each in worse(known, now) if each.candidate == "vllm"]
+    assert found[0].stage == "encoder.layers.5"
+    assert found[0].sentence.startswith("encoder.layers.5 is beyond tolerance now: relative L2 0.01, limit 0.0001")
+    with parity(fakes, "gguf", stages="encoder.layers.3") as less:
+        found = worse(known, less)
+    assert Worse("gguf", "encoder.layers.4", "encoder.layers.4, which the baseline has, is gone") in found
+
+
+def test_an_error_that_only_float64_finds_is_worse(fakes: FakeRegistry) -> None:
+    with parity(fakes) as clean:
+        fakes.faults["gguf"] = {BROKEN: lambda x: x * (1 + 3e-5)}
+        with parity(fakes, preset="f16") as now:
+            assert now["gguf"].verdict and now["gguf"].verdict.found_by == "float64"
+            assert worse(clean, now)[0].sentence.startswith(f"{BROKEN} is in error now")
+
+
+def test_a_candidate_that_fails_is_worse_and_a_new_one_is_held_to_its_tolerance(
+    fakes: FakeRegistry, known: ParityRun
+) -> None:
+    fakes.acts["vllm"] = dies
+    with parity(fakes) as now:
+        (found,) = worse(known, now)
+        assert found == Worse("vllm", "", "vllm is unusable now: the process of tiny ended")
+        assert worse(now, now) == ()
+    del fakes.acts["vllm"]
+    fakes.missing["gguf"] = "not here"
+    with parity(fakes, "vllm:bfloat16", "gguf:q4_0") as now:
+        assert worse(known, now) == (
+            Worse("gguf:q4_0", "", "gguf:q4_0, which the baseline lacks, is unavailable: not here"),
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model": "other"}, "the model of the baseline is 'other' and of this run 'tiny'"),
+        ({"source": "song.wav"}, "the input of the baseline"),
+        ({"isolated": True}, "isolated of the baseline is True"),
+        ({"reference": {"name": "gguf"}}, "the reference of the baseline is 'gguf' and of this run 'pytorch'"),
+    ],
+)
+def test_runs_of_other_things_are_not_compared(known: ParityRun, change: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        what_got_worse({**known.to_dict(), **change}, known.to_dict())
+
+
+def _without(run: dict[str, Any], *path: Any) -> Any:
+    changed = copy.deepcopy(run)
+    place: Any = changed
+    for key in path[:-1]:
+        place = place[key]
+    del place[path[-1]]
+    return changed
+
+
+def test_a_broken_baseline_is_one_sentence(known: ParityRun, tmp_path: Path) -> None:
+    run = json.loads(known.to_json())
+    stage = ("candidates", 0, "comparison", "stages", 0)
+    broken = [
+        "",
+        "{",
+        "[]",
+        "3",
+        "[" * 100_000,
+        *(json.dumps(_without(run, key)) for key in ("model", "format", "reference", "candidates", "isolated")),
+        *(json.dumps(_without(run, *stage, key)) for key in ("stage", "within", "beyond", "mismatch")),
+        json.dumps(_without(run, "candidates", 0, "status")),
+        json.dumps({**run, "candidates": [3]}),
+        json.dumps({**run, "format": 99}),
+    ]
+    path = tmp_path / "baseline.json"
+    for text in broken:
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(BadInput, match="baseline") as caught:
+            read_baseline(path)
+        assert "\n" not in str(caught.value)
+    path.write_bytes(b"\xff\xfe\x00")
+    for bad in (path, tmp_path, tmp_path / "none.json"):
+        with pytest.raises(BadInput, match="cannot be read"):
+            read_baseline(bad)
+    path.write_text(known.to_json(), encoding="utf-8")
+    assert what_got_worse(read_baseline(path), known.to_dict()) == ()
+
+
+def test_junit_has_a_case_for_each_stage(fakes: FakeRegistry, known: ParityRun, tmp_path: Path) -> None:
+    write_junit(known, tmp_path / "parity.xml")
+    root = ElementTree.parse(tmp_path / "parity.xml").getroot()
+    gguf, vllm = root
+    assert [suite.get("name") for suite in root] == ["gguf", "vllm"] and root.get("failures") == gguf.get("failures")
+    assert len(gguf) == int(gguf.get("tests", "")) == len(known["gguf"].comparison.stages) + 1  # type: ignore[union-attr]
+    failed = [case.get("name") for case in gguf if case.find("failure") is not None]
+    assert failed[:2] == ["verdict", BROKEN] and not [case for case in vllm if len(case)]
+    message = gguf.find(f"testcase[@name='{BROKEN}']/failure")
+    assert message is not None and message.get("message", "").startswith("relative_l2 0.01, limit 0.0001")
+
+
+def test_junit_with_a_baseline_fails_only_what_got_worse(fakes: FakeRegistry, known: ParityRun) -> None:
+    root = ElementTree.fromstring(junit(known, ()))
+    assert root.get("failures") == "0" and int(root.get("skipped", "")) > 1
+    one = Worse("gguf", BROKEN, "got worse \x00 < & \ud800")
+    root = ElementTree.fromstring(junit(known, [one, Worse("gguf", "gone", "is gone")]))
+    assert [case.get("name") for case in root.iter("testcase") if case.find("failure") is not None] == [BROKEN, "gone"]
+    fakes.acts["gguf"], fakes.missing["vllm"] = dies, "not here"
+    with parity(fakes) as run:
+        root = ElementTree.fromstring(junit(run))
+        assert (root.get("errors"), root.get("skipped"), root.get("failures")) == ("1", "1", "0")
+
+
+def test_the_summary_shows_verdicts_what_got_worse_and_a_picture(known: ParityRun, tmp_path: Path) -> None:
+    write_summary(known, tmp_path / "my summary.md", [Worse("gguf", BROKEN, "a|b <img src=x>\n*c*")])
+    text = (tmp_path / "my summary.md").read_text(encoding="utf-8")
+    assert "**1 worse than the baseline.**" in text and "![relative L2 error of each stage](my%20summary.png)" in text
+    assert r"- gguf: a\|b &lt;img src=x&gt; \*c\*" in text
+    with Image.open(tmp_path / "my summary.png") as image:
+        assert image.width > 200
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert rows[2].startswith("| gguf | ❌ beyond | encoder.layers.3 is the first") and "✅ within" in rows[3]
+    assert "**Nothing is worse than the baseline.**" in summary(known, ())
+    assert not any("baseline" in line for line in summary(known))
+
+
+def test_the_workflow_in_the_docs_calls_the_shell_as_it_is() -> None:
+    workflow = yaml.safe_load((ROOT / "docs" / "parity-workflow.yml").read_text(encoding="utf-8"))
+    steps = workflow["jobs"]["parity"]["steps"]
+    (line,) = [step["run"] for step in steps if step.get("name") == "Compare"]
+    for name, value in workflow["env"].items():
+        line = line.replace(f'"${name}"', value)
+    parsed = parser().parse_args(shlex.split(line)[1:])
+    assert (parsed.command, parsed.model) == ("parity", "demo/sensevoice")
+    assert [str(each) for each in (parsed.junit, parsed.summary, parsed.report)] == [
+        "parity.xml",
+        "parity.md",
+        "parity.html",
+    ]

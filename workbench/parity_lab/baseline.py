@@ -1,0 +1,175 @@
+"""What got worse since an earlier parity run, whose JSON was kept as the baseline.
+
+A port that is not finished is beyond tolerance in known places. A continuous integration should then fail only for a
+change that makes something worse. This file compares the JSON of two runs and reads no traces.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.compare.presets import WORSE_FACTOR
+from workbench.compare.verdict import WORDS
+from workbench.core.errors import BadInput
+from workbench.parity_lab.outcome import FORMAT
+
+_RANK = {"within": 0, "beyond": 1, "unusable": 2, "unavailable": 2}
+_SQUARED = ("cosine_distance", "kl")  # measures that grow with the square of an error
+_SAME = {"model": "the model", "source": "the input", "isolated": "isolated"}
+
+
+@dataclass(frozen=True)
+class Worse:
+    """One thing that got worse."""
+
+    candidate: str
+    stage: str  # empty if it concerns the whole candidate
+    sentence: str
+
+
+def read_baseline(path: str | Path) -> dict[str, Any]:
+    """Returns the JSON of an earlier run, as `workbench parity --json` prints it.
+
+    Raises `BadInput` for a file that cannot be read, or that holds something else.
+    """
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"the baseline {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except ValueError as error:
+        raise BadInput(f"the baseline {path} is not JSON ({error}); expected the output of parity --json") from error
+    if not _is_run(found):
+        raise BadInput(f"the baseline {path} is not the JSON of a parity run; expected the output of parity --json")
+    if found["format"] != FORMAT:
+        raise BadInput(f"the baseline {path} has format {found['format']!r:.20}; expected {FORMAT}: write it again")
+    return dict(found)
+
+
+def what_got_worse(
+    baseline: Mapping[str, Any], run: Mapping[str, Any], factor: float = WORSE_FACTOR
+) -> tuple[Worse, ...]:
+    """Returns what got worse from one run to the next; both are `ParityRun.to_dict`.
+
+    Worse is: a candidate that cannot be compared any more, a stage that is gone, a stage newly beyond tolerance, one
+    that float64 newly finds in error, and a measure beyond its limit that is more than `factor` times as large as
+    before. A candidate without an earlier outcome is held to its tolerance alone.
+
+    Raises `BadInput` if the runs are of different models, inputs or references.
+    """
+    for key, name in _SAME.items():
+        if baseline[key] != run[key]:
+            raise BadInput(f"{name} of the baseline is {baseline[key]!r:.80} and of this run {run[key]!r:.80}")
+    ours, theirs = (each["reference"]["name"] for each in (baseline, run))
+    if ours != theirs:
+        raise BadInput(f"the reference of the baseline is {ours!r:.80} and of this run {theirs!r:.80}")
+    earlier = {each["name"]: each for each in baseline["candidates"]}
+    return tuple(found for each in run["candidates"] for found in _candidate(earlier.get(each["name"]), each, factor))
+
+
+def _candidate(before: Mapping[str, Any] | None, now: Mapping[str, Any], factor: float) -> Iterator[Worse]:
+    name, status = now["name"], now["status"]
+    if before is None or before.get("comparison") is None:
+        if status != "within" and (before is None or _RANK[status] < _RANK[before["status"]]):
+            earlier = "which the baseline lacks" if before is None else f"which was {before['status']} in the baseline"
+            yield Worse(name, "", f"{name}, {earlier}, is {status}: {now['sentence']}")
+        return
+    if now.get("comparison") is None:
+        yield Worse(name, "", f"{name} is {status} now: {now['sentence']}")
+        return
+    held = {each["stage"]: each for each in before["comparison"]["stages"]}
+    stages = {each["stage"]: each for each in now["comparison"]["stages"]}
+    for stage in held:
+        if stage not in stages:
+            yield Worse(name, stage, f"{stage}, which the baseline has, is gone")
+    bugs_before, bugs_now = _bugs(before["comparison"]), _bugs(now["comparison"])
+    for stage, each in stages.items():
+        if said := _stage(held.get(stage), each, stage in bugs_now - bugs_before, factor):
+            yield Worse(name, stage, f"{stage} {said}")
+
+
+def _stage(before: Mapping[str, Any] | None, now: Mapping[str, Any], new_bug: bool, factor: float) -> str:
+    """Returns the predicate of a sentence that says how a stage got worse; empty if it did not."""
+    if not now["within"]:
+        if now["mismatch"] and not (before and before["mismatch"]):
+            return f"cannot be measured now: {now['mismatch']}"
+        if before is None:
+            return f"is new and beyond tolerance: {_measures(now['beyond'])}"
+        if before["within"]:
+            return f"is beyond tolerance now: {_measures(now['beyond']) or 'values that are not finite'}"
+        for each in now["beyond"]:
+            old = _measured(before, each["measure"])
+            if old is None or not _allowed(each, old, factor):
+                was = "was within its limit" if old is None else f"was {old:.2g}"
+                return f"is farther off: {_measures([each])}, and {was}"
+    if new_bug:
+        return "is in error now: it is farther from float64 than noise, and was not"
+    return ""
+
+
+def _allowed(beyond: Mapping[str, Any], old: float, factor: float) -> bool:
+    """Returns whether a measure beyond its limit has not grown by more than the factor."""
+    value = math.inf if beyond["value"] is None else float(beyond["value"])
+    if beyond["measure"] == "top1":  # an agreement: the share that disagrees must not grow
+        return 1 - value <= factor * (1 - old)
+    return value <= factor ** (2 if beyond["measure"] in _SQUARED else 1) * old
+
+
+def _measured(stage: Mapping[str, Any], measure: str) -> float | None:
+    """Returns the value of a measure that was beyond its limit; None if it was within."""
+    found = next((each for each in stage["beyond"] if each["measure"] == measure), None)
+    return None if found is None else math.inf if found["value"] is None else float(found["value"])
+
+
+def _measures(beyond: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(
+        f"{WORDS.get(each['measure'], each['measure'])} {_number(each['value'])}, limit {_number(each['limit'])}"
+        for each in beyond[:2]
+    )
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.2g}"
+
+
+def _bugs(comparison: Mapping[str, Any]) -> set[str]:
+    """Returns the stages that float64 finds in error; empty without float64."""
+    noise = comparison.get("noise") or {}
+    return {each["stage"] for each in noise.get("stages", ()) if each.get("is_bug")}
+
+
+def _is_run(found: Any) -> bool:
+    """Returns whether a value of JSON has the parts of a run that are read here."""
+    if not isinstance(found, dict) or "format" not in found or not _SAME.keys() <= found.keys():
+        return False
+    reference, candidates = found.get("reference"), found.get("candidates")
+    return (
+        isinstance(reference, dict)
+        and isinstance(reference.get("name"), str)
+        and isinstance(candidates, list)
+        and all(_is_candidate(each) for each in candidates)
+    )
+
+
+def _is_candidate(found: Any) -> bool:
+    if not isinstance(found, dict) or not isinstance(found.get("name"), str) or found.get("status") not in _RANK:
+        return False
+    comparison = found.get("comparison")
+    if comparison is None:
+        return True
+    if not isinstance(comparison, dict) or not isinstance(comparison.get("noise"), dict | None):
+        return False
+    stages = comparison.get("stages")
+    return isinstance(stages, list) and all(_is_stage(each) for each in stages)
+
+
+def _is_stage(found: Any) -> bool:
+    if not isinstance(found, dict) or not {"stage", "within", "beyond", "mismatch"} <= found.keys():
+        return False
+    return isinstance(found["beyond"], list) and all(
+        isinstance(each, dict) and {"measure", "value", "limit"} <= each.keys() for each in found["beyond"]
+    )

@@ -1,0 +1,94 @@
+"""A parity run as JUnit XML, which continuous integrations show: a suite for each candidate, a case for each stage.
+
+Jenkins, GitLab and others read this form: `testsuites`, `testsuite`, `testcase`, with `failure`, `error` or `skipped`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from xml.etree import ElementTree
+
+from workbench.compare.stage import StageComparison
+from workbench.core.errors import BadInput
+from workbench.parity_lab.baseline import Worse
+from workbench.parity_lab.outcome import Outcome, ParityRun
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 forbids
+
+
+def write_junit(run: ParityRun, path: str | Path, worse: Collection[Worse] | None = None) -> None:
+    """Writes `junit` to a file; raises `BadInput` if the file cannot be written."""
+    try:
+        Path(path).write_text(junit(run, worse), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"the JUnit file cannot be written to {path}: {error.strerror or error}") from error
+
+
+def junit(run: ParityRun, worse: Collection[Worse] | None = None) -> str:
+    """Returns the document.
+
+    Args:
+        worse: what got worse since a baseline. Then only these are failures, and other errors are skipped cases that
+            say "known". None without a baseline.
+    """
+    root = ElementTree.Element("testsuites", name=_said(f"parity of {run.model}"))
+    for outcome in run.outcomes:
+        root.append(_suite(run, outcome, worse))
+    for key in ("tests", "failures", "errors", "skipped"):
+        root.set(key, str(sum(int(suite.get(key, "0")) for suite in root)))
+    ElementTree.indent(root, " ")
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _suite(run: ParityRun, outcome: Outcome, worse: Collection[Worse] | None) -> ElementTree.Element:
+    seconds = outcome.computed.trace_seconds if outcome.computed else 0.0
+    suite = ElementTree.Element("testsuite", name=_said(outcome.name), time=f"{seconds:.3f}")
+    found = {each.stage: each.sentence for each in worse or () if each.candidate == outcome.name}
+    states = [("verdict", *_whole(outcome, found.pop("", None), worse is not None))]
+    if outcome.comparison and outcome.verdict:
+        for each in outcome.comparison.stages:
+            wrong = _wrong(outcome, each)
+            if worse is None:
+                states.append((each.stage, "failure" if wrong else "", wrong))
+            elif each.stage in found:
+                states.append((each.stage, "failure", found.pop(each.stage)))
+            else:
+                states.append((each.stage, "skipped" if wrong else "", f"known: {wrong}"))
+    states += [(stage, "failure", sentence) for stage, sentence in found.items()]  # stages that are gone
+    for name, kind, sentence in states:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=_said(f"{run.model}.{outcome.name}"), name=_said(name), time="0"
+        )
+        if kind:
+            ElementTree.SubElement(case, kind, message=_said(sentence)).text = _said(sentence)
+    suite.set("tests", str(len(states)))
+    for key, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(key, str(sum(each == kind for _, each, _ in states)))
+    return suite
+
+
+def _whole(outcome: Outcome, worse: str | None, baseline: bool) -> tuple[str, str]:
+    """Returns the kind and the sentence of the case for a whole candidate."""
+    if worse is not None:
+        return "failure", worse
+    kind = {"within": "", "beyond": "failure", "unusable": "error", "unavailable": "skipped"}[outcome.status]
+    if baseline and kind:
+        return "skipped", f"known: {outcome.sentence}"
+    return kind, outcome.sentence
+
+
+def _wrong(outcome: Outcome, stage: StageComparison) -> str:
+    """Returns what is wrong with a stage of a candidate; empty if nothing is."""
+    assert outcome.comparison and outcome.verdict
+    if outcome.verdict.within:
+        return ""
+    if not outcome.comparison.passes(stage):
+        over = ", ".join(f"{each.measure} {each.value:.2g}, limit {each.limit:.2g}" for each in stage.beyond)
+        return stage.mismatch or over or "values that are not finite in the same places"
+    return outcome.sentence if stage.stage in outcome.verdict.faulty_stages else ""
+
+
+def _said(text: str) -> str:
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,0 +1,65 @@
+"""A parity run in Markdown, for a comment on a pull request: the verdicts, what got worse, and a picture of the map."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Iterator
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+from workbench.core.errors import BadInput
+from workbench.parity_lab.baseline import Worse
+from workbench.parity_lab.map_figure import has_map, map_figure
+from workbench.parity_lab.outcome import ParityRun
+
+SIGNS = {"within": "✅", "beyond": "❌", "unavailable": "➖", "unusable": "⚠️"}
+_MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]()#+-!|~"})
+
+
+def write_summary(run: ParityRun, path: str | Path, worse: Collection[Worse] | None = None) -> None:
+    """Writes `summary` to a file, and its picture beside it as a PNG file of the same name.
+
+    Raises `BadInput` if a file cannot be written.
+    """
+    path = Path(path)
+    try:
+        image = ""
+        if has_map(run):
+            data = io.BytesIO()
+            map_figure(run).savefig(data, format="png", facecolor="white")
+            path.with_suffix(".png").write_bytes(data.getvalue())
+            image = quote(path.with_suffix(".png").name)
+        path.write_text("\n".join(summary(run, worse, image)) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"the summary cannot be written to {path}: {error.strerror or error}") from error
+
+
+def summary(run: ParityRun, worse: Collection[Worse] | None = None, image: str = "") -> Iterator[str]:
+    """Yields the lines of the document.
+
+    Args:
+        worse: what got worse since a baseline; None without a baseline.
+        image: the address of a picture of the map; empty without one.
+    """
+    yield f"### Parity of {_plain(run.model)}"
+    yield ""
+    if worse is not None:
+        yield f"**{len(worse)} worse than the baseline.**" if worse else "**Nothing is worse than the baseline.**"
+        yield ""
+        yield from (f"- {_plain(each.candidate)}: {_plain(each.sentence)}" for each in worse)
+        yield from [""] if worse else []
+    yield "| candidate | | verdict |"
+    yield "| --- | --- | --- |"
+    for each in run.outcomes:
+        yield f"| {_plain(each.name)} | {SIGNS[each.status]} {each.status} | {_plain(each.sentence)} |"
+    yield ""
+    yield f"Input: {_plain(run.source)}. Reference: {_plain(run.reference.name)}. {run.mode}"
+    if image:
+        yield ""
+        yield f"![relative L2 error of each stage]({image})"
+
+
+def _plain(text: str) -> str:
+    """Returns a text that Markdown shows as it is, on one line."""
+    return escape(" ".join(text.split()), quote=False).translate(_MARKS)

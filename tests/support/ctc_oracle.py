@@ -16,8 +16,8 @@ from workbench.decoding.ctc_beam import Lexicon, Phrases, SearchOptions
 class TableModel:
     """A language model whose symbols depend on the two before, with random probabilities; some contexts are alike."""
 
-    def __init__(self, symbols: int, rng: np.random.Generator, order: int = 3):
-        self.symbols, self.order = symbols, order
+    def __init__(self, symbols: int, rng: np.random.Generator, order: int = 3, forbids: float = 0.0):
+        self.symbols, self.order, self._forbids = symbols, order, forbids
         self._rng = rng
         self._numbers: dict[tuple[int, ...], int] = {(-1,): 0}
         self._contexts: list[tuple[int, ...]] = [(-1,)]
@@ -26,7 +26,10 @@ class TableModel:
         self.asked = 0
 
     def _row(self) -> np.ndarray:
-        return np.log(self._rng.dirichlet(np.full(self.symbols + 1, 0.5)) + 1e-6)
+        row = np.log(self._rng.dirichlet(np.full(self.symbols + 1, 0.5)) + 1e-6)
+        if self._forbids:
+            row[self._rng.random(len(row)) < self._forbids] = -np.inf
+        return row
 
     @property
     def start(self) -> int:
@@ -110,14 +113,17 @@ def every_hypothesis(
         if acoustic == -np.inf:
             continue
         for words in readings(tokens, lexicon) if lexicon else {()}:
-            score = acoustic + options.beta * len(tokens)
-            if token_lm:
-                score += options.alpha * token_lm.text(tokens)
+            models = (
+                (token_lm, options.alpha, tokens),
+                (word_lm, options.gamma, words),
+                (neural_lm, options.gamma, words),
+            )
+            parts = [(weight, model.text(symbols)) for model, weight, symbols in models if model and weight]
+            if any(text == -np.inf for _, text in parts):
+                continue  # forbidden, also with a weight below 0
+            score = acoustic + options.beta * len(tokens) + sum(weight * text for weight, text in parts)
             if lexicon:
                 score += options.word_bonus * len(words)
-            for model in (word_lm, neural_lm):
-                if model:
-                    score += options.gamma * model.text(words)
             if phrases:
                 score += options.boost_score * boosted(words if lexicon else tokens, phrases)
             found[tokens, tuple(lexicon.words[word] for word in words) if lexicon else None] = score

@@ -39,8 +39,8 @@ def random_lexicon(rng: np.random.Generator, tokens: list[int]) -> Lexicon:
     return Lexicon(tuple(f"w{index}" for index in range(len(pronunciations))), tuple(pronunciations))
 
 
-def random_problem(seed: int, beam_size: int = 5000) -> Problem:
-    """A problem that an exhaustive search can solve."""
+def random_problem(seed: int, beam_size: int = 5000, forbids: float = 0.0) -> Problem:
+    """A problem that an exhaustive search can solve; its language models forbid that share of what may follow."""
     rng = np.random.default_rng(seed)
     vocabulary = int(rng.integers(2, 5))
     blank = int(rng.integers(vocabulary))
@@ -72,10 +72,10 @@ def random_problem(seed: int, beam_size: int = 5000) -> Problem:
         boost_score=float(2 * rng.normal()),
     )
     parts = {
-        "token_lm": TableModel(vocabulary, rng) if rng.random() < 0.6 else None,
+        "token_lm": TableModel(vocabulary, rng, forbids=forbids) if rng.random() < 0.6 else None,
         "lexicon": lexicon,
-        "word_lm": TableModel(symbols, rng) if lexicon and rng.random() < 0.6 else None,
-        "neural_lm": TableModel(symbols, rng, order=5) if lexicon and rng.random() < 0.3 else None,
+        "word_lm": TableModel(symbols, rng, forbids=forbids) if lexicon and rng.random() < 0.6 else None,
+        "neural_lm": TableModel(symbols, rng, order=5, forbids=forbids) if lexicon and rng.random() < 0.3 else None,
         "phrases": phrases,
     }
     return Problem(batch, vocabulary, blank, options, parts)

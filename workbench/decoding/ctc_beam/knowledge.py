@@ -31,6 +31,16 @@ LEAST_EXPECTED = -50.0  # ln P: a word that never comes first may still be likel
 Columns = dict[int, np.ndarray]  # of some hypotheses: a column's name in `rows.py`, and its values [n]
 
 
+def weighed(weight: float, values: np.ndarray) -> np.ndarray:
+    """Returns values of ln P times a weight, float64 [n]. What a model forbids stays forbidden, also with a weight
+    below 0.
+    """
+    found: np.ndarray = weight * values
+    if weight < 0:
+        found[np.isneginf(values)] = -np.inf
+    return found
+
+
 class Knowledge:
     """The parts of the score that language decides. Models with a weight of 0 are left out.
 
@@ -103,7 +113,7 @@ class Knowledge:
         ints[LENGTH] = ints[LENGTH] + 1
         if self.token_lm is not None:
             value, ints[TOKEN_STATE] = self.token_lm.advance(ints[TOKEN_STATE], tokens)
-            floats[TOKEN_LM] = floats[TOKEN_LM] + self.options.alpha * value
+            floats[TOKEN_LM] = floats[TOKEN_LM] + weighed(self.options.alpha, value)
         if self.phrases is not None and self.spelling is None:
             self._read_phrase(ints, tokens)
 
@@ -112,7 +122,7 @@ class Knowledge:
         ints[WORDS] = ints[WORDS] + 1
         if self.word_lm is not None:
             value, ints[WORD_STATE] = self.word_lm.advance(ints[WORD_STATE], words)
-            floats[WORD_LM] = floats[WORD_LM] + self.options.gamma * value
+            floats[WORD_LM] = floats[WORD_LM] + weighed(self.options.gamma, value)
         if self.phrases is not None:
             self._read_phrase(ints, words)
 
@@ -120,7 +130,7 @@ class Knowledge:
         """Adds one word for the neural model, the dearest of all."""
         assert self.neural_lm is not None
         value, ints[NEURAL_STATE] = self.neural_lm.advance(ints[NEURAL_STATE], words)
-        floats[NEURAL_LM] = floats[NEURAL_LM] + self.options.gamma * value
+        floats[NEURAL_LM] = floats[NEURAL_LM] + weighed(self.options.gamma, value)
 
     def _read_phrase(self, ints: Columns, symbols: np.ndarray) -> None:
         assert self.phrases is not None

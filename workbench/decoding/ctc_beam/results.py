@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
-from workbench.decoding.ctc_beam.knowledge import Knowledge
+from workbench.decoding.ctc_beam.knowledge import Knowledge, weighed
 from workbench.decoding.ctc_beam.rows import (
     EARNED,
     HISTORY,
@@ -54,7 +54,7 @@ def hypotheses(rows: Rows, utterance: int, knowledge: Knowledge, most: int) -> l
         (NEURAL_LM, knowledge.neural_lm, NEURAL_STATE, options.gamma),
     ):
         if model is not None and alive.any():
-            parts[part] = parts[part] + weight * model.final(ints[state])
+            parts[part] = parts[part] + weighed(weight, model.final(ints[state]))
     boost = np.zeros(ints.shape[1])
     if knowledge.phrases is not None:
         boost = options.boost_score * (ints[EARNED] + knowledge.phrases.at_end[ints[PHRASE]])

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 from tests.support.processes import FAKE_CHILD, Background, eventually
 from tests.support.tiny_checkpoints import add_weight_bytes, claiming_checkpoints
+from tests.support.tiny_language import tiny_language
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable
 from workbench.core.runtimes import CPU_KV_GIGABYTES
 from workbench.core.settings import SessionSpec, Settings
@@ -261,6 +262,30 @@ def test_what_is_larger_than_all_that_is_allowed_is_refused_and_nothing_unloaded
         ):
             registry.open("two")
         assert loaded(registry) == ["one"]
+
+
+def test_a_language_model_inside_of_another_session_counts(models: list[str], tmp_path: Path) -> None:
+    """A beam search opens it in the process of the recogniser."""
+    language = tiny_language(tmp_path / "language")
+    add_weight_bytes(language, 1 << 30)
+    with Registry(memory_bytes=room_for(2) - PROCESS_BYTES) as registry:
+        one, two = registry.open("one"), registry.open("two", threads=1)
+        assert loaded(registry) == ["two"]
+        one.transcribe("x")
+        assert loaded(registry) == ["one"]
+        assert one.transcribe("x", neural_lm=str(language)).text.endswith("/x")
+        assert loaded(registry) == ["one"]
+        with closing(one.stream("x", do="many")) as events:
+            next(events)
+            with pytest.raises(Unavailable, match=r"two needs about 1\.7 GB and sessions at work hold 3\.0 GB"):
+                two.transcribe("x")
+        add_weight_bytes(language, 3 << 30)
+        with pytest.raises(Unavailable, match=r"^one with language needs about 5\.6 GB, more than the 3\.0 GB"):
+            one.transcribe("x", neural_lm=str(language))
+        assert two.transcribe("x").text.endswith("/x")
+        assert loaded(registry) == ["two"]
+        one.transcribe("x")  # greedy again, in a new process
+        assert registry._budget._held(registry._sessions()[0]) == estimate(tmp_path / "one")
 
 
 def test_a_model_that_is_loading_counts_with_what_it_will_need(models: list[str]) -> None:

@@ -12,6 +12,7 @@ import os
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -51,6 +52,8 @@ class MemoryBudget:
         self._patient = patient
         self._lock = threading.Lock()
         self._loading: dict[IsolatedSession, int] = {}  # they do not have yet what they will need
+        # What calls have loaded into the process of a session beside its own model, or will have.
+        self._guests: weakref.WeakKeyDictionary[IsolatedSession, int] = weakref.WeakKeyDictionary()
 
     @contextlib.contextmanager
     def admitted(self, newcomer: IsolatedSession) -> Iterator[None]:
@@ -59,30 +62,70 @@ class MemoryBudget:
         Raises `Unavailable`, having unloaded nothing, where it cannot fit beside the sessions at work, unless it is to
         wait for them: then whoever listens is told of that, and may raise to end it.
         """
-        while (taken := self._admit(newcomer)) is not None:
-            if not self._patient:
-                raise Unavailable(f"{taken}; wait for them, or set WORKBENCH_MEMORY_GB to allow more")
-            report(0.0, f"waiting for memory: {taken}")
-            time.sleep(BEAT_SECONDS)
+        self._wait(lambda: self._admit(newcomer))
         try:
             yield
         finally:
             with self._lock:
                 del self._loading[newcomer]
 
+    def host(self, session: IsolatedSession, guest: SessionSpec | None) -> None:
+        """Makes room for a model that the next call of a session loads into its process, beside the session's own.
+
+        It counts until the process ends or hosts another one. Raises what `admitted` raises.
+
+        Args:
+            session: the host.
+            guest: the model; None if the call needs none.
+        """
+        if guest is not None:
+            self._wait(lambda: self._take_in(session, guest))
+        elif not session.loaded:
+            self._guests.pop(session, None)
+
+    def _wait(self, admit: Callable[[], str | None]) -> None:
+        """Returns when there is room: when `admit` no longer says what takes the memory."""
+        while (taken := admit()) is not None:
+            if not self._patient:
+                raise Unavailable(f"{taken}; wait for them, or set WORKBENCH_MEMORY_GB to allow more")
+            report(0.0, f"waiting for memory: {taken}")
+            time.sleep(BEAT_SECONDS)
+
     def _admit(self, newcomer: IsolatedSession) -> str | None:
         """Makes room and counts the newcomer in, or says what takes the memory."""
         with self._lock:
-            need = estimated_bytes(newcomer.spec)
+            need = self._expected(newcomer)
             taken = self._make_room(newcomer, need)
             if taken is None:
                 self._loading[newcomer] = need
             return taken
 
-    def _make_room(self, newcomer: IsolatedSession, need: int) -> str | None:
+    def _take_in(self, session: IsolatedSession, guest: SessionSpec) -> str | None:
+        """Makes room for a guest and counts it in, or says what takes the memory."""
+        with self._lock:
+            more, before = guest_bytes(guest), self._guests.get(session, 0)
+            if session.loaded and more == before:
+                return None
+            self._guests[session] = more
+            taken: str | None = None
+            try:
+                taken = self._make_room(session, self._expected(session), f"{session.model} with {guest.name}")
+            except Unavailable:
+                self._guests[session] = before
+                raise
+            if taken is not None:
+                self._guests[session] = before
+            return taken
+
+    def _expected(self, session: IsolatedSession) -> int:
+        """What a session will need, with its guest."""
+        return estimated_bytes(session.spec) + self._guests.get(session, 0)
+
+    def _make_room(self, newcomer: IsolatedSession, need: int, named: str = "") -> str | None:
+        named = named or newcomer.model
         if need > self.total:
             raise Unavailable(
-                f"{newcomer.model} needs about {_gigabytes(need)}, more than the {_gigabytes(self.total)} that all "
+                f"{named} needs about {_gigabytes(need)}, more than the {_gigabytes(self.total)} that all "
                 f"sessions may have; set WORKBENCH_MEMORY_GB to allow more"
             )
         held = {each: self._held(each) for each in self._sessions() if each is not newcomer}
@@ -95,7 +138,7 @@ class MemoryBudget:
                 held[each] = 0
         if need + sum(held.values()) > self.total:
             return (
-                f"{newcomer.model} needs about {_gigabytes(need)} and sessions at work hold "
+                f"{named} needs about {_gigabytes(need)} and sessions at work hold "
                 f"{_gigabytes(sum(held.values()))} of the {_gigabytes(self.total)} allowed"
             )
         return None
@@ -104,7 +147,7 @@ class MemoryBudget:
         """What a session has or will soon have: mapped weights become resident when they are first used."""
         if session in self._loading:
             return self._loading[session]
-        return max(session.memory_bytes, estimated_bytes(session.spec)) if session.pid else 0
+        return max(session.memory_bytes, self._expected(session)) if session.pid else 0
 
 
 def estimated_bytes(spec: SessionSpec) -> int:
@@ -121,6 +164,13 @@ def estimated_bytes(spec: SessionSpec) -> int:
     processes = ENGINE_BYTES + (settings.tensor_parallel - 1) * WORKER_BYTES
     kept = CPU_KV_GIGABYTES if settings.kv_gigabytes is None else settings.kv_gigabytes
     return processes + settings.tensor_parallel * int(kept * (1 << 30)) + int(WEIGHTS_FACTOR * _working_bytes(spec))
+
+
+def guest_bytes(spec: SessionSpec) -> int:
+    """What a model takes in the process of another session, which has the runtimes' libraries already."""
+    runtime = RUNTIMES.get(spec.runtime)
+    alone = runtime is not None and runtime.parallel  # an engine starts processes of its own
+    return estimated_bytes(spec) - (0 if alone else PROCESS_BYTES)
 
 
 def weight_bytes(spec: SessionSpec) -> int:

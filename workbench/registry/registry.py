@@ -33,7 +33,7 @@ from workbench.registry.budget import MemoryBudget, default_budget
 from workbench.registry.cards import BadCard, Card
 from workbench.registry.catalogue import find_card, read_catalogue
 from workbench.registry.handle import OpenSession, opened, quantization_of
-from workbench.registry.resolve import chat_options, is_made, resolve, resolve_options
+from workbench.registry.resolve import chat_options, guest_of, is_made, resolve, resolve_options
 from workbench.registry.weights import Weights, measured_weights, offered_weights
 from workbench.session.protocols import Session
 from workbench.system.memory import size
@@ -210,7 +210,7 @@ class Registry:
         except BaseException:
             self._release(spec)
             raise
-        return opened(spec, process, self.resolve_options, self._release)
+        return opened(spec, process, partial(self._prepared, process), self._release)
 
     def residents(self) -> list[Residency]:
         """The sessions that are open, loaded or not, in the order they were opened."""
@@ -271,6 +271,13 @@ class Registry:
     def resolve_options(self, options: dict[str, Any]) -> dict[str, Any]:
         """Returns the options with a voice activity model's id made the place of its checkpoint."""
         return resolve_options(options)
+
+    def _prepared(self, session: IsolatedSession, options: dict[str, Any]) -> dict[str, Any]:
+        """Returns the resolved options of a call, with room made for a model that it loads beside the session's."""
+        found = self.resolve_options(options)
+        if not in_threads(session.spec):
+            self._budget.host(session, guest_of(found))
+        return found
 
     def _release(self, spec: SessionSpec) -> None:
         with self._lock:

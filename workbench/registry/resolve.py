@@ -11,7 +11,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options, option_specs
 from workbench.core.progress import OnProgress
 from workbench.core.runtimes import RUNTIMES
-from workbench.core.settings import SessionSpec
+from workbench.core.settings import SessionSpec, Settings
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.families import FAMILIES
 from workbench.pipelines.voice_activity import BUILT_IN
@@ -112,6 +112,14 @@ def _with_language_model(options: dict[str, Any]) -> dict[str, Any]:
         what = "a model on a server" if spec.server else f"a model of the family {spec.family}"
         raise BadInput(f"option neural_lm is {str(model)!r:.80}, {what}; expected a language model on this machine")
     return {**options, "neural_lm": str(spec.checkpoint.absolute()), "neural_runtime": spec.runtime}
+
+
+def guest_of(options: Mapping[str, Any]) -> SessionSpec | None:
+    """Returns the language model that a call with these resolved options loads into the session's process, or None."""
+    model, runtime = options.get("neural_lm"), options.get("neural_runtime")
+    if not isinstance(model, str) or not isinstance(runtime, str):
+        return None
+    return SessionSpec(Path(model).name, NEURAL, runtime, Path(model), Settings())
 
 
 def _with_detector(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,284 @@
+"""The beam search gives the scores of other decoders, hypothesis by hypothesis, where their definitions are ours.
+
+Small random problems, in which no decoder prunes anything. Where a decoder is known to go wrong or to mean something
+else, the problems avoid that, and the test says so. With `-rP --log-level=INFO` pytest prints the figures seen.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import math
+from itertools import groupby, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.decoding.ctc_beam import CtcDecoder, Hypothesis, Lexicon, SearchOptions
+from workbench.decoding.ngram.arpa_writing import write_arpa
+from workbench.decoding.ngram.read import read_ngram_model
+from workbench.decoding.ngram.train import train
+
+pytestmark = pytest.mark.reference
+
+WIDE = 50_000  # more hypotheses than any problem here has
+LETTERS, BLANK, BOUNDARY = ("a", "b"), 0, 3
+TOKENS = ("", *LETTERS, " ")  # of pyctcdecode; the others have names for the blank and the boundary
+ALPHA, BONUS = 0.7, 0.9
+NEMO = "pip install nemo_toolkit[asr], in an environment of its own"
+FRAMES = 6
+WORDS = tuple("".join(word) for length in range(1, FRAMES + 1) for word in product(LETTERS, repeat=length))
+"""All words that fit into a recording, so that a lexicon of them forbids nothing."""
+
+
+def require(name: str, how: str = "make reference") -> Any:
+    """Returns a module of the other side; skips the calling test where its package is not installed."""
+    package = name.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"compares with {package}, which is not installed here; to install it: {how}")
+    return importlib.import_module(name)
+
+
+def seen(what: str, count: int, difference: float) -> None:
+    logging.getLogger(__name__).info("%s: %d scores, at most %.1e apart", what, count, difference)
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    found: np.ndarray = logits - logits.max(axis=1, keepdims=True)
+    found -= np.log(np.exp(found).sum(axis=1, keepdims=True))
+    return found
+
+
+def problems(count: int, frames: int, columns: int, scale: float = 2.0) -> list[np.ndarray]:
+    """Draws log-probabilities [frames, columns]."""
+    rng = np.random.default_rng(18)
+    return [log_softmax(rng.normal(scale=scale, size=(frames, columns))) for _ in range(count)]
+
+
+def spelled(word: str) -> tuple[int, ...]:
+    return tuple(TOKENS.index(letter) for letter in word)
+
+
+def together(masses: list[tuple[Any, float]]) -> dict[Any, float]:
+    """Adds probabilities of equal keys, which are given as logarithms."""
+    found: dict[Any, float] = {}
+    for key, mass in masses:
+        found[key] = float(np.logaddexp(found[key], mass)) if key in found else mass
+    return found
+
+
+@pytest.fixture(scope="module")
+def word_grammar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A 3-gram model of the words, in which every word occurs."""
+    rng = np.random.default_rng(3)
+    sentences = [[WORDS[place] for place in rng.integers(len(WORDS), size=3)] for _ in range(300)]
+    path = tmp_path_factory.mktemp("words") / "words.arpa"
+    write_arpa(train([*sentences, *([word] for word in WORDS)], 3).tables, path)
+    return path
+
+
+def compared(what: str, ours: dict[Any, float], theirs: dict[Any, float], tolerance: float) -> None:
+    """Both have the same hypotheses with the same scores."""
+    assert theirs and theirs.keys() == ours.keys()
+    difference = max(abs(ours[key] - theirs[key]) for key in theirs)
+    seen(what, len(theirs), difference)
+    assert difference < tolerance
+
+
+def test_n_gram_models_give_what_kenlm_gives(tmp_path: Path) -> None:
+    """ln P of each word and of the end in random sentences with unknown words; sums over the vocabulary."""
+    kenlm = require("kenlm")
+    rng = np.random.default_rng(5)
+    symbols = [f"w{number}" for number in range(40)]
+    text = [[symbols[place] for place in rng.zipf(1.6, size=rng.integers(1, 12)) % 35] for _ in range(400)]
+    path = tmp_path / "words.arpa"
+    write_arpa(train(text, 5).tables, path)
+    theirs, ours = kenlm.Model(str(path)), read_ngram_model(path, symbols)
+    known = [*sorted({word for sentence in text for word in sentence}), "</s>", "<unk>"]
+    worst, count = 0.0, 0
+    for _ in range(300):
+        places = rng.integers(len(symbols), size=rng.integers(0, 12))
+        states = np.array([ours.start])
+        found = []
+        for place in places:
+            value, states = ours.advance(states, np.array([place]))
+            found.append(value[0])
+        found.append(ours.final(states)[0])
+        sentence = " ".join(symbols[place] for place in places)
+        expected = [score * math.log(10.0) for score, _, _ in theirs.full_scores(sentence)]
+        worst, count = max(worst, np.abs(np.array(found) - expected).max()), count + len(found)
+        state, after = kenlm.State(), kenlm.State()
+        theirs.BeginSentenceWrite(state)
+        for place in places:
+            theirs.BaseScore(state, symbols[place], after)
+            state, after = after, state
+        assert sum(10 ** theirs.BaseScore(state, word, after) for word in known) == pytest.approx(1.0, abs=1e-5)
+    seen("kenlm", count, worst)
+    assert worst < 1e-5
+
+
+def test_sums_over_alignments_are_those_of_pyctcdecode() -> None:
+    """Without a language model. It adds up token sequences whose text is the same when white space is put right."""
+    pyctcdecode = require("pyctcdecode")
+    decoder = pyctcdecode.build_ctcdecoder(list(TOKENS))
+    for logits in problems(8, FRAMES, len(TOKENS)):
+        beams = decoder.decode_beams(logits, beam_width=WIDE, beam_prune_logp=-1e6, token_min_logp=-1e6)
+        theirs = {text: score for text, _, _, _, score in beams}
+        assert len(theirs) == len(beams)
+        found = CtcDecoder(len(TOKENS), BLANK, SearchOptions(beam_size=WIDE, nbest=WIDE)).decode([logits])[0]
+        ours = together([(" ".join(written(each).split()), each.score) for each in found])
+        compared("pyctcdecode", ours, theirs, 1e-9)
+
+
+def written(found: Hypothesis) -> str:
+    return "".join(TOKENS[token] for token in found.tokens)
+
+
+def test_words_and_a_word_model_are_those_of_pyctcdecode(word_grammar: Path) -> None:
+    """No hypothesis may begin or end with a blank between words: with one at the end it scores an empty word.
+
+    Its words are whatever stands between blanks; ours have spellings with and without blanks behind them.
+    """
+    require("kenlm")
+    pyctcdecode = require("pyctcdecode")
+    decoder = pyctcdecode.build_ctcdecoder(
+        list(TOKENS), str(word_grammar), unigrams=list(WORDS), alpha=ALPHA, beta=BONUS
+    )
+    spellings = tuple(tuple((*spelled(word), *ends) for ends in ((), (BOUNDARY,), (BOUNDARY,) * 2)) for word in WORDS)
+    options = SearchOptions(beam_size=WIDE, nbest=WIDE, gamma=ALPHA, word_bonus=BONUS)
+    lexicon = Lexicon(WORDS, spellings)
+    ourselves = CtcDecoder(len(TOKENS), BLANK, options, lexicon=lexicon, word_lm=read_ngram_model(word_grammar, WORDS))
+    for logits in problems(6, FRAMES - 1, len(TOKENS)):
+        logits[[0, -1]] = np.where([False, True, True, False], logits[[0, -1]], -30.0)
+        logits = log_softmax(logits)
+        beams = decoder.decode_beams(logits, beam_width=WIDE, beam_prune_logp=-1e6, token_min_logp=-1e6)
+        theirs = {text: score for text, _, _, _, score in beams if text}
+        divided = [each for each in ourselves.decode([logits])[0] if each.words and is_divided(each)]
+        ours = together([(" ".join(each.words or ()), each.score) for each in divided])
+        likely = {text for text, score in theirs.items() if score > max(theirs.values()) - 20}
+        compared(
+            "pyctcdecode, word 3-gram",
+            {text: score for text, score in ours.items() if text in likely},
+            {text: theirs[text] for text in likely},
+            1e-4,
+        )
+
+
+def is_divided(found: Hypothesis) -> bool:
+    """Whether there are blanks between all words, and none at the ends."""
+    return written(found) == written(found).strip() and written(found).split() == list(found.words or ())
+
+
+def test_sums_over_alignments_are_those_of_flashlight() -> None:
+    flashlight = require("flashlight.lib.text.decoder")
+    options = flashlight.LexiconFreeDecoderOptions(
+        beam_size=WIDE,
+        beam_size_token=len(TOKENS),
+        beam_threshold=1e6,
+        lm_weight=0.0,
+        sil_score=0.0,
+        log_add=True,
+        criterion_type=flashlight.CriterionType.CTC,
+    )
+    decoder = flashlight.LexiconFreeDecoder(options, flashlight.ZeroLM(), BLANK, BLANK, [])
+    for logits in problems(8, FRAMES, len(TOKENS)):
+        theirs = together([(collapsed(each), each.score) for each in flashlight_results(decoder, logits)])
+        found = CtcDecoder(len(TOKENS), BLANK, SearchOptions(beam_size=WIDE, nbest=WIDE)).decode([logits])[0]
+        compared("flashlight-text", {each.tokens: each.score for each in found}, theirs, 1e-5)
+
+
+def test_best_alignments_with_a_lexicon_and_a_word_model_are_those_of_flashlight(word_grammar: Path) -> None:
+    """Each word ends with the boundary, which it takes for silence, and lets in anywhere between words.
+
+    So only its results without further silence can be compared.
+    """
+    flashlight = require("flashlight.lib.text.decoder")
+    model_class = require("flashlight.lib.text.decoder.kenlm").KenLM
+    dictionary = require("flashlight.lib.text.dictionary").Dictionary([*WORDS, "<unk>"])
+    model = model_class(str(word_grammar), dictionary)
+    trie = flashlight.Trie(len(TOKENS), BOUNDARY)
+    for index, word in enumerate(WORDS):
+        trie.insert([*spelled(word), BOUNDARY], index, model.score(model.start(False), index)[1])
+    trie.smear(flashlight.SmearingMode.MAX)
+    options = flashlight.LexiconDecoderOptions(
+        beam_size=WIDE,
+        beam_size_token=len(TOKENS),
+        beam_threshold=1e6,
+        lm_weight=ALPHA * math.log(10.0),
+        word_score=BONUS,
+        unk_score=-math.inf,
+        sil_score=0.0,
+        log_add=False,
+        criterion_type=flashlight.CriterionType.CTC,
+    )
+    decoder = flashlight.LexiconDecoder(options, trie, model, BOUNDARY, BLANK, len(WORDS), [], False)
+    lexicon = Lexicon(WORDS, tuple(((*spelled(word), BOUNDARY),) for word in WORDS))
+    ourselves = CtcDecoder(
+        len(TOKENS),
+        BLANK,
+        SearchOptions(beam_size=WIDE, nbest=WIDE, recombination="max", gamma=ALPHA, word_bonus=BONUS),
+        lexicon=lexicon,
+        word_lm=read_ngram_model(word_grammar, WORDS),
+    )
+    count, worst = 0, 0.0
+    for logits in problems(8, FRAMES, len(TOKENS)):
+        ours = {each.words: each for each in ourselves.decode([logits])[0]}
+        for result in flashlight_results(decoder, logits):
+            words = tuple(dictionary.get_entry(word) for word in result.words if word >= 0)
+            best = ours.get(words)
+            if best is None or collapsed(result) != best.tokens:
+                continue
+            worst, count = max(worst, abs(result.score - best.score)), count + 1
+    seen("flashlight-text, lexicon, word 3-gram", count, worst)
+    assert count > 100 and worst < 1e-4
+
+
+def flashlight_results(decoder: Any, logits: np.ndarray) -> list[Any]:
+    contiguous = np.ascontiguousarray(logits, dtype=np.float32)
+    return list(decoder.decode(contiguous.ctypes.data, *contiguous.shape))
+
+
+def collapsed(result: Any) -> tuple[int, ...]:
+    """The tokens of a result, which has a frame of silence at both ends."""
+    return tuple(token for token, _ in groupby(result.tokens[1:-1]) if token != BLANK)
+
+
+@pytest.mark.parametrize("grammar", [False, True])
+def test_best_alignments_are_those_of_nemo(grammar: bool, tmp_path: Path) -> None:
+    """In a batch of equal lengths, as it goes on past the end of a shorter recording. Its blank comes last.
+
+    It follows a prefix twice, by the last label of its alignment; the better one is compared.
+    """
+    place = "nemo.collections.asr.parts.submodules"
+    computer = require(f"{place}.ctc_batched_beam_decoding", NEMO)
+    import torch
+
+    blank = 3
+    names = [chr(100 + token) for token in range(blank)]  # as it writes tokens into its models
+    rng = np.random.default_rng(7)
+    path = tmp_path / "tokens.arpa"
+    write_arpa(train([[names[t] for t in rng.integers(blank, size=6)] for _ in range(60)], 3).tables, path)
+    weights: dict[str, Any] = {}
+    if grammar:
+        ngrams = require(f"{place}.ngram_lm").NGramGPULanguageModel
+        weights["fusion_models"] = [ngrams.from_arpa(path, vocab_size=blank, normalize_unk=False)]
+        weights["fusion_models_alpha"] = [ALPHA]
+    decoder = computer.BatchedBeamCTCComputer(
+        blank_index=blank, beam_size=2000, beam_beta=0.4, beam_threshold=1e6, allow_cuda_graphs=False, **weights
+    )
+    batch = np.stack(problems(8, FRAMES, blank + 1)).astype(np.float32)
+    lengths = torch.full((len(batch),), FRAMES)
+    with torch.inference_mode():
+        results = decoder(torch.from_numpy(batch), lengths).to_nbest_hyps_list(score_norm=False)
+    options = SearchOptions(beam_size=WIDE, nbest=WIDE, recombination="max", alpha=ALPHA, beta=0.4)
+    model = read_ngram_model(path, [*names, "<blank>"]) if grammar else None
+    ours = CtcDecoder(blank + 1, blank, options, token_lm=model).decode(list(batch))
+    for result, found in zip(results, ours, strict=True):
+        theirs: dict[tuple[int, ...], float] = {}
+        for each in result.n_best_hypotheses:
+            tokens = tuple(each.y_sequence.tolist())
+            theirs[tokens] = max(theirs.get(tokens, -math.inf), each.score)
+        compared("NeMo, token 3-gram" if grammar else "NeMo", {each.tokens: each.score for each in found}, theirs, 1e-4)

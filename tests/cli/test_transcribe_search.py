@@ -46,6 +46,28 @@ def test_greedy_decoding_stays_as_it_is(capsys: Capture) -> None:
     assert transcribed(capsys, "--beam-size", "4")[:2] == (0, "three seven one\n")
 
 
+def test_a_model_of_telephone_numbers_mends_the_shipped_sample(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its readme and the example of the page say."""
+    monkeypatch.setattr(f"{__name__}.SAMPLE", str(ROOT / "assets" / "samples" / "telephone_noisy.wav"))
+    number = "zero {} {} two nine two four zero six three\n"
+    assert transcribed(capsys)[1] == number.format("five", "eight")
+    grammar = str(ROOT / "assets" / "decoding" / "telephone.arpa.gz")
+    assert transcribed(capsys, "--lm", grammar)[1] == number.format("nine", "six")
+
+
+def test_a_note_says_what_a_language_model_lacks(tmp_path: Path, capsys: Capture) -> None:
+    grammar = tmp_path / "one.arpa"
+    grammar.write_text("\\data\\\nngram 1=2\n\n\\1-grams:\n-0.5\t▁one\n-0.5\t</s>\n\n\\end\\\n", encoding="utf-8")
+    status, _, err = transcribed(capsys, "--lm", str(grammar))
+    assert status == 0
+    assert [line.partition(": one.arpa")[2] for line in err] == [
+        " has no <unk>: an unknown word has the probability 10^-100",
+        " has no <s>: the first word follows no history",
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -126,6 +126,18 @@ def test_a_session_joins_the_hypotheses_of_chunks_and_cuts_at_words(model: Sense
     assert "hypotheses" not in session.transcribe((noise(1.0)[0], 16000)).to_dict()
 
 
+def test_notes_say_what_a_language_model_lacks(model: SenseVoiceModel, tmp_path: Path) -> None:
+    grammar = tmp_path / "tokens.arpa"
+    grammar.write_text("\\data\\\nngram 1=1\n\n\\1-grams:\n-0.5\t▁a\n\n\\end\\\n", encoding="utf-8")
+    session = SpeechSession("it", "fake", pipeline(model, 60, f6="▁a", f40="▁c"))
+    options: dict[str, Any] = {"vad": "none", "max_segment_seconds": 4.0}
+    found = session.transcribe((noise(8.0)[0], 16000), lm=str(grammar), **options)
+    assert [note.split(":")[0] for note in found.notes if "tokens.arpa" in note] == [
+        f"tokens.arpa has no {name}" for name in ("<unk>", "</s>", "<s>")
+    ]
+    assert not session.transcribe((noise(8.0)[0], 16000), **options).notes
+
+
 def test_files_are_read_once_and_again_when_they_change(
     model: SenseVoiceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ them, is the path with blanks in their place. So the scores stay exact probabili
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,19 @@ import numpy as np
 from workbench.core.options import option_specs
 from workbench.core.resources import close
 from workbench.core.settings import Settings
+from workbench.decoding.ctc import CtcToken
+from workbench.decoding.ctc_alignment import best_alignment
 from workbench.decoding.ctc_beam.decoder import CtcDecoder
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.logits import log_probabilities
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.decoding.word_spans import word_spans
 from workbench.families import FAMILIES
-from workbench.pipelines.ctc_decoding import build_decoder
+from workbench.pipelines.ctc_decoding import build_decoder, ngram_notes
+from workbench.session.values import SpokenHypothesis, Token
+
+Timed = Callable[[Sequence[CtcToken]], tuple[Token, ...]]
+TextOf = Callable[[Sequence[int]], str]
 
 _FILES = tuple(spec.name for spec in option_specs(CtcBeamOptions) if spec.file)
 
@@ -63,6 +69,38 @@ class CtcHead:
         """
         [found] = self._decoder_for(options).decode([log_probs])
         return found
+
+    def recognised(
+        self, scores: np.ndarray, options: CtcBeamOptions, timed: Timed, text_of: TextOf
+    ) -> list[tuple[list[CtcToken], SpokenHypothesis]]:
+        """Returns the best hypotheses of a result of `spoken`, best first, with times, and their best alignments.
+
+        Args:
+            scores: ln P of each token in each frame.
+            options: of the search.
+            timed: gives the tokens of an alignment their times, one for each.
+            text_of: gives the text of tokens.
+        """
+        return [self._recognised(found, scores, timed, text_of) for found in self.search(scores, options)]
+
+    def _recognised(
+        self, found: Hypothesis, scores: np.ndarray, timed: Timed, text_of: TextOf
+    ) -> tuple[list[CtcToken], SpokenHypothesis]:
+        path = best_alignment(scores, found.tokens, self._blank) or []
+        tokens = timed(path)
+        text, words = text_of(found.tokens), None
+        if found.words is not None:
+            text = " ".join(found.words)
+            words = tuple(
+                Token(found.tokens[first], word, tokens[first].start, tokens[end - 1].end)
+                for word, (first, end) in zip(found.words, self.word_spans(found), strict=True)
+            )
+        return path, SpokenHypothesis(text, tokens, words, found.score, found.acoustic, found.lm)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what the n-gram models of the last search lack, and what counts instead."""
+        return ngram_notes(self._decoder) if self._decoder else ()
 
     def word_spans(self, found: Hypothesis) -> list[tuple[int, int]]:
         """Returns the first token of each word of a hypothesis of the last search, and the one behind its last; nothing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -11,8 +12,6 @@ import numpy as np
 from workbench.audio.cmvn import Cmvn
 from workbench.core.resources import close
 from workbench.decoding.ctc import CtcToken, collapse
-from workbench.decoding.ctc_alignment import best_alignment
-from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.families.sensevoice import (
     PEAK_DELAY,
     QUERY_FRAMES,
@@ -28,7 +27,7 @@ from workbench.pipelines.ctc_head import CtcHead
 from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
-from workbench.session.values import SpokenHypothesis, Token
+from workbench.session.values import Token
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.times import RowTimes
 from workbench.trace.trace import StageFilter
@@ -104,32 +103,19 @@ class SenseVoicePipeline:
     def _searched(self, logits: np.ndarray, frames: int, options: SenseVoiceOptions) -> Recognition:
         """Returns the recognition by beam search; its tags are those of the likeliest path."""
         scores = self._head.spoken(logits)
-        found = [self._hypothesis(each, scores, frames) for each in self._head.search(scores, options.beam)]
+        timed = partial(self._timed, frames=frames)
+        found = self._head.recognised(scores, options.beam, timed, self.text_of)
         likeliest = collapse(self._best(logits, options), self.model.blank)
         pieces = self.model.vocabulary.pieces
         heard = [token for token in likeliest if not is_spoken(pieces[token.id])]
         if not found:  # no word of the lexicon is possible
-            return self._recognition(heard, ())
+            return replace(self._recognition(heard, ()), notes=self._head.notes)
         path, best = found[0]
         shown = best.tokens if best.words is None else tuple(replace(each, text=f" {each.text}") for each in best.words)
         recognition = self._recognition(sorted([*heard, *path], key=lambda token: token.first), shown)
         hypotheses = tuple(hypothesis for _, hypothesis in found)
-        return replace(recognition, text=best.text, hypotheses=hypotheses, worded=best.words is not None)
-
-    def _hypothesis(
-        self, found: Hypothesis, scores: np.ndarray, frames: int
-    ) -> tuple[list[CtcToken], SpokenHypothesis]:
-        """Returns the frames of a hypothesis' tokens on its best alignment, and the hypothesis with times."""
-        path = best_alignment(scores, found.tokens, self.model.blank) or []
-        tokens = self._timed(path, frames)
-        text, words = self.text_of(found.tokens), None
-        if found.words is not None:
-            text = " ".join(found.words)
-            words = tuple(
-                Token(found.tokens[first], word, tokens[first].start, tokens[end - 1].end)
-                for word, (first, end) in zip(found.words, self._head.word_spans(found), strict=True)
-            )
-        return path, SpokenHypothesis(text, tokens, words, found.score, found.acoustic, found.lm)
+        worded, notes = best.words is not None, self._head.notes
+        return replace(recognition, text=best.text, hypotheses=hypotheses, worded=worded, notes=notes)
 
     def _timed(self, path: Sequence[CtcToken], frames: int) -> tuple[Token, ...]:
         return timed_tokens(path, self.model.vocabulary, frames, self.model.frontend.frame_seconds)

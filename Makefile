@@ -1,7 +1,7 @@
 # make app        the page on http://127.0.0.1:7860 (HOST=, PORT=)
 # make test       the whole test suite (ARGS="-k name" and the like go to pytest; JOBS=0 for one test at a time)
 # make check      format, lint and types
-# make reference  adds the original FunASR package, for the tests and benchmarks that compare with it
+# make reference  adds the original FunASR package and other CTC decoders, for the tests and benchmarks that compare with them
 # make demo       trains the demo checkpoints again (DATA=folder of the Free Spoken Digit Dataset)
 # make clean      removes the virtual environment and every cache
 #

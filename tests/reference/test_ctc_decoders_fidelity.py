@@ -154,7 +154,7 @@ def test_words_and_a_word_model_are_those_of_pyctcdecode(word_grammar: Path) -> 
     for logits in problems(6, FRAMES - 1, len(TOKENS)):
         logits[[0, -1]] = np.where([False, True, True, False], logits[[0, -1]], -30.0)
         logits = log_softmax(logits)
-        beams = decoder.decode_beams(logits, beam_width=WIDE, beam_prune_logp=-1e6, token_min_logp=-1e6)
+        beams = decoder.decode_beams(logits, beam_width=WIDE, beam_prune_logp=-1e6, token_min_logp=-25.0)
         theirs = {text: score for text, _, _, _, score in beams if text}
         divided = [each for each in ourselves.decode([logits])[0] if each.words and is_divided(each)]
         ours = together([(" ".join(each.words or ()), each.score) for each in divided])

@@ -6,6 +6,7 @@ stop tokens.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import yaml
 
 from tests.support.tiny_checkpoints import ENCODER, FRONTEND, WIDTH, drawn_tensors
 from tests.support.tiny_language import put_tokenizer, random_network
-from workbench.families.funasr_nano import read_funasr_nano
+from workbench.families.funasr_nano import CtcBranch, read_funasr_nano
+from workbench.runtimes.pytorch.nano_ctc import CtcBranchNetwork
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 
 HIDDEN = 32  # width of the language model
@@ -42,6 +44,29 @@ CONFIG: dict[str, Any] = {
     "frontend_conf": FRONTEND,
     "dataset_conf": {},
 }
+
+
+CTC_TOKENS = (b"a", b" the", "你".encode(), "好".encode()[:1], "好".encode()[1:], b" b", b"c", b".")
+CTC_OUTPUTS = 12  # the others are special; the last one is the blank
+CTC_BRANCH: dict[str, Any] = {
+    "ctc_decoder": "Transformer",
+    "ctc_decoder_conf": {"downsample_rate": 1, "ffn_dim": 24, "llm_dim": WIDTH, "encoder_dim": WIDTH, "n_layer": 2},
+    "ctc_vocab_size": CTC_OUTPUTS,
+}
+
+
+def add_ctc_branch(directory: Path, seed: int = 2) -> Path:
+    """Gives a checkpoint of `tiny_funasr_nano` a CTC branch; returns the file of its tokens."""
+    config = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+    (directory / "config.yaml").write_text(yaml.safe_dump(config | CTC_BRANCH, allow_unicode=True), encoding="utf-8")
+    tokens = directory / "multilingual.tiktoken"
+    lines = [f"{base64.b64encode(content).decode()} {place}" for place, content in enumerate(CTC_TOKENS)]
+    tokens.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    branch = read_funasr_nano(directory).ctc
+    assert isinstance(branch, CtcBranch)
+    drawn = drawn_tensors(CtcBranchNetwork(branch), seed)
+    torch.save(torch.load(directory / "model.pt", weights_only=True) | drawn, directory / "model.pt")
+    return tokens
 
 
 def tiny_funasr_nano(

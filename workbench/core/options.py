@@ -179,8 +179,11 @@ Options = TypeVar("Options")
 
 
 def conversing(options_class: type[Any]) -> type[Any]:
-    """Returns the options of conversations with a family: its own, and those of every conversation."""
-    own: Any = options_class
+    """Returns the options of conversations with a family: its own, and those of every conversation.
+
+    A class whose options are not all for conversations has those that are in `CONVERSING`.
+    """
+    own: Any = getattr(options_class, "CONVERSING", options_class)
     return own if "modalities" in own.__dataclass_fields__ else _joined(own)
 
 

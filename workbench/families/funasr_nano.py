@@ -9,14 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
 from workbench.core.options import MOST_SIDE_BY_SIDE, ListeningOptions, option
+from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.decoding.generation import GenerationOptions
+from workbench.families.byte_vocabulary import ByteVocabulary, read_tiktoken
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.instruction import OWN, Instruction
 from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer, read_language_config
@@ -35,7 +39,9 @@ HOTWORDS_BETWEEN = ", "
 TASK, TASK_INTO = "语音转写", "语音转写成"  # the second is followed by a language
 WITH_ITN, WITHOUT_ITN = "：", "，不进行文本规整："
 NO_THINKING = "<think>\n\n</think>\n\n"
-UNUSED_TENSORS = ("ctc_decoder.*", "ctc.*")  # a second decoder, for timestamps
+UNUSED_TENSORS = ("ctc_decoder.*", "ctc.*")  # the CTC branch, which is no part of the way to the language model
+CTC_TOKENS = "multilingual.tiktoken"
+CTC_VOCABULARY = 60515  # where the configuration does not say
 
 # The names of languages in the prompt. A checkpoint does not state which of them it knows.
 LANGUAGES: Mapping[str, str] = {
@@ -74,13 +80,20 @@ LANGUAGES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class FunasrNanoOptions(GenerationOptions, ListeningOptions):
-    """The user's options for Fun-ASR-Nano."""
+class FunasrNanoWriting(GenerationOptions, ListeningOptions):
+    """The user's options for what Fun-ASR-Nano's language model writes."""
 
     language: str = option("auto", "the language spoken, or auto", ("auto", *LANGUAGES))
     itn: bool = option(True, "inverse text normalisation: figures where numbers are spoken")
     hotwords: tuple[str, ...] = option((), "words that are likely to be said, such as names")
     batch_size: int = option(1, "chunks of speech transcribed in one batch", minimum=1, maximum=MOST_SIDE_BY_SIDE)
+
+
+@dataclass(frozen=True)
+class FunasrNanoOptions(CtcHeadOptions, FunasrNanoWriting):
+    """The user's options for Fun-ASR-Nano. A CTC beam search needs a checkpoint with a CTC branch, on PyTorch."""
+
+    CONVERSING: ClassVar[type] = FunasrNanoWriting
 
 
 @dataclass(frozen=True)
@@ -97,6 +110,24 @@ class AdaptorConfig:
 
 
 @dataclass(frozen=True)
+class CtcBranch:
+    """A second decoder of a checkpoint, from the encoder's output to tokens of its own.
+
+    Transformer blocks as those of the adaptor, and a linear layer to the vocabulary.
+    """
+
+    decoder: AdaptorConfig
+    tokens: Path  # a tiktoken file
+    count: int  # of the outputs
+    blank: int
+
+    @cached_property
+    def vocabulary(self) -> ByteVocabulary:
+        """Its tokens; raises `BadInput` if the file is broken."""
+        return read_tiktoken(self.tokens, self.count)
+
+
+@dataclass(frozen=True)
 class FunasrNanoModel:
     """A Fun-ASR-Nano checkpoint without its weights."""
 
@@ -110,6 +141,7 @@ class FunasrNanoModel:
     do_think: bool
     sys_prompt: bool
     stop_ids: tuple[int, ...]
+    ctc: CtcBranch | str  # or the reason why it cannot be used, for the reader of a message
 
 
 def is_funasr_nano(directory: Path) -> bool:
@@ -153,6 +185,7 @@ def read_funasr_nano(directory: Path, weights: Path | None = None) -> FunasrNano
         do_think=bool(dataset.get("do_think", True)),
         sys_prompt=bool(dataset.get("sys_prompt", True)),
         stop_ids=tuple(dict.fromkeys((*language.stop_ids, end))),
+        ctc=_ctc_branch(checkpoint, encoder),
     )
 
 
@@ -177,29 +210,71 @@ def _language_directory(checkpoint: FunasrCheckpoint) -> Path:
 
 
 def _read_adaptor(checkpoint: FunasrCheckpoint, encoder: SanmConfig, language: LanguageConfig) -> AdaptorConfig:
-    section, where = checkpoint.section("audio_adaptor_conf"), "audio_adaptor_conf"
-    adaptor = AdaptorConfig(
-        downsample_rate=positive_int(section, "downsample_rate", where, 2),
-        use_low_frame_rate=bool(section.get("use_low_frame_rate", False)),
-        encoder_dim=positive_int(section, "encoder_dim", where, encoder.output_size),
-        ffn_dim=positive_int(section, "ffn_dim", where, 2048),
-        llm_dim=positive_int(section, "llm_dim", where, language.hidden_size),
-        n_layer=positive_int(section, "n_layer", where, 2, 0),
-        attention_heads=positive_int(section, "attention_heads", where, ADAPTOR_HEADS),
-    )
-    if adaptor.encoder_dim != encoder.output_size:
-        raise BadInput(
-            f"{where}.encoder_dim is {adaptor.encoder_dim} and the encoder is {encoder.output_size} wide; "
-            "expected the same"
-        )
+    where = "audio_adaptor_conf"
+    adaptor = _read_transformer(checkpoint, where, encoder, language.hidden_size)
     if adaptor.llm_dim != language.hidden_size:
         raise BadInput(
             f"{where}.llm_dim is {adaptor.llm_dim} and the language model in {language.directory.name} is "
             f"{language.hidden_size} wide; expected the same"
         )
-    if adaptor.llm_dim % adaptor.attention_heads:
-        raise BadInput(f"{where}.llm_dim {adaptor.llm_dim} is no multiple of {adaptor.attention_heads} attention heads")
     return adaptor
+
+
+def _read_transformer(checkpoint: FunasrCheckpoint, where: str, encoder: SanmConfig, width: int) -> AdaptorConfig:
+    """Reads the section `where`; `width` is that of the output where the section names none."""
+    section = checkpoint.section(where)
+    found = AdaptorConfig(
+        downsample_rate=positive_int(section, "downsample_rate", where, 2),
+        use_low_frame_rate=bool(section.get("use_low_frame_rate", False)),
+        encoder_dim=positive_int(section, "encoder_dim", where, encoder.output_size),
+        ffn_dim=positive_int(section, "ffn_dim", where, 2048),
+        llm_dim=positive_int(section, "llm_dim", where, width),
+        n_layer=positive_int(section, "n_layer", where, 2, 0),
+        attention_heads=positive_int(section, "attention_heads", where, ADAPTOR_HEADS),
+    )
+    if found.encoder_dim != encoder.output_size:
+        raise BadInput(
+            f"{where}.encoder_dim is {found.encoder_dim} and the encoder is {encoder.output_size} wide; "
+            "expected the same"
+        )
+    if found.llm_dim % found.attention_heads:
+        raise BadInput(f"{where}.llm_dim {found.llm_dim} is no multiple of {found.attention_heads} attention heads")
+    return found
+
+
+def _ctc_branch(checkpoint: FunasrCheckpoint, encoder: SanmConfig) -> CtcBranch | str:
+    """Returns the CTC branch, or why there is none that can be used. The rest of the model works without it."""
+    try:
+        return _read_ctc_branch(checkpoint, encoder)
+    except BadInput as error:
+        return str(error)
+
+
+def _read_ctc_branch(checkpoint: FunasrCheckpoint, encoder: SanmConfig) -> CtcBranch | str:
+    """Returns the CTC branch, or why the checkpoint has none that can be used."""
+    where = checkpoint.directory.name
+    if checkpoint.config.get("ctc_decoder") != "Transformer":
+        return f"{where}/config.yaml names no ctc_decoder of the kind Transformer"
+    decoder = _read_transformer(checkpoint, "ctc_decoder_conf", encoder, encoder.output_size)
+    if decoder.llm_dim != encoder.output_size:
+        raise BadInput(
+            f"ctc_decoder_conf.llm_dim is {decoder.llm_dim} and its output layer reads {encoder.output_size} values; "
+            "expected the same"
+        )
+    tokens = _ctc_tokens(checkpoint)
+    if tokens is None:
+        return f"{where} has no {CTC_TOKENS}, which lists the tokens of its CTC branch; put that file beside model.pt"
+    count = positive_int(checkpoint.config, "ctc_vocab_size", "config.yaml", CTC_VOCABULARY, 2)
+    blank = positive_int(checkpoint.section("ctc_conf"), "blank_id", "ctc_conf", count - 1, 0, count - 1)
+    return CtcBranch(decoder, tokens, count, blank)
+
+
+def _ctc_tokens(checkpoint: FunasrCheckpoint) -> Path | None:
+    conf = checkpoint.section("dataset_conf").get("ctc_tokenizer_conf")
+    named = conf.get("vocab_path") if isinstance(conf, Mapping) else None
+    # A path may be one of the machine that trained the model, as that of the language model.
+    names = [CTC_TOKENS, *([str(named), Path(str(named)).name] if named else [])]
+    return next((path for name in reversed(names) if (path := checkpoint.directory / name).is_file()), None)
 
 
 def audio_tokens(frames: int, adaptor: AdaptorConfig) -> int:

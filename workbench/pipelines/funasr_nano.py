@@ -8,12 +8,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
+from workbench.core.errors import BadInput
 from workbench.core.resources import close
 from workbench.decoding.generation import Decoding, decoding_of
 from workbench.families.funasr_nano import (
     SPEECH,
     FunasrNanoModel,
     FunasrNanoOptions,
+    FunasrNanoWriting,
     audio_tokens,
     prompt_ids,
     tidy,
@@ -63,6 +65,7 @@ class NanoPromptFormat(OwnPrompt):
 
     def prompt_ids(self, options: FunasrNanoOptions) -> np.ndarray:
         """See `PromptFormat.prompt_ids`."""
+        check_written(options)
         return prompt_ids(self.model, options, self.own)
 
     def decoding(self, options: FunasrNanoOptions, counts: np.ndarray) -> Decoding:
@@ -72,6 +75,15 @@ class NanoPromptFormat(OwnPrompt):
     def text(self, written: str) -> str:
         """See `PromptFormat.text`."""
         return tidy(written)
+
+
+def check_written(options: FunasrNanoWriting) -> None:
+    """Raises `BadInput` if options ask for a beam search over the CTC branch, where only the language model writes."""
+    if isinstance(options, FunasrNanoOptions) and options.searches:
+        raise BadInput(
+            "options of a CTC beam search are set, and the CTC branch of Fun-ASR-Nano runs on pytorch alone; open the "
+            "model there, or leave out these options"
+        )
 
 
 class NanoAudioEncoder(NanoPromptFormat):

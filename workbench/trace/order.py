@@ -28,7 +28,7 @@ _WITHIN = {
 _ANSWER = ("embeddings", "norm", "logprobs", "alternatives", "temperatures", "candidates", "rooms")
 _CODEC = ("rows", "codes", "latents", "audio")  # of an answer; `codec.logits` belong to the prompt
 _LAST = (
-    *("logits", "ctc.posteriors"),
+    *("logits", "ctc.logits", "ctc.posteriors"),
     *(f"answer.{name}" for name in _ANSWER),
     *(f"codec.{name}" for name in _CODEC),
     *("tokens", "tokens.logprobs", "text"),

@@ -14,12 +14,13 @@ from workbench.core.settings import Settings
 from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
 from workbench.pipelines.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.instructed_session import InstructedSession
-from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.runtimes.pytorch.arithmetic import in_steps, network_dtype
+from workbench.pipelines.nano_search import NanoPipeline
+from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
+from workbench.runtimes.pytorch.nano_ctc import open_ctc_branch
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
@@ -47,6 +48,7 @@ class NanoRunner:
         where = f"{weights.parent.name}/{weights.name}"
         load_into(self.network, tensors, where, unused=UNUSED_TENSORS, mapped_from=weights, dtype=dtype)
         settle(self.network, device, weights)
+        self.branch = open_ctc_branch(model.ctc, tensors, weights, device, dtype)
 
     @torch.inference_mode()
     def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[Tensor, np.ndarray]:
@@ -57,6 +59,15 @@ class NanoRunner:
         with in_steps(self.kind), looking_inside(self.network, recorder):
             speech, counts = self.network(padded, lengths, tap_into(recorder))
         return speech, counts.numpy()
+
+    @torch.inference_mode()
+    def ctc_logits(self, features: np.ndarray, recorder: Recorder | None) -> np.ndarray:
+        """See `workbench.pipelines.nano_search.CtcNetwork.ctc_logits`."""
+        assert not isinstance(self.branch, str)
+        batch = torch.from_numpy(features)[None].to(self.device, self.kind)
+        with in_steps(self.kind):
+            encoded = self.network.audio_encoder(batch, None, tap_into(recorder))
+            return array_of(self.branch(encoded)[0])
 
 
 def split_language(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -83,8 +94,8 @@ def open_session(directory: Path, name: str, settings: Settings) -> InstructedSe
     model = read_funasr_nano(directory)
     hearing, language = split_language(read_state_dict(model.checkpoint.weights))
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    encoder = NanoAudioEncoder(
-        model, cmvn, NanoRunner(model, hearing, device, network_dtype(settings.dtype, settings.stepwise))
-    )
+    runner = NanoRunner(model, hearing, device, network_dtype(settings.dtype, settings.stepwise))
     half = open_nano_language(model, language, device, settings.dtype, settings.stepwise)
-    return InstructedSession(name, "pytorch", SpeechLanguagePipeline(encoder, half))
+    branch = runner.branch if isinstance(runner.branch, str) else model.ctc
+    pipeline = NanoPipeline(NanoAudioEncoder(model, cmvn, runner), half, branch, runner)
+    return InstructedSession(name, "pytorch", pipeline)

@@ -14,6 +14,7 @@ from workbench.core.options import ListeningOptions
 from workbench.families import fireredasr, funasr_nano
 from workbench.families.fireredasr import FireRedAsrOptions
 from workbench.families.funasr_nano import FunasrNanoOptions
+from workbench.pipelines.funasr_nano import check_written
 from workbench.runtimes.vllm.remote.sampling import HERE, check_listening
 
 DOWNSAMPLE_RATE = 2  # encoder frames per embedding of all published FireRedASR-LLM
@@ -56,6 +57,7 @@ class NanoWording:
     def check(self, options: FunasrNanoOptions) -> None:
         """See `Wording.check`."""
         check_listening(options)
+        check_written(options)
 
     def content(self, speech: Mapping[str, Any], options: FunasrNanoOptions) -> list[Mapping[str, Any]]:
         """See `Wording.content`."""

@@ -1,0 +1,134 @@
+"""Fun-ASR-Nano's CTC branch: the network against its definition, and what a beam search over it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tests.support.tiny_checkpoints import WIDTH, noise
+from tests.support.tiny_funasr_nano import CTC_OUTPUTS, CTC_TOKENS, add_ctc_branch, tiny_funasr_nano
+from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
+from workbench.pipelines.speech_session import SpeechSession
+from workbench.runtimes.pytorch.funasr_nano import open_session
+
+AUDIO = noise(2.0)
+BLANK = CTC_OUTPUTS - 1
+HEADS = 8
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint whose branch hears something else in most frames."""
+    found = tiny_funasr_nano(tmp_path_factory.mktemp("nano") / "nano")
+    add_ctc_branch(found)
+    session = open_session(found, "nano", Settings())
+    logits = torch.from_numpy(np.array(session.trace(AUDIO, "ctc.logits", beam_size=1)["ctc.logits"]))
+    session.close()
+    weights = torch.load(found / "model.pt", weights_only=True)
+    sharper = 4.0 / logits.std(0).mean()
+    weights["ctc.ctc_lo.weight"] *= sharper
+    weights["ctc.ctc_lo.bias"] = sharper * (weights["ctc.ctc_lo.bias"] - logits.mean(0))
+    torch.save(weights, found / "model.pt")
+    return found
+
+
+@pytest.fixture(scope="module")
+def session(directory: Path) -> Iterator[SpeechSession]:
+    session = open_session(directory, "nano", Settings())
+    yield session
+    session.close()
+
+
+def branch_by_definition(x: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+    """Two linear layers, then pre-norm blocks of attention and feed-forward parts, then the output layer."""
+
+    def linear(name: str, x: Tensor) -> Tensor:
+        return x @ tensors[f"{name}.weight"].T + tensors[f"{name}.bias"]
+
+    def norm(name: str, x: Tensor) -> Tensor:
+        centred = x - x.mean(1, keepdim=True)
+        spread = (centred.square().mean(1, keepdim=True) + 1e-12).sqrt()
+        return centred / spread * tensors[f"{name}.weight"] + tensors[f"{name}.bias"]
+
+    x = linear("ctc_decoder.linear2", linear("ctc_decoder.linear1", x).clamp(min=0))
+    for number in range(2):
+        block = f"ctc_decoder.blocks.{number}"
+        inner = norm(f"{block}.norm1", x)
+        q, k, v = (linear(f"{block}.self_attn.linear_{name}", inner).reshape(len(x), HEADS, -1) for name in "qkv")
+        weights = torch.einsum("qhd,khd->hqk", q, k).div(q.shape[2] ** 0.5).softmax(2)
+        context = torch.einsum("hqk,khd->qhd", weights, v).flatten(1)
+        x = x + linear(f"{block}.self_attn.linear_out", context)
+        inner = linear(f"{block}.feed_forward.w_1", norm(f"{block}.norm2", x)).clamp(min=0)
+        x = x + linear(f"{block}.feed_forward.w_2", inner)
+    return linear("ctc.ctc_lo", x)
+
+
+def test_the_branch_is_its_definition(directory: Path, session: SpeechSession) -> None:
+    trace = session.trace(AUDIO, "*", beam_size=8)
+    tensors = {name: value.double() for name, value in torch.load(directory / "model.pt", weights_only=True).items()}
+    encoded = torch.from_numpy(np.array(trace["encoder.output"])).double()
+    expected = branch_by_definition(encoded, tensors).numpy()
+    assert encoded.shape[1] == WIDTH and expected.shape == (len(encoded), CTC_OUTPUTS)
+    np.testing.assert_allclose(trace["ctc.logits"], expected, atol=2e-4 * np.abs(expected).max())
+    found = session.transcribe(AUDIO, beam_size=8)
+    assert str(trace["text"]) == found.text and tuple(trace["tokens"]) == found.tokens
+
+
+def test_scores_are_those_of_ctc_with_special_tokens_as_blanks(session: SpeechSession) -> None:
+    logits = torch.from_numpy(np.array(session.trace(AUDIO, "ctc.logits", beam_size=8)["ctc.logits"])).double()
+    found = session.transcribe(AUDIO, beam_size=200, nbest=5).hypotheses
+    assert len(found) == 5 and len(found[0].tokens) > 3
+    probabilities = logits.softmax(1)
+    spoken = probabilities[:, : len(CTC_TOKENS)]
+    folded = torch.cat([spoken, 1 - spoken.sum(1, keepdim=True)], 1).log()
+    for each in found:
+        ids = torch.tensor([token.id for token in each.tokens])
+        lengths = torch.tensor([len(folded)]), torch.tensor([len(ids)])
+        exact = -F.ctc_loss(folded[:, None], ids[None], *lengths, blank=len(CTC_TOKENS), reduction="sum")
+        assert float(exact) - 0.05 < each.acoustic < float(exact) + 1e-3, "a beam misses a little of the sum"
+        assert each.text == b"".join(CTC_TOKENS[number] for number in ids).decode(errors="replace").strip()
+
+
+def test_times_are_of_frames_and_characters_are_whole(session: SpeechSession) -> None:
+    found = session.transcribe(AUDIO, beam_size=8)
+    shown = [token for segment in found.segments for token in segment.tokens]
+    assert shown and "".join(token.text for token in shown).strip() == found.text
+    starts = [token.start for token in shown]
+    assert starts == sorted(starts) and all(0 <= token.start < token.end <= 2.0 for token in shown)
+    assert all(round(start / 0.06, 6).is_integer() for start in starts)
+
+
+def test_words_and_language_models_apply(session: SpeechSession, tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("the\t▁the\nA\ta\nB\t▁b\nyou\t你\nhao\t<E5> <A5><BD>\nsee\tc\nend\t.\n")
+    found = session.transcribe(AUDIO, lexicon=str(tmp_path / "words.txt"), word_bonus=0.5)
+    assert found.text == " ".join(word.text for word in found.hypotheses[0].words or ())
+    assert {*found.text.split()} <= {"the", "A", "B", "you", "hao", "see", "end"} and found.text
+
+
+def test_without_these_options_the_language_model_writes(
+    directory: Path, session: SpeechSession, tmp_path: Path
+) -> None:
+    plain = open_session(tiny_funasr_nano(tmp_path / "plain"), "plain", Settings())
+    brief = {"max_new_tokens": 20}
+    assert session.transcribe(AUDIO, **brief).tokens == plain.transcribe(AUDIO, **brief).tokens
+    with pytest.raises(BadInput, match=r"no CTC branch to search: plain/config\.yaml names no ctc_decoder"):
+        plain.transcribe(AUDIO, beam_size=4)
+
+
+def test_a_branch_that_is_not_whole_is_named(tmp_path: Path) -> None:
+    tokens = add_ctc_branch(tiny_funasr_nano(tmp_path / "m"))
+    weights = torch.load(tmp_path / "m" / "model.pt", weights_only=True)
+    weights.pop("ctc.ctc_lo.bias")
+    torch.save(weights, tmp_path / "m" / "model.pt")
+    with pytest.raises(BadInput, match=r"branch to search: m/model\.pt lacks tensor ctc\.ctc_lo\.bias"):
+        open_session(tmp_path / "m", "m", Settings()).transcribe(AUDIO, beam_size=4)
+    tokens.unlink()
+    with pytest.raises(BadInput, match=r"m has no multilingual\.tiktoken, which lists the tokens of its CTC branch"):
+        open_session(tmp_path / "m", "m", Settings()).transcribe(AUDIO, beam_size=4)

@@ -1,0 +1,54 @@
+"""Fun-ASR-Nano's CTC branch in PyTorch, with the published parameter names.
+
+Axes: B batch, T frames, D width of the encoder, V tokens of the branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.errors import BadInput
+from workbench.families.funasr_nano import CtcBranch
+from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.nano_encoder import Adaptor
+from workbench.runtimes.pytorch.sensevoice import CtcHead
+from workbench.runtimes.pytorch.weights import build, load_into
+
+PREFIXES = ("ctc_decoder.", "ctc.")
+
+
+class CtcBranchNetwork(nn.Module):
+    """Transformer blocks over the encoder's output, then a linear layer to the tokens."""
+
+    def __init__(self, branch: CtcBranch):
+        super().__init__()
+        self.ctc_decoder = Adaptor(branch.decoder)
+        self.ctc = CtcHead(branch.decoder.llm_dim, branch.count)
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        """Maps [B, T, D] to logits [B, ceil(T / downsample rate), V]."""
+        logits: Tensor = self.ctc(self.ctc_decoder(encoded))
+        return logits
+
+
+def open_ctc_branch(
+    branch: CtcBranch | str, tensors: Mapping[str, Tensor], weights: Path, device: torch.device, dtype: torch.dtype
+) -> CtcBranchNetwork | str:
+    """Returns the branch with the weights in a checkpoint's file, or why there is none that can be used.
+
+    The rest of the model works without it, as in the original.
+    """
+    if isinstance(branch, str):
+        return branch
+    own = {name: value for name, value in tensors.items() if name.startswith(PREFIXES)}
+    network = build(CtcBranchNetwork, branch)
+    try:
+        load_into(network, own, f"{weights.parent.name}/{weights.name}", mapped_from=weights, dtype=dtype)
+    except BadInput as error:
+        return str(error)
+    settle(network, device, weights)
+    return network

@@ -82,6 +82,8 @@ def test_a_vocabulary(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: 
         ("text.txt --out lm.arpa --model nobody", "nobody"),
         ("text.txt --out lm.arpa --model demo/sensevoice --vocabulary text.txt", "--model and --vocabulary both say"),
         ("text.txt --out lm.arpa --vocabulary none.txt", "none.txt cannot be read"),
+        ("text.txt text.txt --out ./text.txt", "--out names text.txt, which is one of the texts"),
+        ("text.txt --out lm.arpa --vocabulary .", ". cannot be read as a list of tokens"),
     ],
 )
 def test_what_is_refused_is_one_line_and_no_file(
@@ -99,4 +101,4 @@ def test_what_is_refused_is_one_line_and_no_file(
     before = sorted(tmp_path.iterdir())
     status, printed, said = run(capsys, *arguments.split())
     assert status == 2 and printed == "" and said.count("\n") == 1 and sentence in said
-    assert sorted(tmp_path.iterdir()) == before
+    assert sorted(tmp_path.iterdir()) == before and text.read_bytes() == TEXT.encode()

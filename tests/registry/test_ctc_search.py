@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,9 @@ class FakeRegistry:
     def __exit__(self, *_: object) -> None:
         self.closed = True
 
+    def card(self, model: str) -> SimpleNamespace:
+        return SimpleNamespace(family="sensevoice" if "sense" in model else "causal_lm")
+
 
 def test_the_language_model_is_opened_once_and_closed_with_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -112,6 +116,11 @@ def test_the_language_model_is_opened_once_and_closed_with_the_search(
         assert (own.opened, own.open_now) == ([("demo/qwen3", "gguf")], 1)
     assert own.open_now == 0 and own.closed
     shared = FakeRegistry()
+    with pytest.raises(
+        BadInput, match="'demo/sensevoice', a model of the family sensevoice; expected a language model"
+    ):
+        workbench.CtcBeamSearch(TOKENS, registry=shared, **{**given, "neural_lm": "demo/sensevoice"})
+    assert not shared.opened
     with pytest.raises(BadInput, match="'ba'"):
         workbench.CtcBeamSearch(TOKENS, registry=shared, boost=str(tmp_path / "phrases.txt"), **given)
     assert shared.open_now == 0 and not shared.closed

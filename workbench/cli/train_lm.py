@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
@@ -25,6 +26,8 @@ Say = Callable[[str], None]
 def train_language_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     """Writes the n-gram model of the texts; yields the file with its size, and the number of n-grams of each order."""
     check_place(parsed.out)
+    if parsed.out.exists() and any(Path(text).exists() and parsed.out.samefile(text) for text in parsed.text):
+        raise BadInput(f"--out names {parsed.out}, which is one of the texts; expected another file")
     if parsed.model and parsed.vocabulary:
         raise BadInput("--model and --vocabulary both say which tokens there are; expected one of them")
     sentences: Iterator[Sequence[str]] = read_sentences(parsed.text)

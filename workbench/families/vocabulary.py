@@ -80,7 +80,7 @@ def read_token_list(path: Path) -> Vocabulary:
     blanks or a tab, in any order of the ids; a line with an id alone is the piece " ". Raises `BadInput` for any other
     file.
     """
-    where = "/".join(filter(None, (path.parent.name, path.name)))
+    where = "/".join(filter(None, (path.parent.name, path.name))) or str(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
         pieces = json.loads(text) if path.suffix == ".json" else _lines(text)

@@ -73,7 +73,9 @@ def build_decoder(
     """
     lexicon = read_lexicon(options.lexicon, pieces, blank) if options.lexicon is not None else None
     symbols, what = (pieces, "token") if lexicon is None else (lexicon.words, "word of the lexicon")
-    phrases = None if options.boost is None else read_phrases(options.boost, symbols, what)
+    phrases = None
+    if options.boost is not None:
+        phrases = read_phrases(options.boost, symbols, what, blank if lexicon is None else None)
     token_lm, word_lm = _ngrams(options.lm, pieces), _ngrams(options.word_lm, symbols)
     # Last, as it takes longest.
     neural_lm = _neural(options.neural_lm, symbols, open_session)

@@ -20,6 +20,7 @@ from workbench.pipelines.ctc_decoding import Hypotheses, build_decoder, ngram_no
 from workbench.pipelines.logits_files import check_logits, read_logits
 from workbench.pipelines.token_files import blank_of, check_tokens, read_tokens
 from workbench.registry.registry import Registry
+from workbench.registry.resolve import NEURAL
 
 CALLED = "the CTC beam search"  # in messages
 
@@ -60,6 +61,11 @@ class CtcBeamSearch:
 
     def _open(self, model: str) -> Any:
         registry = self._registry or self._opened.enter_context(Registry())
+        family = registry.card(model).family
+        if family != NEURAL:
+            raise BadInput(
+                f"option neural_lm is {model!r:.80}, a model of the family {family}; expected a language model"
+            )
         return self._opened.enter_context(registry.open(model, runtime=self.options.neural_runtime))
 
     def decode(self, logits: np.ndarray | str | Path) -> Hypotheses:

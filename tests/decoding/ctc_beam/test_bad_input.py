@@ -140,6 +140,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(BadInput, match=message):
             read_phrases(path, TOKENS)
+    path.write_text(f"a\nb {TOKENS[0]}\n")
+    with pytest.raises(BadInput, match=r"line 2 .*, which is the blank"):
+        read_phrases(path, TOKENS, blank=0)
     path.write_bytes(b"a \xff b")
     with pytest.raises(BadInput, match="not UTF-8 text at byte 2"):
         read_phrases(path, TOKENS)

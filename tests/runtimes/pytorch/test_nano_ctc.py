@@ -32,7 +32,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logits = torch.from_numpy(np.array(session.trace(AUDIO, "ctc.logits", beam_size=1)["ctc.logits"]))
     session.close()
     weights = torch.load(found / "model.pt", weights_only=True)
-    sharper = 4.0 / logits.std(0).mean()
+    sharper = 16.0 / logits.std(0).mean()
     weights["ctc.ctc_lo.weight"] *= sharper
     weights["ctc.ctc_lo.bias"] = sharper * (weights["ctc.ctc_lo.bias"] - logits.mean(0))
     torch.save(weights, found / "model.pt")

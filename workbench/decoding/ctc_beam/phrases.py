@@ -31,23 +31,27 @@ class Phrases:
                 raise BadInput(f"a phrase is {list(sequence)}; it has the blank {blank}, which is never in a result")
 
 
-def read_phrases(path: str | Path, names: Sequence[str], what: str = "token of the vocabulary") -> Phrases:
+def read_phrases(
+    path: str | Path, names: Sequence[str], what: str = "token of the vocabulary", blank: int | None = None
+) -> Phrases:
     """Returns the phrases in a file: a phrase a line, its symbols separated by blanks.
 
     Args:
         path: the file, in UTF-8.
         names: the names of the symbols: of each token id, or the words of the lexicon.
         what: what a name is, for messages.
+        blank: the id that no phrase may have, as no result has it; None for words.
 
-    Raises `BadInput` for a file that cannot be read, a file without phrases, or an unknown name.
+    Raises `BadInput` for a file that cannot be read, a file without phrases, an unknown name, or the blank.
     """
     ids = token_ids(names)
     sequences: dict[tuple[int, ...], None] = {}
     for number, line in text_lines(path, "list of phrases"):
         for name in line.split():
-            if name not in ids:
+            if name not in ids or ids[name] == blank:
+                reason = f"no {what}" if name not in ids else "the blank"
                 raise BadInput(
-                    f"line {number} of the list of phrases {Path(path).name} has {name!r:.40}, which is no {what}"
+                    f"line {number} of the list of phrases {Path(path).name} has {name!r:.40}, which is {reason}"
                 )
         sequences[tuple(ids[name] for name in line.split())] = None
     if not sequences:

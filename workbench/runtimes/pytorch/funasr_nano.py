@@ -65,7 +65,7 @@ class NanoRunner:
         """See `workbench.pipelines.nano_search.CtcNetwork.ctc_logits`."""
         assert not isinstance(self.branch, str)
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
-        with in_steps(self.kind):
+        with in_steps(self.kind), looking_inside(self.network, recorder):
             encoded = self.network.audio_encoder(batch, None, tap_into(recorder))
             return array_of(self.branch(encoded)[0])
 

@@ -16,6 +16,7 @@ from tests.support.processes import FAKE_CHILD
 from tests.support.tiny_checkpoints import tiny_sensevoice
 from workbench.core.options import option_specs
 from workbench.core.settings import SessionSpec
+from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.families import FAMILIES
 from workbench.isolation import serial
 from workbench.registry.handle import OpenSession
@@ -30,6 +31,9 @@ def test_the_public_names_are_found_by_completion() -> None:
     assert set(workbench.__all__) <= set(listed) and "__version__" in listed and "TYPE_CHECKING" not in listed
     for name in workbench.__all__:
         assert getattr(workbench, name)
+
+
+BEAM_SEARCH = {spec.name for spec in option_specs(CtcHeadOptions)}
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))
@@ -54,7 +58,10 @@ def test_calls_show_the_options_of_the_family(family: str) -> None:
     if described.chat_options_class:
         for name in CONVERSING:
             shown = inspect.signature(getattr(made, name)).parameters
-            assert {"messages", "modalities", *(spec.name for spec in specs)} <= set(shown)
+            chat = {spec.name for spec in option_specs(described.chat_options_class)}
+            assert {"messages", "modalities"} | chat <= set(shown)
+            # A CTC beam search transcribes; it answers no conversation.
+            assert {spec.name for spec in specs} - chat == (BEAM_SEARCH if family == "funasr_nano" else set())
             assert shown["modalities"].default == "auto"
     for name in refuses:
         assert f"use `{usual}`" in str(getattr(made, name).__doc__)

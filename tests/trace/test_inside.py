@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.compare.compare import compare
-from workbench.trace.inside import DECODER_PARTS, PARTS, is_inside, no_such_part, only_inside
+from workbench.core.errors import BadInput
+from workbench.trace.inside import DECODER_PARTS, PARTS, check_weights, is_inside, no_such_part, only_inside
 from workbench.trace.order import computation_order
 from workbench.trace.trace import StageFilter, Trace
 
@@ -85,3 +86,9 @@ def test_a_glob_without_a_match_is_explained() -> None:
     why = no_such_part("llm.layers.0.attention.w*", "m on vllm", {"attention.weights": "they are not there"})
     assert why == "no stage inside the layers of m on vllm matches 'llm.layers.0.attention.w*': they are not there"
     assert "mean" not in no_such_part("llm.layers.0.attention.key_norm", "m on gguf", {})
+
+
+def test_too_many_weights_are_refused() -> None:
+    check_weights("it", 16, 1500, 1500)
+    with pytest.raises(BadInput, match=r"^llm.layers.0.attention.weights would hold 16,000,000,000 numbers \(16 heads"):
+        check_weights("llm.layers.0.attention.weights", 16, 40_000, 25_000)

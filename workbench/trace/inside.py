@@ -13,6 +13,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
+from workbench.core.errors import BadInput
+
+MOST_WEIGHTS = 1 << 28  # attention weights of one layer: 20 heads of a recording of two minutes at 25 rows a second
+
 PARTS: Mapping[str, str] = {
     "ffn1.norm": "after the norm in front of the first feed-forward part (Conformer)",
     "ffn1.up": "after its first projection",
@@ -129,3 +133,13 @@ def no_such_part(glob: str, whose: str, absent: Mapping[str, str]) -> str:
         return f"{said}: {why}"
     guess = f"; did you mean {near[0]}?" if near else ""
     return f"{said}{guess}; {stack}.layers.0.* shows what a layer has"
+
+
+def check_weights(stage: str, heads: int, queries: int, keys: int) -> None:
+    """Raises `BadInput` if the attention weights of a layer are too many to show."""
+    count = heads * queries * keys
+    if count > MOST_WEIGHTS:
+        raise BadInput(
+            f"{stage} would hold {count:,} numbers ({heads} heads, {queries} by {keys} rows); expected at most "
+            f"{MOST_WEIGHTS:,}: trace a shorter recording or text, or leave the weights out"
+        )

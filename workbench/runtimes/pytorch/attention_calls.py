@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from workbench.runtimes.pytorch.arithmetic import array_of
-from workbench.runtimes.pytorch.attention_weights import check_size, write_weights
+from workbench.runtimes.pytorch.attention_weights import write_weights
 from workbench.runtimes.pytorch.calls import Function, Observer
 from workbench.runtimes.pytorch.tap import tap_into
+from workbench.trace.inside import check_weights
 from workbench.trace.recorder import Recorder
 
 
@@ -100,7 +101,7 @@ class AttentionCalls:
         """Returns the part of the recorded weights that one call fills [heads, queries, keys]."""
         if self._array is None:
             rows = [max(self.rows[0], queries), max(self.rows[1], keys)]
-            check_size(self._weights, heads, *rows)
+            check_weights(self._weights, heads, *rows)
             kind = np.float64 if dtype == torch.float64 else np.float32
             self._array = self._recorder.room(self._weights, (heads, *rows), kind)
         at = self._first

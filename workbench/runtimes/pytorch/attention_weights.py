@@ -13,22 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.errors import BadInput
 from workbench.runtimes.pytorch.arithmetic import array_of
 from workbench.trace.spill import release
 
-LARGEST = 1 << 28  # most weights of one layer: 20 heads of a recording of two minutes at 25 rows a second
 _PIECE = 1 << 22  # weights that are computed at once
-
-
-def check_size(stage: str, heads: int, queries: int, keys: int) -> None:
-    """Raises `BadInput` if the weights of a layer are too many to show."""
-    count = heads * queries * keys
-    if count > LARGEST:
-        raise BadInput(
-            f"{stage} would hold {count:,} numbers ({heads} heads, {queries} by {keys} rows); expected at most "
-            f"{LARGEST:,}: trace a shorter recording or text, or leave the weights out"
-        )
 
 
 def write_weights(

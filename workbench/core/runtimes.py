@@ -54,6 +54,10 @@ RUNTIMES: Mapping[str, Runtime] = {
             "run: pip install llama-cpp-python gguf",
             ("threads", "quantization", "kv_cache"),
             opens_gguf=True,
+            not_inside={
+                "attention.weights": "with keys and values in q8_0, llama.cpp computes attention in one step and keeps "
+                "no weights; choose kv_cache f32 or f16"
+            },
         ),
         Runtime(
             "vllm",

@@ -25,6 +25,7 @@ from workbench.runtimes.pytorch import conformer
 from workbench.runtimes.pytorch.fireredasr import HearingNetwork
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 HIDDEN = 6  # width of the language model
 ODD = ConformerConfig(idim=80, n_layers=2, n_head=3, d_model=18, kernel_size=7, pe_maxlen=5000)
@@ -63,13 +64,13 @@ def sound(frames: int, seed: int = 0) -> np.ndarray:
 
 
 def expected(network: Any, features: np.ndarray, valid: int) -> dict[str, np.ndarray]:
-    recorder = Recorder(lambda stage: True)
+    recorder = Recorder(StageFilter())
     network(torch.from_numpy(features)[None], torch.tensor([valid]), tap_into(recorder))
     return recorder.stages
 
 
 def found(graph: FireRedGraph, features: np.ndarray, valid: int) -> dict[str, np.ndarray]:
-    recorder = Recorder(lambda stage: True)
+    recorder = Recorder(StageFilter())
     heard = graph.hear([features], [valid], recorder)
     np.testing.assert_array_equal(heard[0], recorder.stages["adaptor.output"])
     return recorder.stages

@@ -24,6 +24,7 @@ from workbench.runtimes.gguf.context import STEP
 from workbench.runtimes.gguf.language import LanguageModel, open_language
 from workbench.runtimes.gguf.language_file import language_config
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 PROMPT = [5, 300, 17, 17, 290, 8]
 ROWS = [PROMPT, [9, 9], [400, 3, 271, 33, 61, 12, 250, 7, 7, 90], [1]]
@@ -88,7 +89,7 @@ def reference(network: Any, row: Sequence[int], stops: Sequence[int] = (), **opt
 
 
 def traced(language: LanguageModel, row: Sequence[int], pattern: str = "") -> dict[str, np.ndarray]:
-    recorder = Recorder(lambda stage: pattern in stage)
+    recorder = Recorder(StageFilter(f"*{pattern}*"))
     language.trace(language.prompt([row]), recorder)
     return recorder.stages
 
@@ -167,7 +168,7 @@ def test_each_layer_goes_on_from_what_is_given_before_it(tmp_path: Path, kind: s
     draw = np.random.default_rng(2)
     sizes = [512 if name == "logits" else language.config.hidden_size for name in names]
     given = {name: draw.standard_normal((length, size), np.float32) for name, size in zip(names, sizes, strict=True)}
-    recorder = Recorder(lambda _: True, given)
+    recorder = Recorder(StageFilter(), given)
     language.trace(language.prompt([ids]), recorder)
     assert list(recorder.stages) == names
     layers = [_layer(network, number) for number in range(language.config.layers)]
@@ -195,10 +196,10 @@ def _layer(network: Any, number: int) -> Callable[[torch.Tensor], torch.Tensor]:
 
 def test_a_longer_prompt_may_be_given_but_no_longer_than_the_context(language: LanguageModel) -> None:
     width, most = language.config.hidden_size, language.config.context
-    recorder = Recorder(lambda _: True, {"llm.embeddings": np.ones((9, width))})
+    recorder = Recorder(StageFilter(), {"llm.embeddings": np.ones((9, width))})
     language.trace(language.prompt([PROMPT]), recorder)
     assert [len(stage) for stage in recorder.stages.values()] == [len(PROMPT), *[9] * (language.config.layers + 2)]
-    too_long = Recorder(lambda _: True, {"llm.embeddings": np.ones((most + 1, width))})
+    too_long = Recorder(StageFilter(), {"llm.embeddings": np.ones((most + 1, width))})
     with pytest.raises(BadInput, match=f"the prompt has {most + 1} positions; expected at most {most}"):
         language.trace(language.prompt([PROMPT]), too_long)
 
@@ -423,7 +424,7 @@ def test_a_prompt_that_is_too_long_or_of_another_width(language: LanguageModel) 
         language.generate(language.prompt([[1] * 257]), Decoding(()))
     narrow = Merged(np.zeros((1, 2, 31), np.float32), np.ones((1, 2), bool), np.arange(2)[None])
     with pytest.raises(BadInput, match=r"^the prompt's embeddings are 31 wide; 0\.gguf takes 32$"):
-        language.trace(narrow, Recorder(lambda _: True))
+        language.trace(narrow, Recorder(StageFilter()))
 
 
 def test_a_text_ends_where_the_context_ends(language: LanguageModel) -> None:

@@ -19,6 +19,7 @@ from workbench.runtimes.gguf import fireredasr, funasr_nano
 from workbench.runtimes.pytorch import fireredasr as pytorch_fireredasr
 from workbench.runtimes.pytorch import funasr_nano as pytorch_funasr_nano
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 ASSETS = Path(__file__).parents[3] / "assets"
 SAMPLES = sorted((ASSETS / "samples").glob("*.wav"))
@@ -50,7 +51,7 @@ class Expected(NamedTuple):
 
 def stages_of(session: Any, samples: np.ndarray) -> dict[str, np.ndarray]:
     """Those of the hearing half, from the encoder's first on."""
-    recorder, ear = Recorder(lambda stage: stage.startswith(("encoder", "adaptor"))), session.recogniser.encoder
+    recorder, ear = Recorder(StageFilter("encoder*,adaptor*")), session.recogniser.encoder
     ear.embeddings([samples], ear.options_class(dither=0.0), recorder)
     return recorder.stages
 

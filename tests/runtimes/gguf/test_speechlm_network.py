@@ -22,6 +22,7 @@ from workbench.speech.generate import AnswerPlan, answer_steps
 from workbench.speech.network import Wanted
 from workbench.system.memory import resident_bytes
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 Pair = tuple[Any, SpeechLmNetwork]
 
@@ -124,7 +125,7 @@ def test_stages_are_those_of_pytorch(pair: Pair) -> None:
     parts = [np.concatenate([prompt(pair[0]), np.tile(pair[0].layout.pads + 3, (3, 1))])]
     found = []
     for network in pair:
-        recorder = Recorder(lambda stage: True)
+        recorder = Recorder(StageFilter())
         network.trace(parts, recorder)
         found.append(recorder.stages)
     theirs, ours = found

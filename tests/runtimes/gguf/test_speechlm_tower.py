@@ -21,6 +21,7 @@ from workbench.families.speechlm_parts import Mel, Tower
 from workbench.runtimes.gguf.speechlm_tower import SpeechLmTower
 from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder, tower_network
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 HIDDEN = 24  # width of the language model
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -60,7 +61,7 @@ class Pair:
         self.theirs = AudioEncoder(tower, self.tensors, HIDDEN, torch.device("cpu"), "it")
 
     def stages(self, samples: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        ours, theirs = Recorder(lambda name: True), Recorder(lambda name: True)
+        ours, theirs = Recorder(StageFilter()), Recorder(lambda name: True)
         found = self.ours.hear(samples, ours)
         self.theirs(samples, theirs)
         np.testing.assert_array_equal(found, ours.stages["adaptor.output"])

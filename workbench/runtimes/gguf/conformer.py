@@ -14,11 +14,13 @@ import numpy as np
 from workbench.families.conformer import CONTEXT_FRAMES, ConformerConfig, encoder_frames
 from workbench.runtimes.gguf.graph import Graph
 from workbench.runtimes.gguf.weights import Scope, Tensor
+from workbench.trace.inside import check_weights
 
 CHANNELS = 32  # channels of the subsampling convolutions
 KERNEL, STRIDE = 3, 2
 EPS = 1e-5  # epsilon of all layer norms
 QUERIES = 128  # frames whose attention is computed at once
+CONVOLUTION_STAGES = ("norm", "up", "gate", "depthwise", "depthwise_norm", "activation")
 LANES = 16  # ggml multiplies fast if the summed dimension is a multiple of this
 
 
@@ -65,10 +67,13 @@ def encode(g: Graph, sound: EncoderInput, scope: Scope, config: ConformerConfig)
     positions, mask = g.input(sound.positions), g.input(sound.mask)
     for number in range(config.n_layers):
         stage, layer = f"encoder.layers.{number}", scope / "layer_stack" / number
-        x = feed_forward(g, x, layer / "ffn1")
+        x = feed_forward(g, x, layer / "ffn1", f"{stage}.ffn1")
         x = g.add(x, attention(g, x, positions, mask, layer / "mhsa", config, stage))
+        x = g.tap(f"{stage}.attention.residual", x)
         x = g.add(x, convolution(g, x, sound.valid, layer / "conv", config, stage))
-        x = g.tap(stage, g.layer_norm(feed_forward(g, x, layer / "ffn2"), layer / "layer_norm", EPS))
+        x = g.tap(f"{stage}.conv.residual", x)
+        x = feed_forward(g, x, layer / "ffn2", f"{stage}.ffn2")
+        x = g.tap(stage, g.layer_norm(x, layer / "layer_norm", EPS))
     return g.tap("encoder.output", x)
 
 
@@ -83,12 +88,14 @@ def subsample(g: Graph, features: Tensor, scope: Scope, size: int) -> Tensor:
     return g.linear(g.reshape(g.contiguous(g.swap(x)), (frames, channels * bands)), scope / "out", size)
 
 
-def feed_forward(g: Graph, x: Tensor, scope: Scope) -> Tensor:
-    """Returns x plus half of: layer norm, two linear layers with a swish between."""
+def feed_forward(g: Graph, x: Tensor, scope: Scope, at: str) -> Tensor:
+    """Returns x plus half of: layer norm, two linear layers with a swish between; taps the stages `at.*`."""
     size = x.shape[-1]
     net = scope / "net"
-    inner = g.silu(g.linear(g.layer_norm(x, net / 0, EPS), net / 1, 4 * size))
-    return g.add(x, g.scale(g.linear(inner, net / 4, size), 0.5))
+    normed = g.tap(f"{at}.norm", g.layer_norm(x, net / 0, EPS))
+    inner = g.tap(f"{at}.activation", g.silu(g.tap(f"{at}.up", g.linear(normed, net / 1, 4 * size))))
+    inner = g.tap(f"{at}.down", g.linear(inner, net / 4, size))
+    return g.tap(f"{at}.residual", g.add(x, g.scale(inner, 0.5)))
 
 
 def attention(
@@ -100,17 +107,19 @@ def attention(
     to the first key. The row of scores by key of each earlier query begins one column further, so it is a view (the
     shift of Dai et al. 2019, appendix B).
     """
-    (frames, size), heads = x.shape, config.n_head
+    (frames, size), heads, at = x.shape, config.n_head, f"{stage}.attention"
     width, keys = size // heads, mask.shape[1]
     q, k, v = (
-        g.linear(g.layer_norm(x, scope / f"layer_norm_{name}", EPS), scope / f"w_{name}s", size, bias=False)
-        for name in "qkv"
+        _projected(g, g.layer_norm(x, scope / f"layer_norm_{name[0]}", EPS), scope, heads, stage, name)
+        for name in ("query", "key", "value")
     )
     k, v = (g.pad_frames(y, 0, keys - frames) if keys > frames else y for y in (k, v))
     by_head, values = g.split(k, heads), g.transpose(g.split(v, heads))
     p = g.linear(positions, scope / "linear_pos", size, bias=False)
     biases = [g.reshape(scope.array(f"pos_bias_{name}", (heads, width)), (heads, 1, width)) for name in "uv"]
-    context = None
+    shape, context, shown = (heads, frames, frames), None, g.taps.wanted(f"{at}.weights")
+    if shown:
+        check_weights(f"{at}.weights", *shape)
     for first in range(0, frames, QUERIES):
         last = min(first + QUERIES, frames)
         block = g.split(g.rows(q, first, last), heads)
@@ -118,31 +127,63 @@ def attention(
         distances = g.rows(p, frames - last, frames - last + _rounded(keys + last - first - 1))
         placed = g.slide(g.matmul(g.split(distances, heads), by_place), keys)
         scores = g.add(g.matmul(by_head, by_content), placed)
-        part = g.join(g.matmul(values, g.softmax(scores, mask, width**-0.5)))
+        weights = g.softmax(scores, mask, width**-0.5)
+        if shown:
+            g.show(f"{at}.weights", weights, shape, (slice(None), slice(first, last), slice(None)))
+        part = g.join(g.matmul(values, weights))
         context = g.concatenate(context, part) if context else part
     assert context is not None
-    return g.tap(f"{stage}.attention", g.linear(context, scope / "fc", size, bias=False))
+    context = g.tap(f"{at}.context", context)
+    return g.tap(at, g.tap(f"{at}.output", g.linear(context, scope / "fc", size, bias=False)))
+
+
+def _projected(g: Graph, normed: Tensor, scope: Scope, heads: int, stage: str, name: str) -> Tensor:
+    """Returns queries, keys or values [T, D] of their own normed input; taps both."""
+    frames, size = normed.shape
+    normed = g.tap(f"{stage}.input_norm.{name}", normed)
+    found = g.linear(normed, scope / f"w_{name[0]}s", size, bias=False)
+    return g.tap(f"{stage}.attention.{name}", found, (frames, heads, size // heads))
 
 
 def convolution(g: Graph, x: Tensor, valid: int, scope: Scope, config: ConformerConfig, stage: str) -> Tensor:
     """Applies pointwise, gate, depthwise over time, layer norm (called batch_norm in the files), swish, pointwise.
 
-    Maps [T, D] to [T, D]. Frames after the first `valid` are read as zeros, and their output is zero.
+    Maps [T, D] to [T, D]. Frames after the first `valid` are read as zeros, and their output is zero. Taps the stages
+    `conv.*` inside the layer, which have all frames, and `convolution`.
     """
-    frames, size = x.shape
-    inner = g.layer_norm(g.rows(x, 0, valid) if valid < frames else x, scope / "pre_layer_norm", EPS)
-    expand = scope / "pointwise_conv1"
-    # Each half of the gated layer is computed separately, so that no copy is needed to split them.
-    values, gates = (
-        g.linear(inner, expand, 4 * size, bias=False, rows=half)
-        for half in (slice(0, 2 * size), slice(2 * size, 4 * size))
-    )
+    (frames, size), at = x.shape, f"{stage}.conv"
+    whole = valid == frames or any(g.taps.needed(f"{at}.{name}") for name in CONVOLUTION_STAGES)
+    inner = g.layer_norm(x if whole else g.rows(x, 0, valid), scope / "pre_layer_norm", EPS)
+    inner = g.tap(f"{at}.norm", inner)
+    if whole and valid < frames:
+        inner = g.pad_frames(g.rows(inner, 0, valid), 0, frames - valid)
     kernel, reach = config.kernel_size, config.kernel_size // 2
     taps = (scope / "depthwise_conv").array("weight", (kernel, 2 * size))
-    inner = g.depthwise(g.mul(values, g.sigmoid(gates)), taps, reach, reach)
-    inner = g.silu(g.layer_norm(inner, scope / "batch_norm", EPS))
+    gated = g.tap(f"{at}.gate", _gated(g, inner, scope / "pointwise_conv1", f"{at}.up"))
+    inner = g.tap(f"{at}.depthwise", g.depthwise(gated, taps, reach, reach))
+    inner = g.tap(f"{at}.depthwise_norm", g.layer_norm(inner, scope / "batch_norm", EPS))
+    inner = g.tap(f"{at}.activation", g.silu(inner))
     inner = g.linear(inner, scope / "pointwise_conv2", size, bias=False)
+    if whole and valid < frames:
+        inner = g.rows(inner, 0, valid)
     return g.tap(f"{stage}.convolution", g.pad_frames(inner, 0, frames - valid) if valid < frames else inner)
+
+
+def _gated(g: Graph, x: Tensor, scope: Scope, stage: str) -> Tensor:
+    """Applies the pointwise convolution from D to 4 D and the gate: [T, D] to [T, 2 D]; shows the stage between them.
+
+    Each half of the gated layer is computed separately, so that no copy is needed to split them.
+    """
+    frames, size = x.shape
+    halves = slice(0, 2 * size), slice(2 * size, 4 * size)
+    values, gates = (g.linear(x, scope, 4 * size, bias=False, rows=half) for half in halves)
+    shape = (frames, 4 * size)
+    if g.taps.wanted(stage):
+        g.show(stage, g.beside(values, gates), shape)
+    given = g.taps.given(stage, shape)
+    if given is not None:
+        values, gates = (g.input(given[:, half]) for half in halves)
+    return g.mul(values, g.sigmoid(gates))
 
 
 def adapt(g: Graph, encoded: Tensor, scope: Scope, width: int, downsample_rate: int) -> Tensor:

@@ -18,6 +18,7 @@ from workbench.runtimes.gguf.graph import available_processors
 from workbench.runtimes.gguf.llama import CACHES, LlamaModel, failed, take_reason
 
 STEP = 256  # positions; llama.cpp rounds a context up to a multiple of this
+STEPWISE = ("f32", "f16")  # types of keys and values for which llama.cpp can compute attention in steps
 PASS = 512  # the most positions computed at once; longer prompts take several passes in one call
 
 
@@ -32,6 +33,7 @@ class Context:
         outputs: the most rows of logits in one call.
         watch: called as llama.cpp's `cb_eval`.
         hidden: give the states after the final norm, of all positions of a call; `outputs` must allow for them.
+        weights: compute attention in steps, so that its weights exist; q8_0 keys and values do not allow it.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Context:
         outputs: int = 0,
         watch: Any = None,
         hidden: bool = False,
+        weights: bool = False,
     ):
         self.model = model
         self.sequences = sequences
@@ -53,6 +56,8 @@ class Context:
         self._width = self._functions.llama_model_n_embd(model.pointer)
         self._parameters = self._parameters_of(threads, kv_cache, watch)
         self._parameters.embeddings = hidden
+        if weights and kv_cache in STEPWISE:
+            self._parameters.flash_attn_type = 0
         self.positions = -(-positions // STEP) * STEP
         self.longest = max(longest, STEP)
         self.outputs = max(outputs, sequences)

@@ -21,6 +21,7 @@ from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.capture import TensorCapture
 from workbench.runtimes.gguf.ggml import F32, SUCCESS, CustomCallback, TensorStruct, load_library
 from workbench.runtimes.gguf.shapes import GraphFull, Shapes
+from workbench.runtimes.gguf.taps import Block, Place, Taps
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
 from workbench.trace.recorder import Recorder
 
@@ -92,9 +93,8 @@ class Graph(Shapes):
     def __init__(self, engine: GraphRunner, nodes: int, recorder: Recorder | None):
         super().__init__(engine.library, nodes)
         self._engine = engine
-        self._recorder = recorder
+        self.taps = Taps(recorder)
         self._inputs: list[tuple[Tensor, np.ndarray]] = []
-        self._tapped: dict[str, Tensor] = {}
         self._callbacks: list[Any] = []  # ggml has their addresses only
         self._raised: list[BaseException] = []
 
@@ -118,17 +118,30 @@ class Graph(Shapes):
         self._inputs.append((tensor, array))
         return tensor
 
-    def tap(self, stage: str, x: Tensor) -> Tensor:
+    def tap(self, stage: str, x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
         """Names a point of the network; if its stage is wanted, the value there is recorded.
+
+        Args:
+            shape: of the stage, if it shows the same values in another shape.
 
         Returns the tensor to continue with: x, or an input with the recorder's substituted value.
         """
-        if self._recorder is None:
+        if self.taps.wanted(stage):
+            self.taps.blocks.append(Block(stage, x, shape or x.shape))
+        other = self.taps.given(stage, shape or x.shape)
+        if other is None:
             return x
-        if self._recorder.wanted(stage):
-            self._tapped[stage] = x
-        other = self._recorder.given(stage, x.shape)
-        return x if other is None else self.input(other)
+        return self.input(other.reshape(x.shape) if shape else other)
+
+    def show(self, stage: str, x: Tensor, shape: tuple[int, ...], place: Place | None = None) -> None:
+        """Records x, which is computed for this alone, as a wanted stage or as a block of one.
+
+        Args:
+            shape: of the whole stage.
+            place: of x in the stage; x may be longer, its first values are recorded. None if x is the whole stage.
+        """
+        first = self._made(self._library.view_2d(self._context, x.pointer, 1, 1, 4, 0), (1, 1))
+        self.taps.blocks.append(Block(stage, x, shape, place, consumer=self.scale(first, 1.0)))
 
     def compute(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         """Computes and returns the arrays of the outputs."""
@@ -136,12 +149,13 @@ class Graph(Shapes):
         graph = library.new_graph_custom(self._context, self._room, False)
         for tensor in outputs.values():
             library.set_output(tensor.pointer)
-        for tensor in (*self._tapped.values(), *outputs.values()):
+        for tensor in (*self.taps.tensors(), *outputs.values()):
             library.build_forward_expand(graph, tensor.pointer)
-        if self._tapped:
+        if self.taps.blocks:
+            inputs = {tensor.pointer: array for tensor, array in self._inputs}
             with TensorCapture(library, backend, 2 * self._room) as watched:
                 self._placed(watched.allocate(graph))
-                self._done(watched.compute(graph, *self._watch()))
+                self._done(watched.compute(graph, *self.taps.watch(inputs, self._read)))
                 return {name: self._read(tensor) for name, tensor in outputs.items()}
         # Planned anew each time, as ggml would reuse the last plan for any graph with the same number of nodes.
         allocator = self._engine._allocator
@@ -162,23 +176,6 @@ class Graph(Shapes):
             raise self._raised[0]
         if status != SUCCESS:
             raise Unavailable(f"ggml could not compute the network: status {status}")
-
-    def _watch(self) -> tuple[Mapping[int, Any], Callable[[int], None]]:
-        """Returns the tensors to read during the computation, and the function that reads one; reads inputs at once."""
-        assert self._recorder is not None
-        recorder, given = self._recorder, {tensor.pointer: array for tensor, array in self._inputs}
-        stages: dict[int, list[tuple[str, Tensor]]] = {}
-        for stage, tensor in self._tapped.items():
-            if tensor.pointer in given:
-                recorder.put(stage, given[tensor.pointer])
-            else:
-                stages.setdefault(tensor.pointer, []).append((stage, tensor))
-
-        def see(pointer: int) -> None:
-            for stage, tensor in stages[pointer]:
-                recorder.put(stage, self._read(tensor))
-
-        return stages, see
 
     def _read(self, tensor: Tensor) -> np.ndarray:
         array = np.empty(tensor.shape, dtype=np.float32)

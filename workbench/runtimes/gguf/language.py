@@ -20,7 +20,7 @@ from workbench.embeddings.merge import Merged
 from workbench.families.gguf_files import has_other_half
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
-from workbench.runtimes.gguf.context import STEP, Context
+from workbench.runtimes.gguf.context import STEP, STEPWISE, Context
 from workbench.runtimes.gguf.language_file import EMBEDDINGS, check_dimensions, check_vocabulary
 from workbench.runtimes.gguf.language_half import open_half
 from workbench.runtimes.gguf.llama import LlamaModel, open_plain
@@ -218,8 +218,9 @@ class LanguageModel:
         self._checked(prompt)
         embeddings = recorder.put("llm.embeddings", prompt.embeddings[0][prompt.attention_mask[0]])
         length = self._room_for(len(embeddings))
+        others = {"result_output": ("logits", self.config.vocabulary)}
         watch = StageWatch(
-            recorder, self.config.layers, embeddings.shape, {"result_output": ("logits", self.config.vocabulary)}
+            recorder, self.file, embeddings.shape, others, weights=self._settings["kv_cache"] in STEPWISE
         )
         if not watch.wanted:
             return
@@ -229,6 +230,7 @@ class LanguageModel:
             longest=length,
             outputs=length,
             watch=watch.callback(self.model),
+            weights=watch.shows_weights,
             **self._settings,
         )
         try:

@@ -6,6 +6,7 @@ Axes: T frames, D width of the encoder, H width of the language model; one recor
 from __future__ import annotations
 
 from workbench.families.funasr_nano import ADAPTOR_EPS, AdaptorConfig
+from workbench.runtimes.gguf.attention_stages import attention, show_projected
 from workbench.runtimes.gguf.graph import Graph
 from workbench.runtimes.gguf.sanm import feed_forward
 from workbench.runtimes.gguf.weights import Scope, Tensor
@@ -23,15 +24,18 @@ def adapt(g: Graph, encoded: Tensor, scope: Scope, config: AdaptorConfig, tokens
         encoded = g.reshape(padded, ((frames + lacking) // rate, rate * size))
     x = g.linear(g.relu(g.linear(encoded, scope / "linear1", config.ffn_dim)), scope / "linear2", config.llm_dim)
     for number in range(config.n_layer):
-        x = g.tap(f"adaptor.layers.{number}", block(g, x, scope / "blocks" / number, config))
+        stage = f"adaptor.layers.{number}"
+        x = g.tap(stage, block(g, x, scope / "blocks" / number, config, stage))
     return g.tap("adaptor.output", g.rows(x, 0, tokens))
 
 
-def block(g: Graph, x: Tensor, scope: Scope, config: AdaptorConfig) -> Tensor:
-    """Applies a pre-norm block, [T, H] to [T, H]: attention, then feed-forward."""
-    size, layer = config.llm_dim, scope / "self_attn"
-    normed = g.layer_norm(x, scope / "norm1", ADAPTOR_EPS)
+def block(g: Graph, x: Tensor, scope: Scope, config: AdaptorConfig, stage: str) -> Tensor:
+    """Applies a pre-norm block, [T, H] to [T, H]: attention, then feed-forward; taps the stages inside the layer."""
+    size, layer, at = config.llm_dim, scope / "self_attn", f"{stage}.attention"
+    normed = g.tap(f"{stage}.input_norm", g.layer_norm(x, scope / "norm1", ADAPTOR_EPS))
     q, k, v = (g.linear(normed, layer / f"linear_{name}", size) for name in "qkv")
-    x = g.add(x, g.linear(g.attention(q, k, v, config.attention_heads), layer / "linear_out", size))
-    normed = g.layer_norm(x, scope / "norm2", ADAPTOR_EPS)
-    return g.add(x, feed_forward(g, normed, scope / "feed_forward", size // 4))
+    context = attention(g, show_projected(g, q, k, v, config.attention_heads, at), at)
+    x = g.add(x, g.tap(f"{at}.output", g.linear(context, layer / "linear_out", size)))
+    x = g.tap(f"{at}.residual", x)
+    normed = g.tap(f"{stage}.mlp_norm", g.layer_norm(x, scope / "norm2", ADAPTOR_EPS))
+    return g.add(x, feed_forward(g, normed, scope / "feed_forward", size // 4, f"{stage}.mlp"))

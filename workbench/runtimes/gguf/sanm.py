@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.families.sanm import SanmConfig
+from workbench.runtimes.gguf.attention_stages import self_attention, show_fused
 from workbench.runtimes.gguf.graph import Graph
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
@@ -54,23 +55,28 @@ def sanm_layer(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage: str
 
     In the first layer the width changes, so its attention has no residual connection.
     """
-    attended = sanm_attention(g, g.layer_norm(x, scope / "norm1", config.norm_eps), scope / "self_attn", config, stage)
-    x = g.add(x, attended) if x.shape == attended.shape else attended
-    h = g.layer_norm(x, scope / "norm2", config.norm_eps)
-    return g.tap(stage, g.add(x, feed_forward(g, h, scope / "feed_forward", config.linear_units)))
+    h = g.tap(f"{stage}.input_norm", g.layer_norm(x, scope / "norm1", config.norm_eps))
+    attended = sanm_attention(g, h, scope / "self_attn", config, stage)
+    x = g.tap(f"{stage}.attention.residual", g.add(x, attended) if x.shape == attended.shape else attended)
+    h = g.tap(f"{stage}.mlp_norm", g.layer_norm(x, scope / "norm2", config.norm_eps))
+    return g.tap(stage, g.add(x, feed_forward(g, h, scope / "feed_forward", config.linear_units, f"{stage}.mlp")))
 
 
 def sanm_attention(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage: str) -> Tensor:
     """Applies self-attention with an FSMN memory over the values: [T, in] to [T, D]."""
-    size = config.output_size
+    size, heads, at = config.output_size, config.attention_heads, f"{stage}.attention"
     fused = g.linear(x, scope / "linear_q_k_v", 3 * size)
-    v = g.columns(fused, 2 * size, 3 * size)
+    given = show_fused(g, fused, heads, at)
+    v = given.value if given else g.columns(fused, 2 * size, 3 * size)
     kernel = (scope / "fsmn_block").array("weight", (config.kernel_size, size))
     memory = g.tap(f"{stage}.fsmn", g.fsmn(v, kernel, config.sanm_shift))
-    context = g.self_attention(fused, config.attention_heads)
-    return g.add(g.tap(f"{stage}.attention", g.linear(context, scope / "linear_out", size)), memory)
+    context = self_attention(g, fused, given, heads, at)
+    output = g.tap(f"{at}.output", g.linear(context, scope / "linear_out", size))
+    return g.add(g.tap(at, output), memory)
 
 
-def feed_forward(g: Graph, x: Tensor, scope: Scope, units: int) -> Tensor:
-    """Applies two linear layers with a ReLU between: [T, D] to [T, D]."""
-    return g.linear(g.relu(g.linear(x, scope / "w_1", units)), scope / "w_2", x.shape[-1])
+def feed_forward(g: Graph, x: Tensor, scope: Scope, units: int, at: str) -> Tensor:
+    """Applies two linear layers with a ReLU between: [T, D] to [T, D]; taps the stages `at.*`."""
+    up = g.tap(f"{at}.up", g.linear(x, scope / "w_1", units))
+    inner = g.tap(f"{at}.activation", g.relu(up))
+    return g.tap(f"{at}.down", g.linear(inner, scope / "w_2", x.shape[-1]))

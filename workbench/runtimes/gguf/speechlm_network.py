@@ -17,7 +17,7 @@ from workbench.core.resources import close
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.pipelines.speechlm_hearing import required
-from workbench.runtimes.gguf.context import PASS, Context
+from workbench.runtimes.gguf.context import PASS, STEPWISE, Context
 from workbench.runtimes.gguf.language_file import EMBEDDINGS, check_dimensions
 from workbench.runtimes.gguf.language_half import open_half
 from workbench.runtimes.gguf.llama import LlamaModel
@@ -121,9 +121,17 @@ class SpeechLmNetwork:
         else:
             context.close()
 
-    def _new_context(self, positions: int, watch: Any = None) -> Context:
+    def _new_context(self, positions: int, watch: Any = None, weights: bool = False) -> Context:
         return Context(
-            self.model, positions, BRANCHES, longest=PASS, outputs=PASS, watch=watch, hidden=True, **self._settings
+            self.model,
+            positions,
+            BRANCHES,
+            longest=PASS,
+            outputs=PASS,
+            watch=watch,
+            hidden=True,
+            weights=weights,
+            **self._settings,
         )
 
     def trace(self, prompt: Sequence[Any], recorder: Recorder) -> None:
@@ -131,7 +139,8 @@ class SpeechLmNetwork:
         `SpeechNetwork.trace`.
         """
         embeddings = recorder.put("llm.embeddings", self.merged(prompt))
-        watch = StageWatch(recorder, self.config.layers, embeddings.shape, norm=POOLED)
+        stepwise = self._settings["kv_cache"] in STEPWISE
+        watch = StageWatch(recorder, self.file, embeddings.shape, norm=POOLED, weights=stepwise)
         layout, count = self.layout, len(embeddings)
         shapes = {
             "logits": (count, layout.vocabulary),
@@ -140,7 +149,7 @@ class SpeechLmNetwork:
         wanted = [stage for stage in shapes if recorder.wanted(stage)]
         if not wanted and not watch.wanted:
             return
-        context = self._new_context(count, watch.callback(self.model))
+        context = self._new_context(count, watch.callback(self.model), watch.shows_weights)
         try:
             hidden = _extended(context, np.asarray(embeddings, dtype=np.float32)[None], 0, count)
         finally:

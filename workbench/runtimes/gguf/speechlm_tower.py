@@ -5,7 +5,6 @@ Axes: T frames, F bands, D width; one recording at a time. This file knows no la
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +14,7 @@ from workbench.families.speechlm_gguf import TowerSizes, read_tower_sizes
 from workbench.families.speechlm_parts import Tower
 from workbench.formats.gguf_file import GgufFile
 from workbench.pipelines.speechlm_hearing import Hearing
+from workbench.runtimes.gguf.attention_stages import joined, self_attention, show_fused
 from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.weights import Scope, Tensor
 from workbench.trace.recorder import Recorder
@@ -67,7 +67,8 @@ class SpeechLmTower:
         x = joined(g, parts)
         bounds = self.hearing.windows(len(mel)).bounds
         for number in range(sizes.layers):
-            x = g.tap(f"tower.layers.{number}", encoder_layer(g, x, scope / "layers" / number, sizes, bounds))
+            stage = f"tower.layers.{number}"
+            x = g.tap(stage, encoder_layer(g, x, scope / "layers" / number, sizes, bounds, stage))
         x = g.layer_norm(x, scope / "norm", EPS)
         x = activated(g, g.linear(x, scope / "proj1", sizes.width), sizes)
         x = g.tap("tower.output", g.linear(x, scope / "proj2", sizes.output))
@@ -119,23 +120,24 @@ def positions(frames: int, width: int) -> np.ndarray:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
 
-def encoder_layer(g: Graph, x: Tensor, scope: Scope, sizes: TowerSizes, bounds: Sequence[int]) -> Tensor:
-    """Applies a pre-norm block, [T, D] to [T, D]: attention inside each window, then feed-forward."""
-    fused = g.linear(g.layer_norm(x, scope / "attn_norm", EPS), scope / "attn_qkv", 3 * sizes.width)
-    parts = [g.self_attention(g.rows(fused, first, last), sizes.heads) for first, last in itertools.pairwise(bounds)]
-    x = g.add(x, g.linear(joined(g, parts), scope / "attn_out", sizes.width))
-    inner = g.linear(g.layer_norm(x, scope / "ffn_norm", EPS), scope / "fc1", sizes.units)
-    return g.add(x, g.linear(activated(g, inner, sizes), scope / "fc2", sizes.width))
+def encoder_layer(g: Graph, x: Tensor, scope: Scope, sizes: TowerSizes, bounds: Sequence[int], stage: str) -> Tensor:
+    """Applies a pre-norm block, [T, D] to [T, D]: attention inside each window, then feed-forward.
+
+    Taps the stages inside the layer; attention weights are 0 outside the windows.
+    """
+    at = f"{stage}.attention"
+    normed = g.tap(f"{stage}.input_norm", g.layer_norm(x, scope / "attn_norm", EPS))
+    fused = g.linear(normed, scope / "attn_qkv", 3 * sizes.width)
+    given = show_fused(g, fused, sizes.heads, at)
+    context = self_attention(g, fused, given, sizes.heads, at, bounds)
+    x = g.add(x, g.tap(f"{at}.output", g.linear(context, scope / "attn_out", sizes.width)))
+    x = g.tap(f"{at}.residual", x)
+    normed = g.tap(f"{stage}.mlp_norm", g.layer_norm(x, scope / "ffn_norm", EPS))
+    inner = activated(g, g.tap(f"{stage}.mlp.up", g.linear(normed, scope / "fc1", sizes.units)), sizes)
+    inner = g.tap(f"{stage}.mlp.activation", inner)
+    return g.add(x, g.tap(f"{stage}.mlp.down", g.linear(inner, scope / "fc2", sizes.width)))
 
 
 def activated(g: Graph, x: Tensor, sizes: TowerSizes) -> Tensor:
     """Applies the tower's activation."""
     return {"gelu": g.gelu, "relu": g.relu, "silu": g.silu}[sizes.activation](x)
-
-
-def joined(g: Graph, parts: Sequence[Tensor]) -> Tensor:
-    """Returns the rows of all parts, in order. Pairs are joined first, so that rows are copied a few times only."""
-    while len(parts) > 1:
-        pairs = [parts[n : n + 2] for n in range(0, len(parts), 2)]
-        parts = [g.concatenate(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
-    return parts[0]

@@ -1,61 +1,91 @@
 """Copies a language model's stages out of a pass of llama.cpp, and overwrites those that a trace substitutes.
 
-llama.cpp calls back for each tensor that it computes. This file knows llama.cpp's names of the tensors.
+llama.cpp calls back for each tensor that it computes. Its names are in `workbench.runtimes.gguf.language_stages`.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.ggml import TensorStruct, load_library
+from workbench.runtimes.gguf.language_file import language_architecture, read_dimensions
+from workbench.runtimes.gguf.language_stages import WEIGHTS, InnerStage, inner_stages, label
 from workbench.runtimes.gguf.llama import LlamaModel
+from workbench.trace.inside import check_weights
 from workbench.trace.recorder import Recorder
 from workbench.trace.spill import release
 
 POOLED = "result_embd_pooled"
 
 
+@dataclass(frozen=True)
+class _Watched:
+    """A stage that is recorded, substituted or both."""
+
+    row: tuple[int, ...]  # shape of one row; for weights, the number of heads
+    room: np.ndarray | None
+    given: np.ndarray | None
+    paired: bool = False
+    weights: bool = False
+
+
 class StageWatch:
-    """Records the stages `llm.layers.N` and `llm.norm` of one pass over a prompt, at all its positions.
+    """Records the stages `llm.layers.N`, those inside the layers, and `llm.norm` of one pass over a prompt, at all its
+    positions.
 
     A long prompt is computed in parts, and each part brings some of a tensor's rows.
 
     Args:
-        layers: of the model.
+        file: of the model.
         shape: of the prompt's embeddings, [positions, hidden].
         others: more stages and the width of their rows, by llama.cpp's name.
         norm: llama.cpp's name of the states after the final norm; in a context with `hidden` it is `POOLED`.
+        weights: whether llama.cpp computes attention weights in this pass.
+
+    Raises `BadInput` if attention weights are wanted that are too many to show.
     """
 
     def __init__(
         self,
         recorder: Recorder,
-        layers: int,
+        file: GgufFile,
         shape: tuple[int, ...],
         others: Mapping[str, tuple[str, int]] = {},
         norm: str = "result_norm",
+        weights: bool = True,
     ):
         count, width = shape
-        hidden = {f"l_out-{layer}": f"llm.layers.{layer}" for layer in range(layers)} | {norm: "llm.norm"}
-        stages = {tensor: (stage, width) for tensor, stage in hidden.items()} | dict(others)
-        self._rooms = {
-            tensor: recorder.room(stage, (count, size))
-            for tensor, (stage, size) in stages.items()
-            if recorder.wanted(stage)
-        }
-        given = {tensor: recorder.given(stage, shape) for tensor, stage in hidden.items()}
-        self._given = {tensor: rows for tensor, rows in given.items() if rows is not None}
-        self._copied, self._rows = dict.fromkeys(self._rooms, 0), dict.fromkeys(self._given, 0)  # rows so far
+        sizes, kind = read_dimensions(file), language_architecture(file)
+        stages, inside = [], 0
+        for layer in range(sizes.layers):
+            for each in inner_stages(layer, sizes, kind):
+                if recorder.needs(each.stage) and (weights or not each.stage.endswith(WEIGHTS)):
+                    stages.append(each)
+                    inside += 1
+            stages.append(InnerStage(f"llm.layers.{layer}", (f"l_out-{layer}",), (width,)))
+        stages.append(InnerStage("llm.norm", (norm,), (width,)))
+        stages += [InnerStage(stage, (name,), (size,)) for name, (stage, size) in others.items()]
+        self._looks_inside = bool(inside)
+        self._stages = dict(_watched(stages, recorder, count))
+        self._rows: dict[tuple[str, str], int] = {}  # rows so far, by label and operation
         self._library = load_library()
 
     @property
     def wanted(self) -> bool:
         """Whether a stage is recorded."""
-        return bool(self._rooms)
+        return any(each.room is not None for each in self._stages.values())
+
+    @property
+    def shows_weights(self) -> bool:
+        """Whether attention weights are recorded."""
+        return any(each.weights for each in self._stages.values())
 
     def callback(self, model: LlamaModel) -> Any:
         """Returns the callback for a context of the model."""
@@ -66,18 +96,77 @@ class StageWatch:
         continue.
         """
         tensor = TensorStruct.from_address(pointer)
-        name = tensor.name.decode("utf-8", "replace")
-        if name not in self._rooms and name not in self._given:
+        name, operation = tensor.name.decode("utf-8", "replace"), ""
+        if self._looks_inside:
+            name, operation = label(self._library, pointer, tensor, name)
+        watched = self._stages.get(name)
+        if watched is None:
             return not asks
-        if not asks and name in self._rooms:
-            begin = self._copied[name]
-            self._copied[name] = end = begin + tensor.ne[1]
-            values = self._rooms[name][begin:end]
-            self._library.backend_tensor_get(pointer, ctypes.c_void_p(values.ctypes.data), 0, values.nbytes)
-            release(values)
-        if not asks and name in self._given:
-            begin = self._rows[name]
-            self._rows[name] = end = begin + tensor.ne[1]
-            values = np.array(self._given[name][begin:end], dtype=np.float32)
-            self._library.backend_tensor_set(pointer, ctypes.c_void_p(values.ctypes.data), 0, values.nbytes)
+        if not asks:
+            begin = self._rows.get((name, operation), 0)
+            move = self._move_weights if watched.weights else self._move_rows
+            self._rows[name, operation] = begin + move(pointer, tensor, watched, begin)
         return True
+
+    def _move_rows(self, pointer: int, tensor: TensorStruct, watched: _Watched, begin: int) -> int:
+        """Copies the rows of a tensor to their place in the stage, and overwrites them; returns their number."""
+        count = math.prod(tensor.ne) // math.prod(watched.row)
+        if watched.room is not None:
+            values = watched.room[begin : begin + count]
+            if watched.paired:
+                values[...] = _split_pairs(self._read(pointer, np.empty(values.shape, dtype=np.float32)))
+            else:
+                self._read(pointer, values)
+            release(values)
+        if watched.given is not None:
+            other = np.array(watched.given[begin : begin + count], dtype=np.float32)
+            other = np.ascontiguousarray(_joined_pairs(other) if watched.paired else other)
+            self._library.backend_tensor_set(pointer, ctypes.c_void_p(other.ctypes.data), 0, other.nbytes)
+        return count
+
+    def _move_weights(self, pointer: int, tensor: TensorStruct, watched: _Watched, begin: int) -> int:
+        """Copies the weights of some rows, one head at a time; returns the number of rows.
+
+        llama.cpp computes the weights of all keys so far and of some more positions, which are 0.
+        """
+        assert watched.room is not None
+        width, count = tensor.ne[0], tensor.ne[1]
+        for head, target in enumerate(watched.room):
+            values = self._read(pointer, np.empty((count, width), dtype=np.float32), head * tensor.nb[2])
+            keys = min(width, target.shape[1])
+            target[begin : begin + count, :keys] = values[:, :keys]
+        release(watched.room)
+        return count
+
+    def _read(self, pointer: int, values: np.ndarray, first: int = 0) -> np.ndarray:
+        """Fills a contiguous array with the tensor's values from byte `first` on, and returns it."""
+        self._library.backend_tensor_get(pointer, ctypes.c_void_p(values.ctypes.data), first, values.nbytes)
+        return values
+
+
+def _watched(stages: Iterable[InnerStage], recorder: Recorder, count: int) -> Iterable[tuple[str, _Watched]]:
+    """Yields label and stage for those that are recorded or substituted."""
+    for each in stages:
+        weights = each.stage.endswith(WEIGHTS)
+        shape = (*each.row, count, count) if weights else (count, *each.row)
+        wanted = recorder.wanted(each.stage)
+        given = None if weights else recorder.given(each.stage, shape)
+        if not wanted and given is None:
+            continue
+        if weights:
+            check_weights(each.stage, *shape)
+        room = recorder.room(each.stage, shape) if wanted else None
+        for name in each.labels:
+            yield name, _Watched(each.row, room, given, each.paired, weights)
+
+
+def _split_pairs(rows: np.ndarray) -> np.ndarray:
+    """Returns [n, heads, width] with the even channels of each head in its first half, the odd ones in the second."""
+    count, heads, width = rows.shape
+    return rows.reshape(count, heads, width // 2, 2).swapaxes(2, 3).reshape(rows.shape)
+
+
+def _joined_pairs(rows: np.ndarray) -> np.ndarray:
+    """Reverses `_split_pairs`."""
+    count, heads, width = rows.shape
+    return rows.reshape(count, heads, 2, width // 2).swapaxes(2, 3).reshape(rows.shape)

@@ -1,0 +1,225 @@
+"""The stages inside a layer on gguf: from one another by definition, against PyTorch, and at no cost when unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from tests.support.inner_stages import DEMOS, layers_of, opened, traced
+from tests.support.tiny_gguf import tiny_gguf
+from workbench.compare import compare
+from workbench.conversion import writer
+from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
+from workbench.formats.gguf_file import read_gguf
+from workbench.registry.sources import assets
+from workbench.runtimes.gguf import attention_stages
+from workbench.runtimes.gguf.language import open_language
+from workbench.runtimes.gguf.language_file import language_config
+from workbench.trace import inside
+from workbench.trace.inside import is_inside
+from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter, Trace
+
+CLOSE = 1e-5
+QUANTISED = {"f16": 5e-3, "q8_0": 5e-2, "q4_0": 0.6}  # most relative error of a stage inside the first layer
+
+
+def on_gguf(name: str, folder: Path, quantization: str = "f32", **settings: Any) -> Any:
+    """A session of a demo model's GGUF file."""
+    family = import_module(f"workbench.runtimes.gguf.{name}")
+    plans = import_module(f"workbench.conversion.{name}").plans(
+        assets() / f"demo-{name.replace('_', '-')}", "workbench"
+    )
+    [path] = writer.write(plans, quantization, folder / f"{name}-{quantization}.gguf")
+    return family.open_session(path, f"demo {name}", Settings(threads=1, **settings))
+
+
+class Both:
+    """A demo model on both runtimes."""
+
+    def __init__(self, name: str, folder: Path):
+        self.session = on_gguf(name, folder)
+        self.trace: Trace = traced(self.session)
+        reference = opened(f"demo {name}", folder)
+        self.expected: Trace = traced(reference)
+        self.layers = layers_of(reference)
+        reference.close()
+
+    def part(self, stage: str) -> np.ndarray:
+        return np.asarray(self.trace[stage], np.float64)
+
+
+@pytest.fixture(scope="module", params=DEMOS)
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    found = Both(request.param, tmp_path_factory.mktemp("inside"))
+    yield found
+    found.session.close()
+
+
+def error(found: np.ndarray, expected: np.ndarray) -> float:
+    assert found.shape == expected.shape
+    return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
+
+
+def test_weights_times_values_are_the_context_and_the_output(both: Both) -> None:
+    seen = 0
+    for stage in filter(lambda stage: stage.endswith("attention.weights"), both.trace):
+        at = stage.removesuffix(".weights")
+        weights, values = both.part(stage), both.part(f"{at}.value")
+        assert weights.shape[1:] == (len(both.part(f"{at}.query")), len(values))
+        assert weights.min() >= 0 and error(weights.sum(axis=2), np.ones(weights.shape[:2])) < CLOSE
+        values = np.repeat(values, len(weights) // values.shape[1], axis=1)
+        context = np.einsum("hqk,khd->qhd", weights, values).reshape(weights.shape[1], -1)
+        assert error(both.part(f"{at}.context"), context) < CLOSE
+        layer, places = both.layers[at.rpartition(".")[0]]
+        projection: Any = layer.get_submodule(places.places[f"{at.rpartition('.')[2]}.output"].module)
+        matrix = projection.weight.detach()
+        matrix = (matrix.to_dense() if matrix.is_mkldnn else matrix).double().numpy()
+        bias = 0 if projection.bias is None else projection.bias.detach().double().numpy()
+        assert error(both.part(f"{at}.output"), context @ matrix.T + bias) < CLOSE
+        seen += 1
+    assert seen == sum(len(places.attention) for _, places in both.layers.values()) or "decoder.layers.0" in both.layers
+    assert seen
+
+
+def test_every_stage_is_that_of_pytorch(both: Both) -> None:
+    assert set(both.trace) == set(both.expected)
+    comparison = compare(both.expected, both.trace, stages="*.*")
+    assert comparison.tolerances.preset.name == "f32"
+    assert [each.stage for each in comparison.stages if not comparison.passes(each)] == []
+    assert sum(is_inside(each.stage) for each in comparison.stages) > 40
+
+
+def test_a_stage_that_is_asked_for_changes_no_other(both: Both) -> None:
+    plain = traced(both.session, "*")
+    assert not any(map(is_inside, plain))
+    for stage, values in plain.items():
+        assert values.tobytes() == both.trace[stage].tobytes(), stage
+    layer = next(stage for stage in both.layers if stage.startswith(("encoder", "llm")))
+    some = traced(both.session, f"{layer}.attention.*")
+    assert {stage.rpartition(".")[0] for stage in some} <= {f"{layer}.attention", layer}
+    for stage, values in some.items():
+        assert values.tobytes() == both.trace[stage].tobytes(), stage
+
+
+def test_blocks_of_queries_are_the_whole(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long recordings are computed in pieces; here a piece is one row."""
+    monkeypatch.setattr(attention_stages, "BLOCK_BYTES", 1)
+    again = traced(both.session, "*.layers.*.*attention.weights")
+    assert again
+    for stage, values in again.items():
+        np.testing.assert_allclose(values, both.trace[stage], rtol=0, atol=1e-6)
+
+
+def test_weights_that_are_too_many_are_refused(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inside, "MOST_WEIGHTS", 100)
+    with pytest.raises(BadInput, match=r"attention\.weights would hold [0-9,]+ numbers \(.*; expected at most 100: "):
+        traced(both.session, "*.layers.*.*attention.weights")
+    assert traced(both.session, "*.layers.0.*attention.output")
+
+
+def test_a_part_that_no_layer_has_is_said(both: Both) -> None:
+    stack = next(iter(both.layers)).partition(".")[0]
+    with pytest.raises(BadInput, match=r"no stage inside the layers of demo \w+ on gguf matches"):
+        traced(both.session, f"{stack}.layers.0.attention.wieghts")
+
+
+def test_quantised_files_show_the_same_stages(both: Both, tmp_path: Path) -> None:
+    name = both.session.model.split()[1]
+    for kind in QUANTISED if name == "sensevoice" else ("q8_0",):
+        session = on_gguf(name, tmp_path, kind)
+        found = traced(session, "*.layers.0.*")
+        session.close()
+        assert set(found) == {stage for stage in both.trace if ".layers.0." in stage}
+        first = next(iter(found)).partition(".layers")[0]
+        for stage, values in found.items():
+            exact = both.part(stage)
+            if stage.endswith(".weights"):
+                assert error(values.sum(axis=2), exact.sum(axis=2)) < CLOSE
+            elif stage.startswith(first):
+                off = np.linalg.norm(values - exact) / np.linalg.norm(exact)
+                assert off <= QUANTISED[kind], (stage, kind)
+
+
+def test_the_memory_of_keys_and_values_decides_about_the_weights(tmp_path: Path) -> None:
+    """llama.cpp computes attention in steps with float16 keys and values, and not with quantised ones."""
+    found = {}
+    for kind in ("f16", "q8_0"):
+        session = on_gguf("funasr_nano", tmp_path, "f32", kv_cache=kind)
+        found[kind] = traced(session, "llm.layers.*.attention.*")
+        if kind == "q8_0":
+            with pytest.raises(BadInput, match="in one step and keeps no weights; choose kv_cache f32 or f16"):
+                traced(session, "llm.layers.0.attention.weights")
+        session.close()
+    weights = {stage for stage in found["f16"] if stage.endswith("weights")}
+    assert weights and set(found["q8_0"]) == set(found["f16"]) - weights
+    for stage in weights:
+        np.testing.assert_allclose(found["f16"][stage].sum(axis=2), 1, atol=1e-5)
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
+
+
+def test_a_pass_goes_on_from_what_is_substituted_inside_a_layer(tmp_path: Path) -> None:
+    """In our graphs, of one matrix for queries, keys and values; and in llama.cpp."""
+    draw = np.random.default_rng(3)
+    for name, stage in (("sensevoice", "encoder.layers.1"), ("funasr_nano", "llm.layers.1")):
+        session = on_gguf(name, tmp_path)
+        own = traced(session, f"{stage}.*")
+        changed = {
+            part: draw.standard_normal(own[f"{stage}.{part}"].shape).astype(np.float32)
+            for part in ("attention.query", "attention.value", "mlp.up")
+        }
+        given = Trace({f"{stage}.{part}": values for part, values in changed.items()}, {})
+        found = traced(session, f"{stage}.*", given=given)
+        session.close()
+        for part in changed:  # what the pass itself has there
+            before = f"{stage}.{part}"
+            assert error(found[before], own[before]) < CLOSE or part == "mlp.up"
+        weights, values = found[f"{stage}.attention.weights"], changed["attention.value"]
+        assert error(weights, own[f"{stage}.attention.weights"]) > 0.01
+        values = np.repeat(values, len(weights) // values.shape[1], axis=1)
+        context = np.einsum("hqk,khd->qhd", weights, values).reshape(weights.shape[1], -1)
+        assert error(found[f"{stage}.attention.context"], context) < CLOSE
+        up = changed["mlp.up"]
+        gate = found.get(f"{stage}.mlp.gate")
+        expected = np.maximum(up, 0) if gate is None else up * gate / (1 + np.exp(-gate))
+        assert error(found[f"{stage}.mlp.activation"], expected) < CLOSE
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama"])
+def test_a_language_model_in_several_passes_and_in_the_order_of_the_checkpoint(tmp_path: Path, kind: str) -> None:
+    """llama.cpp computes 512 positions at once, and its files of `llama` have other rows of queries and keys."""
+    network = tiny_gguf(tmp_path / "it.gguf", kind, max_position_embeddings=1024)
+    file = read_gguf(tmp_path / "it.gguf")
+    language = open_language(file, language_config(file), threads=1)
+    recorder = Recorder(StageFilter("llm.layers.1.*"))
+    language.trace(language.prompt([[number % 400 for number in range(600)]]), recorder)
+    language.close()
+    found = {stage.removeprefix("llm.layers.1."): values for stage, values in recorder.stages.items()}
+    layer = network.model.layers[1]
+    for name in ("query", "key", "value"):
+        weight = getattr(layer.self_attn, f"{name[0]}_proj").weight.detach().double().numpy()
+        projected = (found["input_norm"] @ weight.T).reshape(found[f"attention.{name}"].shape)
+        assert error(found[f"attention.{name}"], projected) < CLOSE
+    query, key = (found[f"attention.{name}_rope"].astype(np.float64) for name in ("query", "key"))
+    cos, sin = network.model.rotary_emb(torch.zeros(1), torch.arange(600)[None])
+    before = found["attention.query" if kind == "llama" else "attention.query_norm"]
+    turned = apply_rotary_pos_emb(*(torch.from_numpy(before)[None].transpose(1, 2),) * 2, cos, sin)[0]
+    assert error(query, turned[0].transpose(0, 1).numpy()) < 1e-4
+    key = np.repeat(key, query.shape[1] // key.shape[1], axis=1)
+    scores = np.einsum("qhd,khd->hqk", query, key) / query.shape[2] ** 0.5
+    scores[:, np.triu(np.ones((600, 600), bool), 1)] = -np.inf
+    assert error(found["attention.weights"], softmax(scores)) < CLOSE
+    context = found["attention.context"] @ layer.self_attn.o_proj.weight.detach().numpy().T
+    assert error(found["attention.output"], context) < CLOSE

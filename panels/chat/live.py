@@ -18,6 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from panels.chat.request import Column, read_request
 from panels.chat.run import answer_columns
 from panels.chat.wire import chunk, unpack
+from panels.running.answers import same_origin
 from panels.running.sessions import SessionPool
 from panels.transcribe.run import sentence_of
 from workbench.core.errors import BadInput
@@ -25,12 +26,6 @@ from workbench.session.conversation import AudioPiece
 
 ROWS_SECONDS = 0.1  # the shortest time between two reports of rows without samples
 Message = str | bytes
-
-
-def same_origin(headers: Any) -> bool:
-    """Returns whether a request comes from this page, and not from a page of another site."""
-    origin = headers.get("origin")
-    return origin is None or origin.partition("://")[2] == headers.get("x-forwarded-host", headers.get("host"))
 
 
 async def live(pool: SessionPool, slots: threading.Semaphore, socket: WebSocket) -> None:

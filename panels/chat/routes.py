@@ -5,30 +5,26 @@ All errors are `{"error": sentence}`. This file computes nothing itself.
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
-from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
 from panels.chat.catalogue import catalogue
-from panels.chat.live import live, same_origin
+from panels.chat.live import live
 from panels.chat.wire import pack, unpack
-from panels.running.error_boundary import FAULT, log
+from panels.running.answers import Scripts, answered
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import RUNS_AT_ONCE
 from panels.widgets.samples import read_samples
 from workbench import __version__
 from workbench.audio.read import read, samples_to_int16
-from workbench.core.errors import BadInput, WorkbenchError
+from workbench.core.errors import BadInput
 from workbench.registry.sources import assets
 from workbench.speech.replay import LARGEST_FILE, Sound, read_bundle, write_bundle
 from workbench.system.tempdirs import PREFIX
@@ -36,15 +32,6 @@ from workbench.system.versions import versions
 
 LARGEST_BODY = 2 * LARGEST_FILE  # bytes; a conversation with its sounds before it is packed
 ZIP = "application/zip"
-
-
-class Scripts(StaticFiles):
-    """The scripts of the tab. A browser asks each time whether its copy is up to date."""
-
-    def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        response = super().file_response(*args, **kwargs)
-        response.headers["Cache-Control"] = "no-cache"
-        return response
 
 
 def chat_routes(pool: SessionPool) -> list[BaseRoute]:
@@ -57,30 +44,12 @@ def chat_routes(pool: SessionPool) -> list[BaseRoute]:
 
     return [
         WebSocketRoute("/chat/live", answer_live),
-        Route("/chat/offer", partial(_answered, partial(_offer, pool)), methods=["GET"]),
-        Route("/chat/sound", partial(_answered, _sound), methods=["POST"]),
-        Route("/chat/bundle", partial(_answered, _bundle), methods=["POST"]),
-        Route("/chat/open", partial(_answered, _open), methods=["POST"]),
+        Route("/chat/offer", partial(answered, partial(_offer, pool), LARGEST_BODY), methods=["GET"]),
+        Route("/chat/sound", partial(answered, _sound, LARGEST_BODY), methods=["POST"]),
+        Route("/chat/bundle", partial(answered, _bundle, LARGEST_BODY), methods=["POST"]),
+        Route("/chat/open", partial(answered, _open, LARGEST_BODY), methods=["POST"]),
         Mount("/chat/scripts", Scripts(directory=assets() / "chat")),
     ]
-
-
-async def _answered(work: Callable[[bytes, Request], Response], request: Request) -> Response:
-    """Reads the body of a request up to a limit, and works on it in a thread."""
-    try:
-        if not same_origin(request.headers):
-            raise BadInput("the request comes from another site")
-        body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > LARGEST_BODY:
-                raise BadInput(f"the file is larger than {LARGEST_BODY >> 20} MB; expected a shorter recording")
-        return await asyncio.to_thread(work, bytes(body), request)
-    except WorkbenchError as error:
-        return JSONResponse({"error": str(error)}, 400)
-    except Exception as error:
-        log.error("a request of the Chat tab failed", exc_info=error)
-        return JSONResponse({"error": FAULT}, 500)
 
 
 def _offer(pool: SessionPool, body: bytes, request: Request) -> Response:

@@ -1,0 +1,50 @@
+"""Answers to requests that do not go through Gradio: in a thread, with errors as `{"error": sentence}`; and scripts.
+
+This file knows no tab.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from panels.running.error_boundary import FAULT, log
+from workbench.core.errors import BadInput, WorkbenchError
+
+
+def same_origin(headers: Any) -> bool:
+    """Returns whether a request comes from this page, and not from a page of another site."""
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2] == headers.get("x-forwarded-host", headers.get("host"))
+
+
+class Scripts(StaticFiles):
+    """The scripts of a tab. A browser asks each time whether its copy is up to date."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+async def answered(work: Callable[[bytes, Request], Response], largest: int, request: Request) -> Response:
+    """Reads the body of a request, at most `largest` bytes, and works on it in a thread."""
+    try:
+        if not same_origin(request.headers):
+            raise BadInput("the request comes from another site")
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > largest:
+                raise BadInput(f"the file is larger than {largest >> 20} MB; expected a shorter recording")
+        return await asyncio.to_thread(work, bytes(body), request)
+    except WorkbenchError as error:
+        return JSONResponse({"error": str(error)}, 400)
+    except Exception as error:
+        log.error("a request of the page failed", exc_info=error)
+        return JSONResponse({"error": FAULT}, 500)

@@ -19,6 +19,8 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe import endpoint as transcribe_endpoint
 from panels.transcribe import layout as transcribe
+from panels.visualise import endpoint as visualise_endpoint
+from panels.visualise import layout as visualise
 from panels.widgets.html_block import html_block
 from panels.widgets.markup import text
 from workbench import __version__
@@ -30,6 +32,7 @@ TABS: tuple[tuple[str, str, Callable[[Page, SessionPool, gr.Tab], None]], ...] =
     ("parity", "Parity", parity.build),
     ("chat", "Chat", chat.build),
     ("decode", "Decode", decode.build),
+    ("visualise", "Visualise", visualise.build),
     ("inject", "Inject", inject.build),
     ("models", "Models", models.build),
 )
@@ -57,6 +60,7 @@ def build_page(pool: SessionPool) -> Page:
         transcribe_endpoint.build(page, pool)
         parity_endpoint.build(page, pool)
         decode_endpoint.build(page, pool)
+        visualise_endpoint.build(page, pool)
         inject_endpoint.build(page, pool)
         chat_endpoint.build(page, pool)
         html_block(FOOTER)

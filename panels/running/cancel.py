@@ -25,6 +25,10 @@ class Stops:
             if self._runs.get(user) is stop:
                 del self._runs[user]
 
+    def is_latest(self, user: str, stop: threading.Event) -> bool:
+        """Returns whether the user has started no other run since the one of this event."""
+        return self._runs.get(user, stop) is stop
+
     def stop(self, user: str) -> None:
         """Stops the user's run, if there is one."""
         run = self._runs.get(user)

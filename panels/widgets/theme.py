@@ -29,7 +29,8 @@ def head() -> str:
     original rule inside `@media`.
     """
     sheets = "".join(
-        (assets() / name).read_text(encoding="utf-8") for name in ("style.css", "decode.css", "chat/chat.css")
+        (assets() / name).read_text(encoding="utf-8")
+        for name in ("style.css", "decode.css", "chat/chat.css", "visualise/visualise.css")
     )
     return f"<style>{sheets}{PARTS}</style>"
 

@@ -1,0 +1,1 @@
+"""The Visualise tab: pictures of what a model does with a recording, on one time axis."""

@@ -1,0 +1,253 @@
+"""The event handlers of the Visualise tab: from the values of inputs to the values of outputs.
+
+All users of the page share the same object. What a user looks at, and what was computed for it, is kept by the user's
+session. The layout is in `layout`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from panels.running.cancel import Stops
+from panels.running.choices import ModelOnRuntime
+from panels.running.kept import Kept
+from panels.running.sessions import SessionPool
+from panels.visualise.run import Look, Request, Scenes, Step, follow, request_of, seen_offers
+from panels.visualise.view import status_html, views_html
+from panels.widgets.html_block import run_buttons, seen, seen_classes
+from panels.widgets.markup import datum, element, text
+from panels.widgets.option_inputs import Shown, read_inputs
+from panels.widgets.samples import Sample, samples_named
+from workbench.core.errors import BadInput
+from workbench.core.options import option_specs
+from workbench.families import FAMILIES
+from workbench.visualise.options import ViewOptions
+
+Update = dict[str, Any]
+NOTHING = ""  # the choice of no second side
+FIRST_VIEW = "filterbank"
+GONE = "these pictures are not kept any more; press Show again"
+# The states of a link that the server reads; others are the browser's, such as the cursor.
+SAMPLE, TEXT, ONE, OTHER, VIEW = "sample", "text", "a", "b", "view"
+
+
+class VisualiseActions:
+    """The event handlers of the Visualise tab."""
+
+    def __init__(self, pool: SessionPool, samples: Sequence[Sample]):
+        self.pool = pool
+        self.samples = tuple(samples)
+        self.options = tuple(Shown(spec, (), True) for spec in option_specs(ViewOptions))
+        self._kept: Kept[Look] = Kept(GONE)
+        self._scenes: Kept[Scenes] = Kept(GONE)
+        self._keys: dict[str, str] = {}  # of the pictures that each user looks at
+        self._stops = Stops()
+
+    def find(self, key: str) -> Look:
+        """Returns the pictures of a key; raises `BadInput` if they are not kept."""
+        return self._kept.of(key)
+
+    # Inputs.
+
+    def refresh(self, one: str | None, other: str | None, view: str) -> tuple[Any, ...]:
+        """Returns the models that can be chosen now, without changing the choice, and what `choose` returns."""
+        there = [(each.title, each.cell.value) for each in seen_offers(self.pool.registry) if each.possible]
+        values = [value for _, value in there]
+        first = one if one in values else next(iter(values), None)
+        second = other if other in values else NOTHING
+        return (
+            gr.update(choices=there, value=first),
+            gr.update(choices=[("nothing", NOTHING), *there], value=second),
+            *self.choose(first, second, view),
+        )
+
+    def choose(self, one: str | None, other: str | None, view: str) -> tuple[Any, ...]:
+        """Returns for these models: the view, the list of views, inputs for a recording and a text, and options."""
+        from workbench.visualise.views import VIEWS
+
+        reasons = self._reasons([each for each in (one, other) if each])
+        if view not in VIEWS or reasons.get(view):
+            there = [name for name in VIEWS if not reasons.get(name)]
+            view = FIRST_VIEW if FIRST_VIEW in there else next(iter(there), view)
+        used = VIEWS[view].options if view in VIEWS else ()
+        families = [FAMILIES[card.family] for card in self._cards([each for each in (one, other) if each])]
+        return (
+            view,
+            views_html(view, reasons),
+            gr.update(elem_classes=seen_classes(any(each.input != "prompt" for each in families) or not families)),
+            gr.update(visible=seen(any(each.reads_text for each in families))),
+            gr.update(elem_classes=seen_classes(bool(used), "card")),
+            *(gr.update(visible=seen(each.spec.name in used)) for each in self.options),
+        )
+
+    def press_view(self, one: str | None, other: str | None, event: gr.EventData) -> tuple[Any, ...]:
+        """Chooses the view whose button was pressed; returns what `choose` does."""
+        return self.choose(one, other, datum(event._data, "view"))
+
+    def _cards(self, cells: Sequence[str]) -> list[Any]:
+        models = {ModelOnRuntime.parse(cell).model for cell in cells}
+        return [card for card in self.pool.registry.cards() if card.id in models and card.family in FAMILIES]
+
+    def _reasons(self, cells: Sequence[str]) -> dict[str, str]:
+        """Returns why views are not there for one of these models, by view."""
+        from workbench.visualise.views import VIEWS
+
+        found: dict[str, str] = {}
+        cards = {card.id: card for card in self._cards(cells)}
+        for cell in map(ModelOnRuntime.parse, cells):
+            if cell.model not in cards:
+                continue
+            card = cards[cell.model]
+            for name, view in VIEWS.items():
+                if name not in found and (reason := view.why_not(FAMILIES[card.family], cell.runtime)):
+                    found[name] = f"{card.name} on {cell.how}: {reason}."
+        return found
+
+    def pick_sample(self, event: gr.EventData) -> tuple[str, str, str]:
+        """Uses a sample as the recording; also returns its credit and its name."""
+        return self._sample(datum(event._data, SAMPLE))
+
+    def _sample(self, name: str) -> tuple[str, str, str]:
+        sample = samples_named(self.samples, name)[0]
+        return str(sample.path), element("p", text(sample.credit), "muted small"), Path(sample.path).name
+
+    def own_recording(self) -> tuple[str, str]:
+        """Returns no credit and no sample's name, for a recording of the user's own."""
+        return "", ""
+
+    def add_recording(self, recorded: str | None) -> tuple[Any, None, str, str]:
+        """Uses the microphone's recording."""
+        return recorded or gr.skip(), None, "", ""
+
+    def restore(self, event: gr.EventData) -> tuple[Any, ...]:
+        """Returns the state of a link: recording, credit, sample, models, and what `choose` gives."""
+        given: Mapping[str, Any] = event._data if isinstance(event._data, dict) else {}
+        state = {name: value for name, value in given.items() if isinstance(value, str)}
+        there = [(each.title, each.cell.value) for each in seen_offers(self.pool.registry) if each.possible]
+        values = [value for _, value in there]
+        one, other = state.get(ONE) or next(iter(values), None), state.get(OTHER, NOTHING)
+        for cell in filter(None, (one, other)):
+            if cell not in values:
+                raise BadInput(f"the link names {cell!r:.80}, which cannot run here; choose another model")
+        recording, credit, name = self._sample(state[SAMPLE]) if state.get(SAMPLE) else (None, "", "")
+        view, views, speech, written, settings, *options = self.choose(one, other, state.get(VIEW, FIRST_VIEW))
+        return (
+            recording,
+            credit,
+            name,
+            gr.update(choices=there, value=one),
+            gr.update(choices=[("nothing", NOTHING), *there], value=other),
+            view,
+            views,
+            speech,
+            {**written, "value": state.get(TEXT, "")},
+            settings,
+            *(
+                {**update, "value": _in_link(each, state.get(each.spec.name))}
+                for update, each in zip(options, self.options, strict=True)
+            ),
+        )
+
+    # Pictures.
+
+    def start_if_ready(
+        self,
+        recording: str | None,
+        sample: str,
+        written: str | None,
+        one: str | None,
+        other: str | None,
+        view: str,
+        request: gr.Request,
+        *values: Any,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Does what `start` does if there is something to look at, for a press that is no order."""
+        if recording or (written or "").strip():
+            yield from self.start(recording, sample, written, one, other, view, request, *values)
+
+    def start(
+        self,
+        recording: str | None,
+        sample: str,
+        written: str | None,
+        one: str | None,
+        other: str | None,
+        view: str,
+        request: gr.Request,
+        *values: Any,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Makes the pictures; yields what the scripts draw, the progress, and the Show and Cancel buttons."""
+        options = read_inputs(self.options, values)
+        asked = request_of(self.pool.registry, [one or "", other or ""], recording, written, view, options)
+        state = {SAMPLE: sample if recording else "", TEXT: (written or "").strip(), **self._state(asked, options)}
+        user = str(request.session_hash)
+        self._stops.stop(user)  # an earlier run, in place of which this one was asked for
+        scenes = self._scenes.get(user)
+        if scenes is None:
+            scenes = Scenes()
+            self._scenes.put(user, scenes)
+        try:
+            with self._stops.run(user) as stop:
+                for step in follow(self.pool, scenes, asked, stop):
+                    if step.stopped and not self._stops.is_latest(user, stop):
+                        return  # another run of the same user shows its progress now
+                    yield self._shown(step, user, state), status_html(step), *run_buttons(not _over(step))
+        except Exception:
+            yield gr.skip(), "", *run_buttons(False)
+            raise
+
+    def _state(self, asked: Request, options: Mapping[str, Any]) -> dict[str, str]:
+        """Returns what a link says of a request, without what is as usual."""
+        cells = [offer.cell.value for offer in asked.offers]
+        usual = ViewOptions()
+        changed = {name: getattr(asked.options, name) for name in asked.view.options}
+        written = {
+            name: "\n".join(value) if isinstance(value, tuple) else str(value)
+            for name, value in changed.items()
+            if value != getattr(usual, name)
+        }
+        return {ONE: cells[0], OTHER: cells[1] if len(cells) > 1 else NOTHING, VIEW: asked.view.name, **written}
+
+    def _shown(self, step: Step, user: str, state: Mapping[str, str]) -> Any:
+        """Returns what the scripts draw at the end of a run, and keeps its pictures."""
+        if step.look is None:
+            return gr.skip()
+        look = step.look
+        self._kept.drop(self._keys.pop(user, ""))
+        self._keys[user] = look.key
+        self._kept.put(look.key, look)
+        return {"key": look.key, "sound": look.scenes[0].recording is not None, "settings": state, "at": time.time()}
+
+    def cancel(self, request: gr.Request) -> Update:
+        """Stops the user's run; the pictures that are there stay."""
+        self._stops.stop(str(request.session_hash))
+        return gr.update(interactive=False)
+
+    def leave(self, request: gr.Request) -> None:
+        """Stops the run of a user who closed the page, and forgets the pictures."""
+        user = str(request.session_hash)
+        self._stops.stop(user)
+        self._kept.drop(self._keys.pop(user, ""))
+        self._scenes.drop(user)
+
+
+def _over(step: Step) -> bool:
+    return step.stopped or step.look is not None
+
+
+def _in_link(option: Shown, written: str | None) -> Any:
+    """Returns an input's value for what a link says of an option; its usual value if it says nothing."""
+    if written is None:
+        usual = option.spec.default
+        return "\n".join(usual) if isinstance(usual, tuple) else "" if usual is None else usual
+    if option.spec.kind is int and option.spec.default is not None:
+        try:
+            return int(written)
+        except ValueError:
+            raise BadInput(f"the link says {option.label} {written!r:.40}; expected a whole number") from None
+    return written

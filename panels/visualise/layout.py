@@ -1,0 +1,132 @@
+"""The Visualise tab: layout and event wiring only. The event handlers are in `events`, the scripts in assets/."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from panels.running.error_boundary import guarded
+from panels.running.root import Page
+from panels.running.sessions import SessionPool
+from panels.transcribe.events import samples_html
+from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.visualise.events import FIRST_VIEW, NOTHING, VisualiseActions
+from panels.visualise.routes import visualise_routes
+from panels.visualise.view import NOTHING_YET
+from panels.widgets.html_block import HIDDEN, html_block, seen_classes
+from panels.widgets.option_inputs import make_inputs
+from panels.widgets.samples import read_samples
+from workbench.registry.sources import assets
+
+# On a phone, the pictures begin below the window.
+SHOW_RESULTS = """(...values) => {
+  const results = document.querySelector('#visualise-results');
+  const top = results.getBoundingClientRect().top;
+  const [recording, , text] = values;
+  if ((recording || text) && (top < 0 || top > innerHeight / 2)) {
+    results.scrollIntoView({behavior: 'smooth', block: 'start'});
+  }
+  return values;
+}"""
+# A link to pictures opens this tab. Its scripts are in the tab, and read the rest of the address.
+OPEN_LINK = """() => {
+  if (!location.hash.startsWith('#visualise')) return;
+  const tabs = [...document.querySelectorAll('#tabs [role=tab], #tabs .overflow-dropdown button')];
+  tabs.find((tab) => tab.textContent.trim() === 'Visualise')?.click();
+}"""
+
+
+def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
+    """Builds the tab in the current context and wires its events."""
+    samples = read_samples()
+    actions = VisualiseActions(pool, samples)
+    page.routes += visualise_routes(actions.find)
+    view, lent = gr.State(FIRST_VIEW), gr.State("")  # the name of the sample that is the recording
+
+    with gr.Row(equal_height=False, elem_classes="bench"):
+        with gr.Column(scale=4, min_width=300, elem_classes="inputs"):
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">1</span>Recording and model</h2>')
+                with gr.Column(elem_id="visualise-speech") as speech:
+                    chips = html_block(samples_html(samples, several=False), "pick", elem_id="visualise-samples")
+                    recording = gr.File(
+                        label="Recording", height=110, elem_id="visualise-recording", elem_classes="boxed"
+                    )
+                    credit = html_block("", elem_id="visualise-credit", elem_classes="credit")
+                    with gr.Accordion("Record with the microphone", open=False, elem_classes="plain"):
+                        microphone = gr.Audio(
+                            sources=["microphone"],
+                            type="filepath",
+                            label="Microphone",
+                            editable=False,
+                            elem_id="visualise-microphone",
+                            elem_classes="boxed",
+                        )
+                written = gr.Textbox(
+                    value="",
+                    label="Text",
+                    info="What you say to the model, or its prompt.",
+                    lines=2,
+                    max_lines=8,
+                    visible=HIDDEN,
+                    elem_id="visualise-text",
+                )
+                one = gr.Dropdown([], label="Model", elem_id="visualise-model")
+                other = gr.Dropdown(
+                    [("nothing", NOTHING)],
+                    value=NOTHING,
+                    label="Beside it",
+                    info="Another model, runtime or quantisation, and their difference.",
+                    elem_id="visualise-beside",
+                )
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">2</span>View</h2>')
+                views = html_block("", "view", elem_id="visualise-views")
+            with gr.Column(elem_classes=seen_classes(False, "card"), elem_id="visualise-options") as settings:
+                html_block("<h2>Options of the view <small>optional</small></h2>")
+                inputs = make_inputs(actions.options, pool.registry, "visualise-option")
+            with gr.Row(elem_classes="go"):
+                start = gr.Button("Show", variant="primary", elem_id="visualise-run")
+                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="visualise-cancel")
+
+        with gr.Column(scale=9, min_width=300, elem_id="visualise-results", elem_classes="results"):
+            status = html_block("", elem_id="visualise-status", elem_classes="status")
+            stage = gr.HTML(
+                None,
+                html_template=f'<div class="stage">{NOTHING_YET}</div>',
+                js_on_load=(assets() / "visualise" / "start.js").read_text(encoding="utf-8"),
+                apply_default_css=False,
+                elem_id="visualise-stage",
+            )
+
+    def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
+        """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
+        settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
+        return event(guarded(function), takes, gives, **settings)
+
+    choosing = [view, views, speech, written, settings, *inputs.values()]
+    taken = [recording, lent, written, one, other, view, *inputs.values()]
+    shown = [stage, status, start, cancel]
+    limits: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE, "trigger_mode": "multiple"}
+
+    loaded = wire(page.load, actions.refresh, [one, other, view], [one, other, *choosing])
+    loaded.then(None, None, None, js=OPEN_LINK, api_visibility="private")
+    for event in (one.input, other.input):
+        wire(event, actions.choose, [one, other, view], choosing, trigger_mode="always_last")
+    wire(chips.pick, actions.pick_sample, None, [recording, credit, lent])
+    wire(recording.upload, actions.own_recording, None, [credit, lent])
+    wire(recording.clear, actions.own_recording, None, [credit, lent])
+    wire(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone, credit, lent])
+
+    pressed = wire(views.view, actions.press_view, [one, other], choosing)
+    wire(pressed.success, actions.start_if_ready, taken, shown, js=SHOW_RESULTS, **limits)
+    wire(start.click, actions.start, taken, shown, js=SHOW_RESULTS, **limits)
+    wire(cancel.click, actions.cancel, None, cancel, queue=False)
+    restored = wire(stage.restore, actions.restore, None, [recording, credit, lent, one, other, *choosing])
+    wire(restored.success, actions.start_if_ready, taken, shown, js=SHOW_RESULTS, **limits)
+    for each in inputs.values():
+        event = each.submit if isinstance(each, gr.Textbox) else each.input  # type: ignore[attr-defined]
+        wire(event, actions.start_if_ready, taken, shown, **limits)
+    page.unload(actions.leave)

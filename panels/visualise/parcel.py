@@ -1,0 +1,156 @@
+"""Pictures as the browser reads them: JSON with arrays behind it, all numbers little-endian.
+
+A parcel is a uint32 with the length of the JSON in bytes, the JSON, zeros up to a multiple of eight bytes, and the
+arrays, each from a multiple of eight bytes on. Images are codes of two bytes, and of one byte if they are large: code c
+of `most + 1` codes is `low + (high - low) * (c / most) ** power`, and the largest code is no number. Other arrays are
+float32. This file draws nothing and knows no model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from workbench.plots.layers import Axis, Layer, Scale
+from workbench.visualise.picture import Picture, Token
+
+ALIGNED = 8  # bytes
+MOST_WIDE = 4_000_000  # values of an image that is sent with two bytes for each
+TIME = "seconds"  # the unit and the label of an axis along the recording
+
+
+def parcel(pictures: Sequence[Picture], titles: Sequence[str]) -> bytes:
+    """Returns the pictures of one or two sides and of their difference, with the titles of the sides."""
+    arrays: list[bytes] = []
+    shared = _shared_scales(pictures[:2])
+    sides = [
+        _side(picture, title, place, shared if place < 2 else {}, arrays)
+        for place, (picture, title) in enumerate(zip(pictures, titles, strict=True))
+    ]
+    first = pictures[0]
+    header = {"title": first.title, "sentence": first.sentence, "seconds": first.seconds, "sides": sides}
+    written = json.dumps(header, ensure_ascii=False, allow_nan=False).encode()
+    return b"".join([_aligned(struct.pack("<I", len(written)) + written), *arrays])
+
+
+def file_name(picture: Picture) -> str:
+    """Returns the name of a picture's files without their ending."""
+    named = "-".join(filter(None, (picture.view, picture.model, picture.runtime, picture.quantization)))
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", named).strip("-.")
+
+
+def _shared_scales(pictures: Sequence[Picture]) -> dict[str, Scale]:
+    """Returns by name the scale that layers of all pictures share, so that equal colours are equal values."""
+    found: dict[str, Scale] = {}
+    for layer in (layer for picture in pictures for layer in picture.layers):
+        if layer.scale is not None:
+            other = found.get(layer.name, layer.scale)
+            low, high = min(other.low, layer.scale.low), max(other.high, layer.scale.high)
+            found[layer.name] = replace(layer.scale, low=low, high=high)
+    return found
+
+
+def _side(picture: Picture, title: str, place: int, scales: Mapping[str, Scale], arrays: list[bytes]) -> dict[str, Any]:
+    tokens = [{"text": each.text, "start": each.start, "end": each.end} for each in picture.tokens]
+    return {
+        "title": title,
+        "file": file_name(picture),
+        "notes": list(picture.notes),
+        "code": picture.code,
+        "tokens": tokens,
+        "layers": [
+            _layer(layer, scales.get(layer.name, layer.scale), picture.tokens, place == 2, arrays)
+            for layer in picture.layers
+        ],
+    }
+
+
+def _layer(
+    layer: Layer, scale: Scale | None, tokens: Sequence[Token], of_difference: bool, arrays: list[bytes]
+) -> dict[str, Any]:
+    values = np.asarray(layer.values)
+    coded = _coded(values, layer) if layer.kind == "image" else (values.astype("<f4"), {"type": "f4"})
+    array, described = coded
+    place = sum(map(len, arrays))
+    arrays.append(_aligned(array.tobytes()))
+    return {
+        "name": layer.name,
+        "kind": layer.kind,
+        "title": layer.title,
+        "array": {**described, "at": place, "shape": list(values.shape)},
+        "x": _axis(layer.x, tokens),
+        "y": {**_axis(layer.y, tokens), "up": not layer.y.down},
+        "labels": list(layer.labels),
+        "scale": scale and {"name": scale.name, "low": scale.low, "high": scale.high, "diverging": scale.diverging},
+        "over": layer.over,
+        "equal": of_difference and layer.kind != "marks" and not np.any(values),
+    }
+
+
+def _axis(axis: Axis, tokens: Sequence[Token]) -> dict[str, Any]:
+    """Returns an axis; one with the picture's tokens among its cells has their places and times, else None."""
+    ticks = [tick.strip() for tick in axis.ticks]
+    places = _places(ticks, tokens) if axis.unit == "tokens" else None
+    times = None if places is None else [None if place is None else _times(tokens[place]) for place in places]
+    return {
+        "label": axis.label,
+        "unit": axis.unit,
+        "start": axis.start,
+        "step": axis.step,
+        "ticks": ticks or None,
+        "time": [axis.start, axis.step] if axis.unit == TIME == axis.label else None,
+        "tokens": places,
+        "spans": times,
+    }
+
+
+def _places(ticks: Sequence[str], tokens: Sequence[Token]) -> list[int | None] | None:
+    """Returns for each cell which of the tokens it is; None if not all tokens are among the cells, in their order.
+
+    What was written stands at the end, behind a prompt or tags, so the last cells that fit are the tokens.
+    """
+    found: list[int | None] = [None] * len(ticks)
+    left = len(tokens)
+    for cell in reversed(range(len(ticks))):
+        if left and _bare(ticks[cell]) == _bare(tokens[left - 1].text):
+            left -= 1
+            found[cell] = left
+    return found if tokens and not left else None
+
+
+def _bare(text: str) -> str:
+    """Returns the text of a token without the mark of a word's beginning."""
+    return text.replace("\u2581", " ").strip()
+
+
+def _times(token: Token) -> list[float] | None:
+    return None if token.start is None or token.end is None else [token.start, token.end]
+
+
+def _coded(values: np.ndarray, layer: Layer) -> tuple[np.ndarray, dict[str, Any]]:
+    """Returns the codes of an image, and how they are read."""
+    kind, most = ("u2", 65534) if values.size <= MOST_WIDE else ("u1", 254)
+    known = np.isfinite(values)
+    finite = values[known]
+    faint = bool(finite.size) and float(np.quantile(finite[:: 1 + finite.size // 20_000], 0.9)) < 0.1 * float(
+        finite.max()
+    )
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    high = high if high > low else low + 1.0
+    # Most values of attention are close to 0: with few codes, they get a larger part of them.
+    power = 2.0 if kind == "u1" and low >= 0 and not (layer.scale and layer.scale.diverging) else 1.0
+    shares = np.full(values.shape, 0.0, np.float32)
+    np.divide(values - low, high - low, out=shares, where=known, casting="unsafe")
+    codes = np.rint(most * shares ** (1 / power)).astype(f"<{kind}")
+    codes[~known] = most + 1
+    return codes, {"type": kind, "low": low, "high": high, "power": power, "faint": faint and low >= 0}
+
+
+def _aligned(content: bytes) -> bytes:
+    return content + bytes(-len(content) % ALIGNED)

@@ -1,0 +1,210 @@
+"""Makes the pictures of a request in a thread and reports its progress; keeps what each user looks at.
+
+What was computed of a recording stays with the user, so another view of it computes only what is new. This file knows
+neither Gradio nor HTML.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from panels.parity.run import source_of
+from panels.running.choices import RuntimeOffer, chosen_offers, offers, options_for
+from panels.running.progress import changes
+from panels.running.sessions import SessionPool
+from panels.transcribe.run import follower, opened
+from workbench.core.errors import BadInput, Cancelled
+from workbench.core.options import build_options
+from workbench.core.progress import listening
+from workbench.families import FAMILIES
+from workbench.registry.registry import Registry
+from workbench.session.values import CONVERSATION, PROMPT, RECORDING
+from workbench.visualise.options import ViewOptions
+
+if TYPE_CHECKING:
+    from workbench.visualise.picture import Picture
+    from workbench.visualise.scene import Scene
+    from workbench.visualise.views import View
+
+TASKS = ("transcribe", "converse", "generate")
+DIFFERENCE = "Difference"  # the title of the third side
+MOST_SCENES = 4  # of one user: recordings and models whose values are kept
+MISSING = {
+    RECORDING: "there is no recording; add one, or a sample",
+    PROMPT: "there is no text; write one",
+    CONVERSATION: "there is no text and no recording; add one of them, or both",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to look at, checked as far as possible without reading a recording or loading a model."""
+
+    offers: tuple[RuntimeOffer, ...]  # one, or two side by side
+    sources: tuple[Any, ...]  # the input of each
+    view: View
+    options: ViewOptions
+    given: tuple[Mapping[str, Any], ...]  # the options of each model
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """The pictures that a user looks at."""
+
+    key: str  # cannot be guessed; who has it may read the pictures
+    pictures: tuple[Picture, ...]
+    titles: tuple[str, ...]
+    scenes: tuple[Scene, ...]
+    seconds: float  # that it took
+
+
+def seen_offers(registry: Registry) -> tuple[RuntimeOffer, ...]:
+    """Returns every model on this machine whose stages can be seen, on every runtime in every quantisation."""
+    found = {each.cell: each for task in TASKS for each in offers(registry, task)}
+    return tuple(each for each in found.values() if not each.elsewhere and each.card.family in FAMILIES)
+
+
+def request_of(
+    registry: Registry,
+    cells: Sequence[str],
+    recording: str | None,
+    text: str | None,
+    view: str,
+    options: Mapping[str, Any],
+    given: Mapping[str, Any] | None = None,
+) -> Request:
+    """Returns the request that a user described.
+
+    Args:
+        cells: one or two models on runtimes, as `ModelOnRuntime.value`.
+        options: of the view, by name; those that the view does not use are left out.
+        given: options of the models; each gets those that it has.
+
+    Raises `BadInput` that says what is wrong.
+    """
+    from workbench.visualise.views import find_view
+
+    chosen = chosen_offers([each for each in cells if each], seen_offers(registry))
+    if len([each for each in cells if each]) > len(chosen):
+        raise BadInput(f"both sides are {chosen[0].title}; choose another model, runtime or quantisation beside it")
+    found = find_view(view)
+    sources = []
+    for offer in chosen:
+        family = FAMILIES[offer.card.family]
+        if reason := found.why_not(family, offer.cell.runtime):
+            raise BadInput(f"{offer.title} has no view {found.label}: {reason}")
+        source = source_of(family, recording, text)
+        if not source:
+            raise BadInput(MISSING[family.input])
+        sources.append(source)
+    used = {name: value for name, value in options.items() if name in found.options}
+    read = build_options(ViewOptions, used, f"the view {found.label}")
+    own = tuple(options_for(registry, offer.card.id, given or {}) for offer in chosen)
+    return Request(chosen, tuple(sources), found, read, own)
+
+
+class Scenes:
+    """What was computed for one user, by model and recording; the least recently used goes first."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[str, Scene] = OrderedDict()
+
+    def scene(self, key: str, make: Callable[[], Scene]) -> Scene:
+        """Returns the scene of a key, made if it is not held."""
+        found = self._held.pop(key, None) or make()
+        self._held[key] = found
+        while len(self._held) > MOST_SCENES:
+            self._held.popitem(last=False)
+        return found
+
+
+@dataclass(frozen=True)
+class Step:
+    """The progress of a request."""
+
+    activity: str = "starting"
+    seconds: float = 0.0
+    stopped: bool = False
+    look: Look | None = None  # set when it is finished
+
+
+def follow(pool: SessionPool, scenes: Scenes, request: Request, stop: threading.Event) -> Iterator[Step]:
+    """Makes the pictures in a thread; yields its progress several times a second, and last the result.
+
+    Setting `stop` ends it at its next check. Raises the same errors as `workbench.visualise`.
+    """
+    begun = time.perf_counter()
+    latest: list[Any] = ["starting"]
+
+    def work(report: Callable[[Any], None]) -> None:
+        try:
+            report(compute(pool, scenes, request, stop, report))
+        except BaseException as error:  # raised again in the thread that follows the run
+            report(error)
+
+    def take(found: Any) -> None:
+        latest[0] = found
+
+    try:
+        yield Step()
+        for _ in changes(work, take, stop):
+            yield Step(str(latest[0]), time.perf_counter() - begun)
+    finally:
+        ended = stop.is_set()
+        stop.set()  # a closed iterator ends the work
+    found = latest[0]
+    if isinstance(found, Look):
+        yield Step("done", time.perf_counter() - begun, look=found)
+    elif ended or isinstance(found, Cancelled):
+        yield Step("stopped", time.perf_counter() - begun, stopped=True)
+    else:
+        raise found
+
+
+def compute(
+    pool: SessionPool,
+    scenes: Scenes,
+    request: Request,
+    stop: threading.Event,
+    tell: Callable[[str], None],
+) -> Look:
+    """Returns the pictures of a request: of each side, and of the difference of two."""
+    from workbench.visualise.run import picture_of
+    from workbench.visualise.scene import Scene
+
+    begun = time.perf_counter()
+    pictures, used = [], []
+    for offer, source, given in zip(request.offers, request.sources, request.given, strict=True):
+        session = opened(pool, offer.cell, stop, tell)
+        key = json.dumps([offer.cell.value, source, given], default=str)
+        scene = scenes.scene(key, partial(Scene, session, offer.card, source, given, pool.registry))
+        tell(f"{offer.title} is at work")
+        with listening(follower(stop, tell)):
+            pictures.append(picture_of(scene, request.view, request.options))
+        used.append(scene)
+    titles = [offer.title for offer in request.offers]
+    if len(pictures) == 2:
+        add_difference(pictures, titles)
+    took = time.perf_counter() - begun
+    return Look(secrets.token_urlsafe(16), tuple(pictures), tuple(titles), tuple(used), took)
+
+
+def add_difference(pictures: list[Picture], titles: list[str]) -> None:
+    """Adds the difference of two pictures; where it has no meaning, a note at the second says why."""
+    from dataclasses import replace
+
+    from workbench.visualise.beside import difference
+
+    try:
+        pictures.append(difference(pictures[0], pictures[1]))
+        titles.append(DIFFERENCE)
+    except BadInput as error:
+        pictures[1] = replace(pictures[1], notes=(*pictures[1].notes, f"no difference: {error}"))

@@ -1,0 +1,39 @@
+"""The contents of the Visualise tab as HTML: the list of views, and the progress. The scripts draw the pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from markupsafe import Markup
+
+from panels.visualise.run import Step
+from panels.widgets.markup import seconds
+from panels.widgets.templates import render
+
+NOTHING_YET = """<div class="empty">
+<p class="lead">What does a model make of a sound, layer by layer?</p>
+<ol>
+<li>Click a sample, or add a recording of your own.</li>
+<li>Choose a model, and a second one to see them side by side.</li>
+<li>Choose a view. All pictures share one time axis: point at one and see the same moment in all of them, drag to select
+a stretch and hear it.</li>
+</ol>
+</div>"""
+
+
+def views_html(chosen: str, reasons: Mapping[str, str]) -> Markup:
+    """Returns the views as buttons with a sentence each; `reasons` says why a view is not there, by name."""
+    from workbench.visualise.views import VIEWS
+
+    there = [view for name, view in VIEWS.items() if not reasons.get(name)]
+    missing = [(view, reasons[name]) for name, view in VIEWS.items() if reasons.get(name)]
+    return render("visualise/view.html", "views", there, missing, chosen)
+
+
+def status_html(step: Step) -> Markup:
+    """Returns the progress as a line and a bar; after its end, how long it took."""
+    if step.look is not None:
+        return render("widgets/parts.html", "progress", f"Done in {seconds(step.look.seconds)}", None, True)
+    if step.stopped:
+        return render("widgets/parts.html", "progress", f"Stopped after {seconds(step.seconds)}", None, True)
+    return render("widgets/parts.html", "progress", f"{step.activity} · {seconds(step.seconds)}", 0, False)

@@ -1,0 +1,300 @@
+"""The Visualise tab in a real browser, with made-up pictures: one page and one browser for all tests of the file."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import panels.visualise.run as run
+from panels.running.sessions import SessionPool
+from panels.serving import UPLOADS
+from tests.panels.conftest import Served, serve
+from tests.panels.test_transcribe_page import expect, no_sideways_scroll, until
+from tests.support.browser import PATIENCE
+from tests.support.fake_panels import FakeRegistry, tone
+from tests.support.made_pictures import NASTY, every_kind, look, minute
+from workbench.core.errors import BadInput
+
+BROWSER_BYTES = 200 << 20  # of the pictures of a minute
+FLUID_MILLISECONDS = 250.0  # generous: from one drawn frame to the next, on two busy cores without a graphics card
+
+# Whether something is drawn above the pictures at a time, for each picture with a time axis.
+LIT = """(time) => Object.fromEntries([...document.querySelectorAll('.looking [data-layer]')].flatMap((chart) => {
+  const [above, stage] = [chart.querySelector('.plot > .above'), document.querySelector('.looking')];
+  if (!above || ['near', 'lens'].includes(chart.dataset.layer)) return [];
+  const density = devicePixelRatio, left = innerWidth < 760 ? 40 : 58, width = above.width / density - left - 6;
+  const share = (time - stage.dataset.from) / (stage.dataset.to - stage.dataset.from);
+  const place = Math.round((left + share * width) * density);
+  const pixels = above.getContext('2d').getImageData(place, 5 * density, 1, 1).data;
+  return [[`${chart.dataset.side}: ${chart.dataset.layer}`, pixels[3] > 0]];
+}))"""
+FRAMES = """async () => {
+  const plot = document.querySelector('.looking .strip .plot'), box = plot.getBoundingClientRect();
+  const taken = [];
+  let last = performance.now();
+  for (let step = 0; step < 40; step += 1) {
+    const place = {clientX: box.left + 80 + 10 * step, clientY: box.top + 9, bubbles: true};
+    plot.dispatchEvent(new PointerEvent('pointermove', place));
+    await new Promise(requestAnimationFrame);
+    taken.push(performance.now() - last);
+    last = performance.now();
+  }
+  return taken.sort((one, other) => one - other);
+}"""
+
+
+@pytest.fixture(scope="module")
+def made(uploads: str) -> Iterator[Served]:
+    """The page over fake models whose pictures are made up: a view is one of them, two sides are two."""
+
+    def compute(pool: Any, scenes: Any, request: run.Request, stop: Any, tell: Any) -> run.Look:
+        if request.view.name == "filterbank":
+            if len(request.offers) > 1:
+                raise BadInput("the checkpoint <b>lacks</b> its filter bank")
+            return look(minute())
+        sides = [every_kind("pytorch"), every_kind("gguf", shift=1.0)]
+        return look(*sides[: len(request.offers)])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "compute", compute)
+        patch.setenv(UPLOADS, uploads)
+        yield from serve(SessionPool(FakeRegistry()))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def uploads(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of uploads of the page, which all tests of the file share."""
+    return str(tmp_path_factory.mktemp("uploads"))
+
+
+@pytest.fixture(scope="module")
+def shared(chromium: Any) -> Iterator[Any]:
+    """One page of the browser."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    yield page
+    context.close()
+
+
+@pytest.fixture
+def opened(shared: Any, made: Served, uploads: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The tab with the pictures of two sides; fails the test if a script of the page failed."""
+    monkeypatch.setenv(UPLOADS, uploads)
+    faults: list[str] = []
+    shared.on("pageerror", lambda error: faults.append(str(error)))
+    show(shared, made, "a=fake/sense|pytorch&b=fake/para|pytorch&view=waveform&sample=three_seven_one.wav")
+    yield shared
+    assert not faults, "a script of the page failed"
+
+
+def show(page: Any, made: Served, state: str) -> None:
+    page.goto("about:blank")
+    page.goto(f"{made.url}#visualise?{state}")
+    expect(page.locator(".looking .taking")).to_be_visible()
+
+
+def stage(page: Any, name: str) -> str:
+    return str(page.locator(".looking").get_attribute(f"data-{name}"))
+
+
+def cursor(page: Any) -> float:
+    return float(stage(page, "cursor"))
+
+
+def chart(page: Any, layer: str, side: str = "Side 0") -> Any:
+    return page.locator(f'.looking [data-layer="{layer}"][data-side="{side}"]')
+
+
+def drag(page: Any, layer: str, begin: float, end: float) -> None:
+    """Selects a stretch, in shares of a chart's width."""
+    plot = chart(page, layer).locator(".plot")
+    plot.evaluate("(each) => each.scrollIntoView({block: 'center'})")
+    box = plot.bounding_box()
+    inner = box["width"] - 64
+    places = [box["x"] + 58 + share * inner for share in (begin, end)]
+    page.mouse.move(places[0], box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(places[1], box["y"] + 20, steps=4)
+    page.mouse.up()
+
+
+@pytest.mark.browser
+def test_one_cursor_selection_tokens_and_sound(opened: Any) -> None:
+    page = opened
+    # What is pointed at shows its value, in the picture of the other side and in the difference, too.
+    box = chart(page, "bands").locator(".plot").bounding_box()
+    chart(page, "bands").locator(".plot").hover(position={"x": 58 + 0.5 * (box["width"] - 64), "y": 2})
+    expect(chart(page, "bands").locator("output")).to_have_text("1.00 s · mel bin 39 · log energy 64")
+    expect(chart(page, "bands", "Side 1").locator("output")).to_have_text("1.00 s · mel bin 39 · log energy 65")
+    expect(chart(page, "bands", "Difference").locator("output")).to_have_text("1.00 s · mel bin 39 · difference 1")
+    expect(chart(page, "sums").locator("output")).to_have_text("one 25, two 50")
+    expect(page.locator('.looking [data-layer="sums"]')).to_have_count(3)
+    expect(page.locator('.looking p[data-layer="sums"]')).to_contain_text("the same, number for number")
+    lit = page.evaluate(LIT, 1.0)
+    assert len(lit) > 12 and all(lit.values()), f"one cursor in all pictures: {lit}"
+
+    # A stretch is selected in one picture and lights up in all, with its tokens; it is heard, once and again.
+    drag(page, "sums", 0.1, 0.3)
+    page.mouse.move(0, 0)
+    until(page, lambda: stage(page, "stretch") != "")
+    begin, end = (float(each) for each in stage(page, "stretch").split())
+    assert begin == pytest.approx(0.2, abs=0.02) and end == pytest.approx(0.6, abs=0.02)
+    assert all(page.evaluate(LIT, 0.4).values()) and not any(page.evaluate(LIT, 1.6).values())
+    chosen = page.locator('.looking .token[aria-pressed="true"]')
+    expect(chosen).to_have_text(["three", "three"])
+    page.get_by_role("button", name="Play (space)").click()
+    until(page, lambda: float(stage(page, "level")) > 0.2)
+    until(page, lambda: stage(page, "playing") == "no")
+    assert cursor(page) == pytest.approx(begin, abs=0.01), "back at the start of the stretch"
+    page.get_by_role("button", name="Repeat the selection").click()
+    page.get_by_role("slider", name="Cursor in the recording").focus()
+    page.keyboard.press("Space")
+    places = [cursor(page) for _ in range(6) if page.wait_for_timeout(120) is None]
+    assert stage(page, "playing") == "yes" and len(set(places)) > 2
+    assert all(begin - 0.01 <= place <= end + 0.01 for place in places)
+    page.keyboard.press("Escape")
+    until(page, lambda: stage(page, "playing") == "no" and stage(page, "stretch") == "")
+
+    # A token: its frames in all pictures, and the sound that it attends to.
+    page.locator(".looking .token").nth(1).click()
+    until(page, lambda: stage(page, "stretch") == "0.750 1.000")
+    assert all(page.evaluate(LIT, 0.9).values()) and not any(page.evaluate(LIT, 1.6).values())
+    expect(page.locator(".looking .token").nth(1)).to_have_text(NASTY)
+    assert page.locator(".looking img").count() == 0 and page.evaluate("window.stolen") is None
+
+    # A head of the grid is enlarged on both sides; the token's row has an arrow to frame 21.
+    page.get_by_role("button", name="Enlarge head 1 of Side 0").click()
+    for side in ("Side 0", "Side 1"):
+        larger = chart(page, "cross", side).locator(".larger canvas").first
+        expect(larger).to_have_attribute("aria-label", re.compile("cross attention: head 1"))
+    chart(page, "cross").locator(".larger .plot").evaluate("(each) => each.scrollIntoView({block: 'center'})")
+    box = chart(page, "cross").locator(".larger .plot").bounding_box()
+    page.mouse.move(box["x"] + 58 + 21.5 / 50 * (box["width"] - 64), box["y"] + box["height"] / 2)
+    expect(chart(page, "cross").locator(".larger output")).to_have_text(f"0.84 s · {NASTY} · probability 0.9")
+
+    # The keyboard.
+    page.get_by_role("slider", name="Cursor in the recording").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    until(page, lambda: stage(page, "cursor") == "0.020")
+    page.keyboard.press("Shift+ArrowRight")
+    until(page, lambda: stage(page, "stretch") == "0.020 0.040")
+    page.keyboard.press("+")
+    until(page, lambda: float(stage(page, "to")) - float(stage(page, "from")) == pytest.approx(1.0))
+    expect(page.get_by_role("slider", name="Cursor in the recording")).to_have_attribute(
+        "aria-valuetext", re.compile(r"^0\.04 s · selected")
+    )
+
+
+@pytest.mark.browser
+def test_files_python_and_a_link(opened: Any, made: Served, tmp_path: Path) -> None:
+    page = opened
+    begins = {"png": b"\x89PNG", "svg": b"<?xml", "npz": b"PK"}
+    for kind, begin in begins.items():
+        with page.expect_download() as waiting:
+            page.locator(f".looking .save-{kind}").first.click()
+        saved = Path(waiting.value.path())
+        assert waiting.value.suggested_filename == f"waveform-fake-sense-pytorch.{kind}"
+        assert saved.read_bytes().startswith(begin)
+    with page.expect_download() as waiting:
+        page.locator(".looking .save-npz").nth(2).click()
+    with np.load(waiting.value.path(), allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(arrays["bands"], np.ones((40, 50)))
+    page.locator(".looking .taking summary").first.click()
+    expect(page.locator(".looking .taking pre").first).to_contain_text(
+        "workbench.visualise('a.wav', runtime='pytorch')"
+    )
+
+    drag(page, "bands", 0.25, 0.5)
+    page.get_by_role("button", name="Enlarge head 1 of Side 0").click()
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.locator(".looking .chart").first).to_be_visible()
+    link, stretch = page.url, stage(page, "stretch")
+    assert "sample=three_seven_one.wav" in link and "head=1" in link
+    page.goto("about:blank")
+    page.goto(link)
+    expect(page.locator(".looking .larger canvas").first).to_be_visible()
+    assert stage(page, "stretch") == stretch
+    expect(page.locator("#visualise-recording")).to_contain_text("three_seven_one")
+
+    # An own recording is in no link, and the page says so. Another tab takes the state out of the address.
+    page.locator("#visualise-recording button[aria-label='Clear']").click()
+    page.set_input_files("#visualise-recording input[type=file]", str(tone(tmp_path / "mine.wav")))
+    expect(page.locator("#visualise-recording")).to_contain_text("mine")
+    page.locator("#visualise-run").click()
+    expect(page.locator("#visualise-status")).to_contain_text("Done")
+    until(page, lambda: "sample=" not in page.url)
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.locator("#visualise-stage .notice")).to_contain_text("The recording is your own")
+    page.get_by_role("tab", name="Parity").click()
+    assert "#visualise" not in page.url
+
+    # What cannot be drawn is a sentence; the pictures that are there stay.
+    page.get_by_role("tab", name="Visualise").click()
+    page.locator('#visualise-views [data-view="filterbank"]').click()
+    expect(page.locator(".toast-body").first).to_contain_text("the checkpoint <b>lacks</b> its filter bank")
+    expect(page.locator(".looking .chart").first).to_be_visible()
+
+
+@pytest.mark.browser
+def test_a_phone(opened: Any, made: Served) -> None:
+    page = opened
+    page.set_viewport_size({"width": 390, "height": 844})
+    try:
+        expect(page.get_by_role("tab", name="Visualise")).to_be_visible()
+        page.locator(".looking .token").nth(2).click()
+        until(page, lambda: stage(page, "stretch") == "1.250 1.750")
+        page.get_by_role("button", name="Enlarge head 0 of Side 1").click()
+        expect(chart(page, "cross").locator(".larger canvas").first).to_be_visible()
+        assert all(page.evaluate(LIT, 1.5).values())
+        assert no_sideways_scroll(page)
+        small = page.evaluate("""() => [...document.querySelectorAll('.looking button')].filter((each) =>
+          each.checkVisibility() && each.getBoundingClientRect().height < 39).map((each) => each.textContent)""")
+        assert not small, "too small for fingers"
+    finally:
+        page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def resident(browser: Any) -> int:
+    """Bytes of the processes that draw pages."""
+    session = browser.new_browser_cdp_session()
+    found = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    session.detach()
+    total = 0
+    for each in found:
+        if each["type"] == "renderer":
+            pages = int(Path(f"/proc/{each['id']}/statm").read_text().split()[1])
+            total += pages * 4096
+    return total
+
+
+@pytest.mark.browser
+def test_a_minute_of_sixteen_heads_stays_fluid(opened: Any, made: Served, chromium: Any, record_property: Any) -> None:
+    page = opened
+    page.goto("about:blank")
+    page.goto(made.url)
+    page.get_by_role("tab", name="Visualise").click()
+    page.locator("#visualise-samples .sample").first.click()
+    expect(page.locator("#visualise-recording")).to_contain_text("three_seven_one")
+    before = resident(chromium)
+    begun = time.monotonic()
+    page.locator("#visualise-run").click()
+    expect(page.locator(".looking .head")).to_have_count(16)
+    until(page, lambda: page.evaluate("document.querySelector('.looking .thumb canvas').width") > 100)
+    drawn = time.monotonic() - begun
+    page.locator(".looking .head").nth(3).click()
+    expect(chart(page, "attention").locator(".larger canvas").first).to_be_visible()
+    frames = page.evaluate(FRAMES)
+    heap = page.evaluate("performance.memory.usedJSHeapSize")
+    taken = resident(chromium) - before
+    for name, value in (("drawn", drawn), ("frames", frames[len(frames) // 2]), ("heap", heap), ("resident", taken)):
+        record_property(name, value)
+    assert heap < BROWSER_BYTES and taken < BROWSER_BYTES
+    assert frames[len(frames) // 2] < FLUID_MILLISECONDS

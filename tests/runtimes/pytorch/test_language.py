@@ -22,6 +22,7 @@ from workbench.families.language import read_language_config
 from workbench.runtimes.pytorch.arithmetic import throughout
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 CPU = torch.device("cpu")
 KINDS = ("qwen3", "qwen2", "llama", "mistral")
@@ -229,7 +230,7 @@ def test_draws_are_repeatable_by_their_seed(language: LanguageModel) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_stages_are_those_of_a_plain_forward(directories: dict[str, Path], kind: str) -> None:
     language = opened(directories[kind])
-    recorder = Recorder(lambda _: True)
+    recorder = Recorder(StageFilter())
     language.trace(language.prompt([PROMPT]), recorder)
     with torch.inference_mode():
         plain = language.network(torch.tensor([PROMPT]), output_hidden_states=True)
@@ -252,10 +253,10 @@ def test_each_layer_goes_on_from_what_is_given_before_it(directories: dict[str, 
     body, length = language.network.model, 11
     names = ["llm.embeddings", *(f"llm.layers.{n}" for n in range(len(body.layers))), "llm.norm", "logits"]
     draw = np.random.default_rng(2)
-    own = Recorder(lambda _: True)
+    own = Recorder(StageFilter())
     language.trace(language.prompt([PROMPT + PROMPT[:5]]), own)
     given = {name: draw.standard_normal(own.stages[name].shape, np.float32) for name in names}
-    recorder = Recorder(lambda _: True, given)
+    recorder = Recorder(StageFilter(), given)
     language.trace(language.prompt([PROMPT]), recorder)
     assert list(recorder.stages) == names and len(recorder.stages["llm.embeddings"]) == len(PROMPT)
     positions = torch.arange(length)[None]
@@ -289,7 +290,7 @@ def test_an_id_outside_the_table_is_refused(language: LanguageModel) -> None:
 
 
 def test_a_trace_leaves_nothing_behind(language: LanguageModel) -> None:
-    language.trace(language.prompt([PROMPT]), Recorder(lambda _: True))
+    language.trace(language.prompt([PROMPT]), Recorder(StageFilter()))
     assert not any(module._forward_hooks for module in language.network.modules())
 
 

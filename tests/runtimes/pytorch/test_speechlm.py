@@ -27,6 +27,7 @@ from workbench.speech.generate import AnswerPlan, answer_steps
 from workbench.speech.network import Wanted
 from workbench.speech.sampling import uniforms
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 WIDER = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 3}
 
@@ -260,7 +261,7 @@ def test_the_null_branch_does_not_know_the_prompt(checkpoints: dict[str, Opened]
 def test_stages(checkpoints: dict[str, Opened], dtype: str) -> None:
     tiny = checkpoints["directory"].tiny
     checkpoint = opened(tiny, dtype=dtype)
-    layout, recorder = tiny.layout, Recorder(lambda name: True)
+    layout, recorder = tiny.layout, Recorder(StageFilter())
     turns = TURNS["dialogue"]
     checkpoint.network.trace(prompt_of(checkpoint, turns), recorder)
     found, reference = recorder.stages, checkpoint.reference
@@ -288,7 +289,7 @@ def test_stages(checkpoints: dict[str, Opened], dtype: str) -> None:
 def test_a_trace_goes_on_from_given_stages(checkpoints: dict[str, Opened]) -> None:
     checkpoint = checkpoints["directory"]
     prompt = prompt_of(checkpoint, TURNS["text"])
-    full = Recorder(lambda name: True)
+    full = Recorder(StageFilter())
     checkpoint.network.trace(prompt, full)
     given = {"llm.norm": full.stages["llm.norm"][::-1].copy()}
     other = Recorder(lambda name: name == "codec.logits", given=given)

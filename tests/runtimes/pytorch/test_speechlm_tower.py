@@ -18,6 +18,7 @@ from workbench.core.errors import BadInput
 from workbench.families.speechlm_parts import Mel, Tower
 from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 WIDTH = 24
 SECONDS = (0.3, 0.31, 1.0, 1.234, 7.95, 8.0, 30.0, 65.0)
@@ -115,7 +116,7 @@ def test_the_published_numbers_of_positions() -> None:
 
 
 def test_stages(encoder: AudioEncoder) -> None:
-    recorder = Recorder(lambda name: True)
+    recorder = Recorder(StageFilter())
     found = encoder(recording(1.0), recorder).numpy()
     shapes = {name: value.shape for name, value in recorder.stages.items()}
     width = TOWER["d_model"]
@@ -136,7 +137,7 @@ def test_stages(encoder: AudioEncoder) -> None:
 
 def test_float64_is_near_and_finer() -> None:
     samples = recording(2.0)
-    wide = Recorder(lambda name: True)
+    wide = Recorder(StageFilter())
     encoder_of(UPSTREAM, torch.float64)(samples, wide)
     single = encoder_of(UPSTREAM)(samples).numpy()
     found = wide.stages["adaptor.output"]

@@ -123,7 +123,7 @@ class Served:
     reference: LanguageModel
 
     def expected(self, ids: list[int]) -> dict[str, np.ndarray]:
-        recorder = Recorder(lambda _: True)
+        recorder = Recorder(StageFilter())
         self.reference.trace(self.reference.prompt([ids]), recorder)
         return recorder.stages
 

@@ -35,6 +35,7 @@ from workbench.runtimes.vllm.models.fireredasr import (  # noqa: E402
 )
 from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
 from workbench.trace.recorder import Recorder  # noqa: E402
+from workbench.trace.trace import StageFilter  # noqa: E402
 
 DEMO = assets() / "demo-fireredasr"
 SAMPLE_RATE = 16000
@@ -140,7 +141,7 @@ class Listening:
     """What the worker's extension sets on the model while stages are asked for."""
 
     def __init__(self, *numbers: int):
-        self.recorders = {number: Recorder(lambda _: True) for number in numbers}
+        self.recorders = {number: Recorder(StageFilter()) for number in numbers}
 
     def recorder(self, number: int) -> Recorder | None:
         return self.recorders.get(number)

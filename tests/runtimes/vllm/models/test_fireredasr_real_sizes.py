@@ -37,6 +37,7 @@ from workbench.families.fireredasr import (  # noqa: E402
 from workbench.isolation.loader import open_here  # noqa: E402
 from workbench.runtimes.pytorch.fireredasr import HearingNetwork  # noqa: E402
 from workbench.trace.recorder import Recorder  # noqa: E402
+from workbench.trace.trace import StageFilter  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -116,7 +117,7 @@ def test_greedy_ids_are_those_of_pytorch(llm: Any, directory: Path, reference: A
 def test_stages_are_those_of_pytorch(llm: Any, directory: Path, reference: Any, sounds: Any) -> None:
     """Of one prompt in one step: the residual stream is the sum of the pair that a layer of vLLM's gives."""
     model, network = read_served_fireredasr(directory), model_in(llm)
-    recorder, rows = Recorder(lambda _: True), {}
+    recorder, rows = Recorder(StageFilter()), {}
 
     def keep(stage: str) -> Any:
         def hook(_module: Any, _inputs: Any, output: Any) -> None:

@@ -23,6 +23,7 @@ from workbench.runtimes.pytorch.weights import build, load_into  # noqa: E402
 from workbench.runtimes.vllm.models import batching  # noqa: E402
 from workbench.runtimes.vllm.models.fireredasr_tower import FireRedTower  # noqa: E402
 from workbench.trace.recorder import Recorder  # noqa: E402
+from workbench.trace.trace import StageFilter  # noqa: E402
 
 DEMO = Path(__file__).resolve().parents[4] / "assets" / "demo-fireredasr"
 TOLERANCE = 1e-5  # of values of order 1
@@ -154,7 +155,7 @@ def test_the_demo(one_worker: None, rule: str) -> None:
 def test_stages_are_those_of_the_pytorch_runtime(small, rule: str, length: int) -> None:
     network, tower = small
     features = drawn_features([180, length, 33])
-    wanted, found = Recorder(lambda _: True), Recorder(lambda _: True)
+    wanted, found = Recorder(StageFilter()), Recorder(lambda _: True)
     embeddings = heard(tower, features, rule, [None, found, None])
     check_close(embeddings[1], expected(network, features[1], rule, wanted))
     assert list(found.stages) == list(wanted.stages)
@@ -183,7 +184,7 @@ def test_nothing_is_hooked_unless_asked_nor_afterwards(small) -> None:
     try:
         heard(tower, drawn_features([50]), "release")
         heard(tower, drawn_features([50]), "release", [None])
-        heard(tower, drawn_features([50]), "release", [Recorder(lambda _: True)])
+        heard(tower, drawn_features([50]), "release", [Recorder(StageFilter())])
     finally:
         handle.remove()
     assert seen[:2] == [0, 0] and seen[2] > 0

@@ -24,6 +24,7 @@ from workbench.runtimes.pytorch.tap import tap_into  # noqa: E402
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict  # noqa: E402
 from workbench.runtimes.vllm.models.funasr_nano_tower import NanoTower  # noqa: E402
 from workbench.trace.recorder import Recorder  # noqa: E402
+from workbench.trace.trace import StageFilter  # noqa: E402
 
 DEMO = Path(__file__).resolve().parents[4] / "assets" / "demo-funasr-nano"
 TOLERANCE = 1e-5  # of the largest value of a stage
@@ -61,10 +62,10 @@ def drawn(lengths: Sequence[int], width: int) -> list[torch.Tensor]:
 def assert_alike(network: NanoEncoder, tower: NanoTower, lengths: Sequence[int]) -> None:
     """Every stage of every stretch, computed side by side in the tower and alone in the network."""
     features = drawn(lengths, network.audio_encoder.config.input_size)
-    recorders = [Recorder(lambda _: True) for _ in lengths]
+    recorders = [Recorder(StageFilter()) for _ in lengths]
     embeddings = tower(features, lengths, recorders)
     for rows, recorder, own in zip(features, recorders, embeddings, strict=True):
-        expected = Recorder(lambda _: True)
+        expected = Recorder(StageFilter())
         speech, counts = network(rows[None], torch.tensor([len(rows)]), tap_into(expected))
         assert own.dtype == torch.float32
         close(own.numpy(), speech[0, : int(counts[0])].numpy(), "embeddings")

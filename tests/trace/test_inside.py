@@ -74,7 +74,8 @@ def test_a_decoder_begins_with_its_feed_forward_part() -> None:
 def test_only_globs_of_parts_must_match_something() -> None:
     assert only_inside("llm.layers.*.mlp.gate") and only_inside("encoder.layers.0.attention.weights")
     assert not any(map(only_inside, ("*", "encoder.layers.0.fsmn", "a.b.c.d", "encoder.layers.*")))
-    assert not is_inside("encoder.layers.0.convolution") and is_inside("tower.layers.0.convolution")
+    assert not is_inside("encoder.layers.0.convolution") and is_inside("decoder.layers.0.fsmn")
+    assert not is_inside("encoder.layers.0.gate_of_another_family")
 
 
 def test_a_glob_without_a_match_is_explained() -> None:

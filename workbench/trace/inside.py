@@ -94,9 +94,14 @@ def layer_and_part(stage: str) -> tuple[str, str] | None:
 
 
 def is_inside(stage: str) -> bool:
-    """Returns whether a stage is inside a layer, so that short globs do not take it."""
+    """Returns whether a stage is a known part inside a layer, so that short globs do not take it.
+
+    Parts that a family of another package names count as stages like any other.
+    """
     found = layer_and_part(stage)
-    return found is not None and not (stage.startswith("encoder.") and found[1] in _ALWAYS)
+    if found is None or (stage.startswith("encoder.") and found[1] in _ALWAYS):
+        return False
+    return found[1] in PARTS or found[1] in DECODER_PARTS
 
 
 def reaches_inside(glob: str) -> bool:

@@ -61,7 +61,7 @@ class Pair:
         self.theirs = AudioEncoder(tower, self.tensors, HIDDEN, torch.device("cpu"), "it")
 
     def stages(self, samples: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        ours, theirs = Recorder(StageFilter()), Recorder(lambda name: True)
+        ours, theirs = Recorder(StageFilter()), Recorder(StageFilter())
         found = self.ours.hear(samples, ours)
         self.theirs(samples, theirs)
         np.testing.assert_array_equal(found, ours.stages["adaptor.output"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import mmap
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from workbench.runtimes.pytorch import attention_weights
 from workbench.runtimes.pytorch.attention_weights import write_weights
+from workbench.trace.spill import Spill
 
 
 @settings(max_examples=40)
@@ -67,3 +72,29 @@ def test_half_precision_is_rounded_at_every_step_only_where_asked() -> None:
     steps = ((q @ k.mT) * (1 / math.sqrt(8))).softmax(-1)
     np.testing.assert_allclose(into[0], wide[0, 0], rtol=1e-6)
     np.testing.assert_array_equal(into[1], steps[0, 0].float())
+
+
+class Largest(TorchDispatchMode):
+    """The largest tensor that is made."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for each in tree_leaves(found):
+            if isinstance(each, torch.Tensor):
+                self.elements = max(self.elements, each.untyped_storage().nbytes() // each.element_size())
+        return found
+
+
+def test_a_long_recording_needs_the_memory_of_one_piece_beside_the_spilled_weights() -> None:
+    heads, rows = 3, 1500
+    q, k = (torch.randn(1, heads, rows, 4) for _ in range(2))
+    spill = Spill(limit=0)
+    into = spill.room("encoder.layers.0.attention.weights", (heads, rows, rows), np.float32)
+    with Largest() as largest, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention_weights, "_PIECE", 100 * rows)
+        write_weights(into, q, k, causal=True)
+    assert 100 * rows <= largest.elements < 101 * rows
+    assert isinstance(into.base, mmap.mmap)  # in a file
+    np.testing.assert_allclose(into[2].sum(axis=1), 1, rtol=1e-5)

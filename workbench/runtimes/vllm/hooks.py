@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from workbench.core.errors import Unavailable, message_of
 from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT, Capture, Captures, RowSpan, spans
+from workbench.runtimes.vllm.inside import hook_inside
 
 INPUT = "hidden_states"  # the argument of vLLM's decoder layers with the hidden states
 LOGIT_ROWS = 64  # computed at a time: with a vocabulary of 150 000 that is 40 MB
@@ -83,6 +84,7 @@ class Hooks:
         assert found is not None  # `unable` has checked it
         layers, norm = found
         self._adds = _adds_residual(norm)
+        self._shares = _shares(layers[0])
         self._forward = runner._model_forward
         runner._model_forward = self._step
         if not keeps:
@@ -91,7 +93,9 @@ class Hooks:
         enter = functools.partial(self._enter, inspect.signature(layers[0].forward))
         self._handles.append(layers[0].register_forward_pre_hook(enter, with_kwargs=True))
         for number, layer in enumerate(layers):
-            self._handles.append(layer.register_forward_hook(functools.partial(self._leave, f"llm.layers.{number}")))
+            stage = f"llm.layers.{number}"
+            self._handles += hook_inside(stage, layer, self._put_inside)
+            self._handles.append(layer.register_forward_hook(functools.partial(self._leave, stage)))
         self._handles.append(norm.register_forward_hook(self._normalised))
 
     def remove(self) -> None:
@@ -172,6 +176,17 @@ class Hooks:
                 rows = functools.partial(take, slice(span.start, span.stop))
                 self._keep(capture, stage, span.position, rows)
 
+    def _put_inside(self, stage: str, take: Callable[[slice], Tensor]) -> None:
+        """Stores a stage inside a layer; fails the capture where a worker computes only a share of the heads."""
+        if self._shares > 1:
+            for span in self._spans:
+                if (capture := self.captures.get(span.number)) and capture.wants(stage):
+                    capture.fail(
+                        f"{stage} cannot be captured: {self._shares} devices share the layers; stages inside a layer "
+                        "need tensor_parallel 1"
+                    )
+        self._put(stage, take)
+
     def _keep(self, capture: Capture, stage: str, position: int, take: Callable[[], Tensor]) -> None:
         try:
             capture.put(stage, position, take().detach().float().cpu().numpy())
@@ -189,6 +204,11 @@ def _number(state: Any) -> int:
 
 def _stream(hidden: Tensor, residual: Tensor | None, rows: slice) -> Tensor:
     return hidden[rows] if residual is None else hidden[rows] + residual[rows]
+
+
+def _shares(layer: nn.Module) -> int:
+    """Returns how many devices share a layer."""
+    return max((int(getattr(module, "tp_size", 1)) for module in layer.modules()), default=1)
 
 
 @torch.inference_mode()

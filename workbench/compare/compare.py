@@ -40,6 +40,7 @@ from workbench.compare.logprobs import STAGE as LOGPROBS
 from workbench.compare.presets import Tolerances, check_rules, preset_of
 from workbench.compare.stage import StageComparison, compare_logprobs, compare_stage, logprobs_compared
 from workbench.core.errors import BadInput
+from workbench.trace.cuts import cut_like, cuts_of
 from workbench.trace.order import computation_order, is_aside, layer_counts
 from workbench.trace.trace import StageFilter, Trace
 
@@ -145,6 +146,7 @@ def compare(
     wanted = StageFilter(stages, held=True)
     warnings = _same_input(reference, candidate, force)
     inputs = whose_inputs(reference, candidate)
+    reference, cuts = cut_like(reference, candidate), cuts_of(candidate)
     if reference.meta.get("isolated") and inputs is None:
         warnings.append("the reference was computed from the stages of another trace, which is not the candidate")
     warnings += _same_layers(list(filter(wanted, reference)), list(filter(wanted, candidate)), force)
@@ -187,6 +189,8 @@ def compare(
             warnings.append(f"not compared, since the {whose} does not have them: {_names(missing)}")
     if changes := setting_changes(reference.meta, candidate.meta):
         warnings.append(f"the answers were made with different settings: {changes}")
+    if parts := [f"{stage} ({cuts[stage]})" for stage in both if stage in cuts]:
+        warnings.append(f"compared with a part of the reference, as the candidate has no more: {', '.join(parts)}")
     answers = None if inputs else answers_of(reference, candidate)
     order = computation_order(both, recorded=bool(reference.meta))
     found = list[StageComparison]()
@@ -317,7 +321,7 @@ def _first_token(
     if part is not None:  # a later difference follows from the first one
         choice = part.choice if (part.position, part.stream) == (place, 0) else None
         return FirstToken(place, ids[0], ids[1], choice, part.near_tie)
-    if any(each.stage == "logits" and each.numbers is not None for each in found):
+    if "logits" not in cuts_of(candidate) and any(each.stage == "logits" and each.numbers for each in found):
         logits = reference["logits"], candidate["logits"]
         row = deciding_row(*logits, (tokens[0], tokens[1]), place, _prompt_positions(reference))
         choice = None if row is None else choice_at(*logits, row)

@@ -34,6 +34,7 @@ from workbench.compare.noise_limits import (
 )
 from workbench.compare.presets import PRESETS, Preset, half_of, preset_of
 from workbench.core.errors import BadInput
+from workbench.trace.cuts import cut_like
 from workbench.trace.order import computation_order, is_aside, kind_of
 from workbench.trace.trace import StageFilter, Trace
 
@@ -185,6 +186,8 @@ def noise_or_bug(
     """
     _check(reference.meta, exact.meta)
     isolated = _alone(reference, candidate, exact)
+    reference, exact = cut_like(reference, candidate), cut_like(exact, candidate)
+    peer = None if peer is None else cut_like(peer, candidate)
     if peer is not None:
         _check_peer(peer, candidate, exact)
     yardstick, beside = (reference, REFERENCE) if peer is None else (peer, f"this model in {peer.meta['dtype']}")

@@ -1,16 +1,22 @@
 """Maps names and layouts of another program's arrays to ours, by a small TOML or JSON file.
 
-```toml [meta]                              # metadata that the dumps lack dtype = "float16"
+    [meta]                              # metadata that the dumps lack
+    dtype = "float16"
 
-[stages] "encoder.output" = "enc_out"        # our name = theirs "encoder.layers.{n}" = { from = "blk.{n}.out",
-transpose = true } "decoder.layers.{n}" = [{ from = "dec.{n}" }, { from = "last.{n}", first = -16 }] "logits" = { from =
-"ctc", shape = [740, 25055], rows = [0, 736], scale = 0.5 } ```
+    [stages]
+    "encoder.output" = "enc_out"        # our name = theirs
+    "encoder.layers.{n}" = { from = "blk.{n}.out", transpose = true }
+    "decoder.layers.{n}" = [{ from = "dec.{n}" }, { from = "last.{n}", first = -16 }]
+    "logits" = { from = "ctc", shape = [740, 25055], rows = [0, 736], scale = 0.5 }
 
 `{n}` stands for the number of a layer. `first = 1` says that the other program counts from 1; `first = -16` says that
 its layer 0 is our layer 16. A list names the parts of a stack that the other program has divided. Changes to an array
 apply in this order: `shape` reshapes it (one entry may be -1), `axes` or `transpose` changes the order of the axes,
-`squeeze` drops axes of length 1, `rows` and `columns` select a range (begin, end; negative numbers count from the end),
-`scale` multiplies. Arrays that the file does not name keep their names.
+`squeeze` drops axes of length 1, `rows` and `columns` select a range (begin, end; negative numbers count from the end;
+begin alone goes on to the end), `scale` multiplies. Arrays that the file does not name keep their names.
+
+If the other program has a part of a stage only, `reference_rows` and `reference_columns` say which part of the
+reference it is: `"logits" = { from = "last_logits", reference_rows = [-1] }` for the logits of the last position.
 
 For several recordings in a batch that were padded to 40 frames, `shape = [-1, 512]` and `rows = [80, 115]` select the
 third, of 35 frames. In `[meta]`, `dtype` or `quantization` choose the tolerance, and the `input_digest` of the
@@ -32,6 +38,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.formats.array_headers import unique_names
+from workbench.trace.cuts import Cut, is_range, slice_of
 
 _LARGEST = 1 << 20  # bytes of a mapping file
 _NUMBER = "{n}"
@@ -48,9 +55,17 @@ class Rule:
     axes: tuple[int, ...] | None = None
     transpose: bool = False
     squeeze: bool = False
-    rows: tuple[int, int] | None = None
-    columns: tuple[int, int] | None = None
+    rows: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = None
     scale: float | None = None
+    reference_rows: tuple[int, ...] | None = None
+    reference_columns: tuple[int, ...] | None = None
+
+    @property
+    def cut(self) -> Cut | None:
+        """The part of the reference's stage that the array holds; None if it holds the whole stage."""
+        found = Cut(self.reference_rows, self.reference_columns)
+        return None if found == Cut() else found
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """Returns the array as the stage; raises `BadInput` if its shape does not fit the rule."""
@@ -64,9 +79,9 @@ class Rule:
             if self.squeeze:
                 array = array.squeeze()
             if self.rows is not None:
-                array = array[slice(*self.rows)]
+                array = array[slice_of(self.rows)]
             if self.columns is not None:
-                array = array[..., slice(*self.columns)]
+                array = array[..., slice_of(self.columns)]
             # In float64, because integers and half precision cannot hold the scaled values.
             return array if self.scale is None else np.multiply(array, self.scale, dtype=_scaled(array))
         except (ValueError, IndexError, TypeError) as error:
@@ -208,11 +223,6 @@ def _shape(value: Any) -> bool:
     return _list(value) and min(value) >= -1 and value.count(-1) <= 1
 
 
-def _range(value: Any) -> bool:
-    """Returns whether the value is a pair of numbers that can enclose a range."""
-    return _list(value) and len(value) == 2 and (value[0] < value[1] or value[0] >= 0 > value[1])
-
-
 def _number(value: Any) -> bool:
     return (isinstance(value, float) or _whole(value)) and -sys.float_info.max <= value <= sys.float_info.max
 
@@ -223,7 +233,9 @@ _CHECKS = {
     "axes": ("a list of whole numbers", _list),
     "transpose": ("true or false", lambda value: isinstance(value, bool)),
     "squeeze": ("true or false", lambda value: isinstance(value, bool)),
-    "rows": ("[begin, end]", _range),
-    "columns": ("[begin, end]", _range),
+    "rows": ("[begin, end] or [begin]", is_range),
+    "columns": ("[begin, end] or [begin]", is_range),
     "scale": ("a number", _number),
+    "reference_rows": ("[begin, end] or [begin]", is_range),
+    "reference_columns": ("[begin, end] or [begin]", is_range),
 }

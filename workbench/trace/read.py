@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.trace.cuts import KEY
 from workbench.trace.mapping import Mapped, StageMapping
 from workbench.trace.order import computation_order
 from workbench.trace.stored import Stored, open_stored
@@ -70,6 +71,8 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise:
     recorded = [name for name in stored.order if name in stages]
     order = [*recorded, *computation_order(stages.keys() - set(recorded))]
     meta = {**stored.meta, **(mapping.meta if mapping else {})}
+    cuts = {each.stage: each.rule.cut.to_dict() for each in mapped if each.rule and each.rule.cut}
+    meta |= {KEY: cuts} if cuts else {}
     if not stored.order and not any(meta.get(key) for key in ("dtype", "quantization")):
         halves = [kind for kind in ("bfloat16", "float16") if kind in stored.types]
         meta |= {"dtype": halves[0]} if halves else {}

@@ -1,0 +1,80 @@
+"""Stages of which a trace holds a part: the other side is cut to it, and nothing else changes."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.compare import compare, judge, noise_or_bug
+from workbench.core.errors import BadInput
+from workbench.trace.cuts import Cut, cut_like, cuts_of
+from workbench.trace.mapping import read_mapping
+from workbench.trace.read import read_trace
+from workbench.trace.trace import Trace
+
+X = np.arange(24.0).reshape(4, 6)
+
+
+def read(folder: Path, stages: dict[str, np.ndarray], rule: str) -> Trace:
+    path = Trace(stages, {}).save(folder / "port.safetensors")
+    (folder / "names.toml").write_text(f"[stages]\nlogits = {{ {rule} }}", encoding="utf-8")
+    return read_trace(path, read_mapping(folder / "names.toml"))
+
+
+@pytest.mark.parametrize(
+    "rule, kept, said",
+    [
+        ("reference_rows = [-1]", X[-1:], "rows from -1 on"),
+        ("reference_rows = [1, 3]", X[1:3], "rows 1 to 3"),
+        ("reference_columns = [0, -2]", X[:, :-2], "columns 0 to -2"),
+        ("reference_rows = [0, 2], reference_columns = [3]", X[:2, 3:], "rows 0 to 2 and columns from 3 on"),
+    ],
+)
+def test_the_reference_is_cut_to_what_the_port_has(tmp_path: Path, rule: str, kept: np.ndarray, said: str) -> None:
+    port = read(tmp_path, {"logits": kept, "a": X}, rule)
+    reference = Trace({"a": X, "logits": X}, {"dtype": "float32"})
+    cut = pickle.loads(pickle.dumps(cut_like(reference, port)))
+    np.testing.assert_array_equal(cut["logits"], kept)
+    np.testing.assert_array_equal(cut["a"], X)
+    assert list(cut) == ["a", "logits"] and cut.meta == reference.meta and str(cuts_of(port)["logits"]) == said
+    found = compare(reference, port)
+    assert judge(found).sentence.startswith("Identical: 2 stages")
+    assert f"compared with a part of the reference, as the candidate has no more: logits ({said})" in found.warnings
+
+
+def test_a_row_taken_from_the_port_too(tmp_path: Path) -> None:
+    port = read(tmp_path, {"theirs": X + 0.5}, "from = 'theirs', rows = [-1], reference_rows = [-1]")
+    found = compare(Trace({"logits": X}, {}), port)["logits"]
+    assert found.shapes == ((1, 6), (1, 6)) and found.numbers and found.numbers.max_abs == 0.5
+
+
+def test_float64_is_cut_like_the_reference(tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    exact = draw.standard_normal((7, 9))
+    reference = Trace({"a": exact.astype(np.float32), "logits": exact.astype(np.float32)}, {"dtype": "float32"})
+    truth = Trace({"a": exact, "logits": exact}, {"dtype": "float64"})
+    port = read(tmp_path, {"logits": reference["logits"][-1:] * np.float32(1.001)}, "reference_rows = [-1]")
+    assert noise_or_bug(reference, port, truth).first_bug
+    port = read(tmp_path, {"logits": reference["logits"][-1:] * np.float32(1 + 2e-7)}, "reference_rows = [-1]")
+    assert noise_or_bug(reference, port, truth).first_bug is None
+
+
+def test_another_part_than_the_mapping_says_is_another_shape(tmp_path: Path) -> None:
+    port = read(tmp_path, {"logits": X[:2]}, "reference_rows = [-1]")
+    assert compare(Trace({"logits": X}, {}), port)["logits"].mismatch
+
+
+def test_a_scalar_and_a_stage_that_is_not_there_stay(tmp_path: Path) -> None:
+    assert Cut((0, 1), (0, 1)).apply(np.array(3.0)) == 3.0
+    whole = Trace({"a": X}, {})
+    assert cut_like(whole, Trace({}, {"cuts": {"logits": {"rows": [-1]}}})) is whole
+
+
+@pytest.mark.parametrize("cuts", [[1], {"logits": 3}, {"logits": {}}, {"logits": {"rows": "x"}}, {"a": {"depth": [1]}}])
+def test_metadata_that_are_not_understood_are_refused(cuts: Any) -> None:
+    with pytest.raises(BadInput, match="the metadata of a trace"):
+        cuts_of(Trace({}, {"cuts": cuts}))

@@ -68,7 +68,11 @@ COMPARE = {
         "",
     ),
     "isolated": Parameter(
-        "isolated", "Whether each stage of a candidate is given what the reference's stage was given.", SWITCH, False
+        "isolated",
+        "Whether each stage of a candidate is given what the reference's stage was given; for a trace that was "
+        "computed end to end, each stage of the reference is given what the trace has.",
+        SWITCH,
+        False,
     ),
     "traces": Parameter(
         "traces",

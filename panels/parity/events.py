@@ -246,7 +246,7 @@ class ParityActions:
 ISOLATED, END_TO_END = "isolated", "end to end"
 MODES = [
     ("End to end: each computes alone, and errors add up", END_TO_END),
-    ("Isolated: each stage is computed from the reference's, and shows its own error", ISOLATED),
+    ("Isolated: each stage is computed from the other side's input, and shows its own error", ISOLATED),
 ]
 
 

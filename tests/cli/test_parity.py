@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.fake_lab import FakeRegistry, FakeSession, dies
@@ -139,6 +140,30 @@ def test_isolated_says_so_and_names_every_stage_in_error(capsys: Capture, fakes:
     assert out[2].startswith("Isolated: every stage is computed from the reference's own inputs")
     assert [line.split()[0] for line in out[3:] if "!" in line] == ["encoder.layers.3"]
     assert json.loads("\n".join(run(capsys, "--candidates", "gguf", "--isolated", "--json")[1]))["isolated"] is True
+
+
+def test_a_dump_alone_is_isolated_in_one_command(capsys: Capture, fakes: Registry, tmp_path: Path) -> None:
+    """Two faults at once, foreign names, and of the logits the last row only."""
+    faults = {stage: lambda x: 1.01 * x for stage in ("encoder.layers.2", "encoder.layers.5")}
+    whole = computed(faults=faults, reverse=True)
+    (tmp_path / "dump").mkdir()
+    for stage, array in whole.items():
+        if stage.startswith("encoder.layers.") or stage == "logits":
+            np.save(
+                tmp_path / "dump" / stage.replace("encoder.layers.", "blk_"), array[-1:] if stage == "logits" else array
+            )
+    rules = '[stages]\n"encoder.layers.{n}" = "blk_{n}"\nlogits = { reference_rows = [-1] }\n'
+    (tmp_path / "names.toml").write_text(rules, encoding="utf-8")
+    words = ("--candidates", "dump", "--mapping", "names.toml", "--isolated")
+    status, out, _ = run(capsys, *words)
+    assert status == 1 and out[0].startswith(
+        "dump (beyond): Computed from the candidate's own inputs, encoder.layers.2 is the first of 2 among "
+    )
+    assert "a bug, not noise: at encoder.layers.2 the candidate is" in out[0]
+    assert out[1].startswith("Isolated: every stage of the reference is computed from the candidate's own inputs")
+    assert [line.split()[0] for line in out if line.endswith("!")] == ["encoder.layers.2", "encoder.layers.5"]
+    assert any(line.startswith("logits") for line in out)
+    assert json.loads("\n".join(run(capsys, *words, "--json")[1]))["float64"] is True
 
 
 def test_with_a_baseline_only_what_got_worse_is_1(capsys: Capture, fakes: Registry, tmp_path: Path) -> None:

@@ -173,6 +173,18 @@ def test_the_first_look_is_at_what_is_wrong(registry: Any) -> None:
         assert place == 0 and stage in run.reference.trace
 
 
+def test_an_uploaded_dump_is_isolated_from_its_own_inputs(registry: Any, tmp_path: Path) -> None:
+    whole = computed(faults={"encoder.layers.3": lambda x: 1.02 * x})
+    dump = Trace({stage: array for stage, array in whole.items() if stage.startswith("encoder.")}, {})
+    traces = {"port.npz": str(dump.save(tmp_path / "port.safetensors"))}
+    (tmp_path / "names.toml").write_text('[meta]\ndtype = "float32"\n', encoding="utf-8")
+    asked = ask(registry, "port.npz", traces=traces, isolated=True, mapping=str(tmp_path / "names.toml"))
+    with compute(registry, asked) as run:
+        assert first_look(run) == (0, "encoder.layers.3")
+        assert run.outcomes[0].verdict and run.outcomes[0].verdict.faulty_stages == ("encoder.layers.3",)
+        assert "every stage of the reference is computed from the candidate" in result_html(run)
+
+
 def test_the_last_run_of_each_user_is_kept_and_not_too_many(registry: Any) -> None:
     kept = KeptRuns(most=2)
     runs = [compute(registry, ask(registry, "gguf")) for _ in range(4)]

@@ -360,8 +360,8 @@ def _add_parity(parser: argparse.ArgumentParser) -> None:
     judged.add_argument(
         "--isolated",
         action="store_true",
-        help="compute every stage from the reference's input of that stage, so that each shows only its own error "
-        "(default: end to end, where errors accumulate)",
+        help="compute every stage from the reference's input of that stage, or for a dump the reference's from the "
+        "dump's, so that each shows only its own error (default: end to end, where errors accumulate)",
     )
     judged.add_argument(
         "--float64",

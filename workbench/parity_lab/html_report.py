@@ -141,7 +141,8 @@ def _candidate(run: ParityRun, outcome: Outcome, looks: int) -> Iterator[str]:
             if each.stage.startswith("prompt.") and not each.differs:
                 continue
             yield f"<h3>{escape(each.stage)}</h3>"
-            yield from written(each, run.reference.trace, computed.trace, comparison.first_token)
+            against = (outcome.against or run.reference).trace
+            yield from written(each, against, computed.trace, comparison.first_token)
     for each in worth_a_look(comparison, found.largest_own, looks, found.faulty_stage):
         yield f"<h3>{escape(each.stage)}</h3>"
         yield from stage_details(run, outcome, each.stage)

@@ -48,6 +48,7 @@ class Outcome:
     noise: NoiseReport | None = None
     no_noise: str = ""  # why noise and bugs are not distinguished although requested
     no_peer: str = ""  # why it was not compared with the same model in its precision although possible
+    against: Computed | None = None  # the reference as it was compared, if computed from the candidate's stages, or cut
 
     def __repr__(self) -> str:
         return f"<Outcome of {self.name}: {self.status}, {clipped(self.sentence, LONGEST_SHOWN)}>"
@@ -121,7 +122,17 @@ class ParityRun:
     def mode(self) -> str:
         """A sentence that says which errors the error of a stage includes."""
         if self.isolated:
-            return "Isolated: every stage is computed from the reference's own inputs, so it shows only its own error."
+            whose = {each.comparison.inputs for each in self.outcomes if each.comparison and each.comparison.inputs}
+            if whose == {"candidate"}:
+                return (
+                    "Isolated: every stage of the reference is computed from the candidate's own inputs, so it shows "
+                    "only the candidate's own error there."
+                )
+            also = "; for a dump, from the dump's own inputs" if "candidate" in whose else ""
+            return (
+                f"Isolated: every stage is computed from the reference's own inputs{also}, so it shows only its own "
+                "error."
+            )
         return (
             "End to end: each side continues with its own values, so later stages include the errors of earlier ones."
         )

@@ -12,6 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from workbench.core.progress import OnProgress, listening
 from workbench.core.runtimes import RUNTIMES
 from workbench.embeddings.prompt import embeddings_given
 from workbench.families import FAMILIES
+from workbench.parity_lab.dumps import DumpJudge, Sources, is_dump
 from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
 from workbench.parity_lab.peers import peer_side, peers_for
 from workbench.parity_lab.sides import Side, read_side, read_sides
@@ -35,6 +37,7 @@ from workbench.session.values import CONVERSATION, AudioSource, Prompt
 from workbench.system.tempdirs import make_scratch
 from workbench.text.prompts import check_prompt, messages_of
 from workbench.text.scripts import clipped
+from workbench.trace.cuts import cut_like
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
 from workbench.trace.trace import StageFilter, Trace
@@ -80,8 +83,9 @@ def run_parity(
             stops the run, and no file stays.
         isolated: compute every stage of the candidates, and of float64, from the reference's input of that stage, so
             that each shows only its own error; otherwise each side continues with its own values, and errors
-            accumulate. If a side cannot do that, its outcome says so. A trace as candidate must have been computed from
-            the stages of this reference, not end to end.
+            accumulate. If a side cannot do that, its outcome says so. For a trace that was computed end to end, such as
+            a dump of another program, it is the other way round: the reference and float64 are computed from the
+            trace's input of each stage.
         preset: the expected difference (`workbench.compare.PRESETS`); by default that of each candidate's arithmetic.
         settings: settings such as `threads`, for every side whose runtime has them.
         rules: other limits, in the notation of `workbench.compare.read_rules`.
@@ -112,8 +116,10 @@ def run_parity(
     first = read_side(reference, options_class, card.id).with_default(**dict(settings or {}))
     first = first.with_default(dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"}))
     others = [each.with_default(**dict(settings or {})) for each in read_sides(candidates, options_class, card.id)]
-    halves = peers_for(others, mapping) if exact and same_precision else []
-    steps = 1 + exact + len(halves) + len(others)
+    dumps = [side for side in others if isolated and first.path is None and is_dump(side, mapping)]
+    runs = [side for side in others if side not in dumps]
+    halves, their_halves = (peers_for(each, mapping) if exact and same_precision else [] for each in (runs, dumps))
+    steps = 1 + exact * bool(runs) + len(halves) + len(others) + len(dumps) * (1 + exact) + len(their_halves)
     tracer = _Tracer(registry, model, source, stages, shared, mapping, _place(keep), on_progress, steps)
     try:
         computed = tracer.compute(first, "reference", ("*.*", "logits", stages) if isolated else ())
@@ -121,11 +127,26 @@ def run_parity(
         if isolated:
             tracer.isolate(computed, first)
         truth, no_truth = (None, "")
-        if exact:
+        if exact and runs:
             truth, no_truth = _float64(tracer, first)
         peers = {half: _or_why(tracer, peer_side(first, half), "peer") for half in halves}
         judged = partial(_judged, computed, truth, no_truth, peers, stages, chosen, changes, force)
-        outcomes = [_outcome(tracer, side, f"candidate-{number}", judged) for number, side in enumerate(others, 1)]
+        judge = partial(_judged_from, tracer, stages, chosen, changes, force)
+        from_dumps = DumpJudge(
+            tracer.compute,
+            tracer.save,
+            judge,
+            first,
+            computed.trace,
+            _in_float64(first) if exact else None,
+            {half: peer_side(first, half) for half in their_halves},
+        )
+        outcomes = [
+            _outcome(tracer, side, f"candidate-{number}", judged, from_dumps if side in dumps else None)
+            for number, side in enumerate(others, 1)
+        ]
+        if not runs:
+            truth, no_truth = from_dumps.exact
     except BaseException:
         tracer.discard()
         raise
@@ -159,9 +180,12 @@ def _place(keep: str | Path | None) -> Path | None:
 
 def _float64(tracer: _Tracer, reference: Side) -> tuple[Computed | None, str]:
     """Returns the reference in float64 on PyTorch, or why it cannot be computed."""
+    return _or_why(tracer, _in_float64(reference), EXACT)
+
+
+def _in_float64(reference: Side) -> Side:
     kept = {name: value for name, value in reference.settings.items() if name in ("threads", "device")}
-    options = dict(reference.options)
-    return _or_why(tracer, Side(f"pytorch:{EXACT}", "pytorch", {**kept, "dtype": EXACT}, options), EXACT)
+    return Side(f"pytorch:{EXACT}", "pytorch", {**kept, "dtype": EXACT}, dict(reference.options))
 
 
 def _or_why(tracer: _Tracer, side: Side, file: str) -> tuple[Computed | None, str]:
@@ -175,10 +199,23 @@ def _or_why(tracer: _Tracer, side: Side, file: str) -> tuple[Computed | None, st
 
 
 def _outcome(
-    tracer: _Tracer, side: Side, file: str, judged: Callable[[Computed, Callable[[int, int, str], None]], Outcome]
+    tracer: _Tracer,
+    side: Side,
+    file: str,
+    judged: Callable[[Computed, Callable[[int, int, str], None]], Outcome],
+    from_dumps: DumpJudge | None,
 ) -> Outcome:
+    """Returns the outcome of a candidate.
+
+    Args:
+        from_dumps: for a dump, whose stages the reference is computed from.
+    """
     try:
-        return judged(tracer.compute(side, file), tracer.comparing(side.name))
+        candidate = tracer.compute(side, file)
+        if from_dumps is not None:
+            return from_dumps.judged(candidate, file)
+        tracer.check_inputs(candidate)
+        return judged(candidate, tracer.comparing(side.name))
     except Cancelled:
         raise
     except Unavailable as error:
@@ -211,7 +248,27 @@ def _judged(
             no_truth = str(error)
     verdict = judge(comparison, noise)
     status = "within" if verdict.within else "beyond"
-    return Outcome(candidate.name, status, "", candidate, comparison, verdict, noise, no_truth, no_peer)  # type: ignore[arg-type]
+    cut = cut_like(ours, theirs)
+    against = None if cut is ours else replace(reference, trace=cut)
+    return Outcome(candidate.name, status, "", candidate, comparison, verdict, noise, no_truth, no_peer, against)  # type: ignore[arg-type]
+
+
+def _judged_from(
+    tracer: _Tracer,
+    stages: str,
+    chosen: Any,
+    changes: tuple[tuple[str, Mapping[str, float]], ...],
+    force: bool,
+    sources: Sources,
+    candidate: Computed,
+) -> Outcome:
+    """Returns the outcome of a candidate compared with traces of its own."""
+    exact, no_exact = sources.exact
+    on_stage = tracer.comparing(candidate.name)
+    found = _judged(
+        sources.reference, exact, no_exact, sources.peers, stages, chosen, changes, force, candidate, on_stage
+    )
+    return replace(found, against=found.against or sources.reference)
 
 
 class _Tracer:
@@ -259,24 +316,35 @@ class _Tracer:
         self._written.append(path)
         self._given = reference.trace.save(path)
 
-    def compute(self, side: Side, file: str, stages: Sequence[str] = ()) -> Computed:
+    def save(self, trace: Trace, name: str) -> Path:
+        """Writes a trace to a file of the folder, and returns its path."""
+        path = self.folder / f"{name}.safetensors"
+        self._written.append(path)
+        trace.save(path)
+        return path
+
+    def check_inputs(self, candidate: Computed) -> None:
+        """Raises `BadInput` for an end to end trace in an isolated run."""
+        if self._given is not None and not candidate.trace.meta.get("isolated"):
+            raise BadInput(
+                f"{candidate.name} was computed end to end, and the reference is a trace, which cannot be computed "
+                "from its stages; expected a runtime as the reference, or a run end to end"
+            )
+
+    def compute(self, side: Side, file: str, stages: Sequence[str] = (), given: Path | None = None) -> Computed:
         """Returns the trace of a side, in a file of the folder; for a side that is a trace, that trace.
 
         Args:
             stages: globs that replace those of the run.
+            given: the trace whose stages are substituted; by default the reference's in an isolated run.
         """
         self._step += 1
-        if side.runtime is not None and self._given is not None and (why := RUNTIMES[side.runtime].no_given):
+        given = given or self._given
+        if side.runtime is not None and given is not None and (why := RUNTIMES[side.runtime].no_given):
             raise Unavailable(why)  # before the load, which may take long
         if side.path is not None:
             self._within(0.0, f"reading {side.name}")
-            trace = read_trace(side.path, self._mapping)
-            if self._given is not None and not trace.meta.get("isolated"):
-                raise BadInput(
-                    f"{side.name} was computed end to end; expected a trace with the stages of the reference "
-                    "substituted (workbench trace --given), a runtime, or a run end to end"
-                )
-            return Computed(side.name, trace)
+            return Computed(side.name, read_trace(side.path, self._mapping))
         begun = time.perf_counter()
         path = self.folder / f"{file}-{_file_name(side.name)}.safetensors"
         self._written.append(path)
@@ -289,14 +357,14 @@ class _Tracer:
         )
         with session:
             loaded = time.perf_counter()
-            trace = self._traced(session, side, path, ",".join(stages) or self._stages)
+            trace = self._traced(session, side, path, given, ",".join(stages) or self._stages)
             traced = time.perf_counter()
         return Computed(side.name, trace, loaded - begun, traced - loaded)
 
-    def _traced(self, session: OpenSession, side: Side, path: Path, stages: str) -> Trace:
+    def _traced(self, session: OpenSession, side: Side, path: Path, given: Path | None, stages: str) -> Trace:
         """Returns the trace that the session writes to the file."""
         options = {**self._options, **side.options}
-        trace = partial(session.trace, self._source, stages, self._given, out=path, **options)
+        trace = partial(session.trace, self._source, stages, given, out=path, **options)
         activity = f"tracing {side.name}"
         if self._on_progress is None:
             return trace()

@@ -25,15 +25,15 @@ def stage_details(run: ParityRun, outcome: Outcome, stage: str) -> Iterator[str]
     """Yields all details of a stage of a compared candidate. Raises `KeyError` for a stage that was not compared."""
     comparison, computed, verdict = outcome.comparison, outcome.computed, outcome.verdict
     assert comparison and computed and verdict
-    each = comparison[stage]
+    each, reference = comparison[stage], (outcome.against or run.reference).trace
     yield f'<p class="faint">{escape(about(each, verdict.first_divergent, verdict.largest_own))}</p>'
     if each.sequence:
-        yield from written(each, run.reference.trace, computed.trace, comparison.first_token)
+        yield from written(each, reference, computed.trace, comparison.first_token)
     elif each.streams:
-        yield from streams(each, run.reference.trace, computed.trace)
+        yield from streams(each, reference, computed.trace)
     elif not each.logprobs:
         yield '<div class="pictures">'
-        yield from stage_pictures(each, run.reference.trace, computed.trace)
+        yield from stage_pictures(each, reference, computed.trace)
         yield "</div>"
     yield '<div class="statistics">'
     yield from _statistics(each, comparison.passes(each), outcome.noise)

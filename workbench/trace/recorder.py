@@ -33,6 +33,14 @@ def stage_digest(array: np.ndarray) -> str:
     return found.hexdigest()[:16]
 
 
+def can_stand_for(stage: str, other: np.ndarray, shape: tuple[int, ...]) -> bool:
+    """Returns whether an array can be substituted for a stage of a shape: numbers, in the same shape but for rows."""
+    rows = 1 if any(fnmatchcase(stage, glob) for glob in ANY_ROWS) else 0
+    fits = other.ndim == len(shape) and other.shape[rows:] == shape[rows:]
+    empty = rows and fits and not len(other) and stage not in _COUNTED
+    return fits and not empty and (not shape or other.dtype.kind in "biuf")
+
+
 class Recorder:
     """The recorded stages of a pass in the order in which they came; large ones are spilled to a file (`spill`).
 
@@ -85,10 +93,7 @@ class Recorder:
         if stage not in self._given:
             return None
         other = self._given[stage]
-        rows = 1 if any(fnmatchcase(stage, glob) for glob in ANY_ROWS) else 0
-        fits = other.ndim == len(shape) and other.shape[rows:] == shape[rows:]
-        empty = rows and fits and not len(other) and stage not in _COUNTED
-        if not fits or empty or (shape and other.dtype.kind not in "biuf"):
+        if not can_stand_for(stage, other, shape):
             raise BadInput(
                 f"{stage} of the trace to compute from is {other.dtype} of the shape {other.shape}, of this model "
                 f"numbers of the shape {shape}; expected a trace of the same model and input"

@@ -1,0 +1,136 @@
+"""Judges a dump of another program stage by stage: the reference is computed from the dump's own stages.
+
+A program that cannot substitute stages still takes part in an isolated run. Each stage of the reference continues from
+what the dump has before it, so each stage shows only the dump's own error. This file knows no runtimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from workbench.compare.presets import half_of
+from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.parity_lab.outcome import Computed, Outcome
+from workbench.parity_lab.sides import Side
+from workbench.trace.cuts import cuts_of
+from workbench.trace.mapping import StageMapping
+from workbench.trace.read import read_trace
+from workbench.trace.recorder import can_stand_for
+from workbench.trace.trace import Trace
+
+Found = tuple[Computed | None, str]
+"""A trace, or why there is none."""
+
+
+def is_dump(side: Side, mapping: StageMapping | None) -> bool:
+    """Returns whether a side is a trace file that was computed end to end."""
+    if side.path is None:
+        return False
+    try:
+        return not read_trace(side.path, mapping).meta.get("isolated")
+    except BadInput:
+        return False  # the run reports it
+
+
+def substitutes(dump: Trace, reference: Trace) -> Trace:
+    """Returns the stages of a dump that the reference can continue from: whole stages of numbers in its shapes.
+
+    If the front end or the prompt of the dump has another number of rows, all later stages may have it. A stage of
+    another shape is only compared. Raises `BadInput` if no stage is left.
+    """
+    cut = cuts_of(dump)
+    kept, others = [], False
+    for stage in (stage for stage in reference if stage in dump and stage not in cut):
+        array, shape = dump[stage], reference[stage].shape
+        rows = array.shape[:1] if others and array.ndim == len(shape) else shape[:1]
+        if can_stand_for(stage, array, (*rows, *shape[1:])):
+            kept.append(stage)
+            others = others or array.shape != shape
+    if not kept:
+        held = ", ".join(list(dump)[:5]) or "none"
+        raise BadInput(
+            f"no stage of the dump has the name and the shape of one of the reference's (it has {held}); expected some "
+            "for an isolated run: name them in a mapping, or compare end to end"
+        )
+    return _Chosen(dump, kept)
+
+
+class _Chosen(Trace):
+    """Some stages of a trace, read when they are used."""
+
+    def __init__(self, whole: Trace, stages: list[str]):
+        super().__init__({}, {key: value for key, value in whole.meta.items() if key == "input_digest"})
+        self._whole, self._names = whole, dict.fromkeys(stages)
+
+    def __getitem__(self, stage: str) -> np.ndarray:
+        if stage not in self._names:
+            raise KeyError(stage)
+        return self._whole[stage]
+
+    def __contains__(self, stage: object) -> bool:
+        return stage in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a dump is compared with, all computed from the dump's stages."""
+
+    reference: Computed
+    exact: Found
+    peers: Mapping[str, Found]  # by half precision
+
+
+class DumpJudge:
+    """Judges the dumps of a run.
+
+    Args:
+        compute: traces a side into a file with a name, `given` the file of the stages to continue from.
+        save: returns the file into which it has written a trace.
+        judge: returns the outcome of a candidate's trace, compared with the sources.
+        reference: must be a side that can be traced; `whole` is its trace end to end.
+        exact: the reference in float64; None if float64 is not used.
+        peers: the reference's model in half precisions, by type.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[..., Computed],
+        save: Callable[[Trace, str], Path],
+        judge: Callable[[Sources, Computed], Outcome],
+        reference: Side,
+        whole: Trace,
+        exact: Side | None,
+        peers: Mapping[str, Side],
+    ):
+        self._compute, self._save, self._judge = compute, save, judge
+        self._reference, self._whole, self._exact, self._peers = reference, whole, exact, peers
+        self.exact: Found = (None, "")  # of the last dump
+
+    def judged(self, dump: Computed, file: str) -> Outcome:
+        """Returns the outcome of a dump; raises the errors of the reference's computation."""
+        given = self._save(substitutes(dump.trace, self._whole), f"{file}-stages")
+        reference = self._compute(self._reference, f"reference-for-{file}", given=given)
+        if self._exact is not None:
+            self.exact = self._or_why(self._exact, f"float64-for-{file}", given)
+        half = half_of(dump.trace.meta)
+        peer = self._peers.get(half or "")
+        peers = {half: self._or_why(peer, f"{half}-for-{file}", given)} if half and peer else {}
+        return self._judge(Sources(reference, self.exact, peers), dump)
+
+    def _or_why(self, side: Side, file: str, given: Path) -> Found:
+        try:
+            return self._compute(side, file, given=given), ""
+        except Cancelled:
+            raise
+        except WorkbenchError as error:
+            return None, str(error)

@@ -26,6 +26,7 @@ ROOT = 0
 """The state of the empty history."""
 DENSE = 4 << 20
 """Up to this number of pairs of state and word, a table holds the result of each."""
+AT_ONCE = 1 << 16  # pairs of state and word that are looked up at once
 
 
 class Automaton:
@@ -70,23 +71,32 @@ class Automaton:
         if self._rows is not None:
             places = states * self._vocabulary + words
             return self._rows[0].take(places), self._rows[1].take(places)
-        ln, after = np.zeros(len(words)), np.zeros(len(words), np.int64)
-        left = np.arange(len(words))
-        while len(left):
-            places = self._find(states * self._vocabulary + words)
-            hit = places >= 0  # the root has an arc for every word
-            found, places = left[hit], places[hit]
-            ln[found] += self._ln[places]
-            after[found] = self._next[places]
-            left, states, words = left[~hit], states[~hit], words[~hit]
-            ln[left] += self._backoff[states]
-            states = self._link[states]
-        return ln, after
+        if len(states) <= AT_ONCE:
+            return self._follow(states, words)
+        blocks = [slice(start, start + AT_ONCE) for start in range(0, len(states), AT_ONCE)]
+        found = [self._follow(states[block], words[block]) for block in blocks]
+        return np.concatenate([ln for ln, _ in found]), np.concatenate([after for _, after in found])
+
+    def _follow(self, states: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Looks for the word's arc in each state and all that it backs off to, in one search, and takes the first."""
+        chain = [states]
+        while chain[-1].any():  # the root has an arc for every word
+            chain.append(self._link[chain[-1]])
+        places = self._find((np.stack(chain) * self._vocabulary + words).reshape(-1)).reshape(len(chain), -1)
+        steps = (places >= 0).argmax(axis=0)
+        ln = np.zeros(len(words))
+        for step, states in enumerate(chain[:-1]):
+            ln += np.where(steps > step, self._backoff[states], 0.0)
+        places = places[steps, np.arange(len(words))]
+        return ln + self._ln[places], self._next[places]
 
     def _find(self, keys: np.ndarray) -> np.ndarray:
         """Returns the places of arcs, -1 for a pair of state and word without an arc."""
         if self._table is not None:
-            return self._table.find(keys)
+            longer = np.flatnonzero(keys >= self._vocabulary)
+            places = keys.copy()  # the root's arcs come first, one for each word
+            places[longer] = self._table.find(keys[longer])
+            return places
         places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return np.where(self._keys[places] == keys, places, -1)
 

@@ -7,17 +7,37 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.decoding.ctc_beam.knowledge import Columns
+from workbench.decoding.ctc_beam.rows import BLANK_MASS, MASS, TOKEN_MASS
 
 
 @dataclass
 class Stays:
-    """The rows of the active utterances after a frame in which they gain no token; float64 [utterances x rows]."""
+    """Rows after a frame in which they gain no token; float64 [utterances, rows], or flat."""
 
-    blank_mass: np.ndarray
-    token_mass: np.ndarray
-    mass: np.ndarray
+    masses: np.ndarray  # float64 [3, ...]: the columns BLANK_MASS, TOKEN_MASS and MASS
     score: np.ndarray
-    joined: np.ndarray  # int64 [m]: rows whose parent's alignments joined them
+
+    @property
+    def blank_mass(self) -> np.ndarray:
+        """Alignments that end in a blank."""
+        found: np.ndarray = self.masses[BLANK_MASS]
+        return found
+
+    @property
+    def token_mass(self) -> np.ndarray:
+        """Alignments that end in the last token."""
+        found: np.ndarray = self.masses[TOKEN_MASS]
+        return found
+
+    @property
+    def mass(self) -> np.ndarray:
+        """All alignments."""
+        found: np.ndarray = self.masses[MASS]
+        return found
+
+    def of(self, utterances: np.ndarray) -> Stays:
+        """Returns those of some utterances, flat."""
+        return Stays(self.masses[:, utterances].reshape(len(self.masses), -1), self.score[utterances].reshape(-1))
 
 
 @dataclass

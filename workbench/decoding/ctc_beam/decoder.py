@@ -91,7 +91,7 @@ class CtcDecoder:
                 raise BadInput(f"{what} have no frames; expected at least one")
         order = sorted(range(len(recordings)), key=lambda number: -len(recordings[number]))
         rows = self._search.begin(len(order))
-        _run(self._search, rows, [recordings[number] for number in order])
+        self._search.run(rows, [recordings[number] for number in order])
         ask_ends(rows, self._knowledge)
         results: list[list[Hypothesis]] = [[] for _ in order]
         for place, number in enumerate(order):
@@ -108,7 +108,7 @@ class CtcDecoder:
             size *= 4
             search = self._searching(size)
             rows = search.begin(1)
-            _run(search, rows, [recording])
+            search.run(rows, [recording])
             found = hypotheses(rows, 0, self._knowledge, self.options.nbest)
             if len(found) == self.options.nbest or not rows.crowded[0]:
                 break
@@ -120,7 +120,7 @@ class CtcDecoder:
 
     def advance(self, state: SearchState, logits: np.ndarray) -> None:
         """Goes on with the next frames of the recording, [frames, vocabulary]."""
-        _run(self._search, state.rows, [Frames(logits, self.vocabulary)])
+        self._search.run(state.rows, [Frames(logits, self.vocabulary)])
 
     def finish(self, state: SearchState) -> list[Hypothesis]:
         """Returns the n-best hypotheses if the recording ends here, best first. The search can go on afterwards.
@@ -139,21 +139,11 @@ class CtcDecoder:
         """
         if len(np.asarray(logits)) > MOST_FRAMES:
             raise BadInput(f"the logits have {len(logits)} frames; a recorded search takes at most {MOST_FRAMES}")
-        log_probs = log_probabilities(logits, self.vocabulary)
         rows = self._search.begin(1)
         recorder = Recorder(self._knowledge, rows)
-        for frame in range(len(log_probs)):
-            self._search.step(rows, log_probs[frame : frame + 1], recorder)
+        self._search.run(rows, [Frames(logits, self.vocabulary)], recorder)
+        log_probs = log_probabilities(logits, self.vocabulary)
         return recorder.record(log_probs, hypotheses(rows, 0, self._knowledge, self.options.nbest))
-
-
-def _run(search: Search, rows: Rows, recordings: list[Frames]) -> None:
-    """Takes the beams over all frames of some recordings, the longest recording first."""
-    active = len(recordings)
-    for frame in range(len(recordings[0]) if recordings else 0):
-        while len(recordings[active - 1]) <= frame:
-            active -= 1
-        search.step(rows, np.array([each[frame] for each in recordings[:active]]))
 
 
 def _check(decoder: CtcDecoder) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from workbench.decoding.ctc_beam.candidates import Extensions, Stays, among
 from workbench.decoding.ctc_beam.knowledge import Columns, Knowledge
-from workbench.decoding.ctc_beam.pairs import likely_pairs
+from workbench.decoding.ctc_beam.pairs import Pairs, likely_pairs
+from workbench.decoding.ctc_beam.progress import Progress
 from workbench.decoding.ctc_beam.rows import (
     BLANK_MASS,
     EARNED,
@@ -27,7 +28,6 @@ from workbench.decoding.ctc_beam.rows import (
     PARENT,
     PHRASE,
     PREFIX,
-    SPELLING,
     TOKEN_LM,
     TOKEN_STATE,
     WORD_LM,
@@ -50,15 +50,15 @@ LEAST_PAIRS = 128
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame for the active utterances: the beams before it, and what can be said before anything is extended."""
+    """The next frame of some utterances: their beams before it, and what can be said before anything is extended."""
 
     rows: Rows
-    stays: Stays
-    log_probs: np.ndarray  # float64 [utterances, vocabulary]
-    floor: np.ndarray  # float64 [utterances]: scores that new hypotheses must reach
-    allowed: np.ndarray  # bool [utterances, vocabulary] or [vocabulary]: tokens that may be appended
-    ints: np.ndarray  # of the rows, [columns, utterances x rows]
+    ints: np.ndarray  # of the utterances' rows, [columns, utterances x rows]
     floats: np.ndarray
+    stays: Stays  # the same rows if they gain no token, flat
+    joined: np.ndarray  # int64 [m]: those whose parents live
+    log_probs: np.ndarray  # float64 [utterances, vocabulary]; -inf for tokens that may not be appended
+    floor: np.ndarray  # float64 [utterances]: scores that new hypotheses must reach
     cut: np.ndarray  # float64 [utterances]: the floor without the most that language may add
     language: np.ndarray  # float64 [utterances x rows]: what the parents bring, without look-ahead
 
@@ -97,48 +97,37 @@ class Extender:
         if knowledge.spelling is not None:
             self._ints += [WORDS, HISTORY]
 
-    def extend(
-        self, rows: Rows, stays: Stays, log_probs: np.ndarray, floor: np.ndarray, allowed: np.ndarray
-    ) -> Extensions:
-        """Returns the new hypotheses that may reach the beam, by utterance.
+    def cut(self, floor: np.ndarray) -> np.ndarray:
+        """Returns floors without the most that language may add."""
+        return np.maximum(floor - self._knowledge.gain, LOWEST)
 
-        Args:
-            rows: the beams before this frame.
-            stays: the same rows if they gain no token.
-            log_probs: of this frame, float64 [utterances, vocabulary], for the first utterances of the beams.
-            floor: the scores that new hypotheses must reach, float64 [utterances].
-            allowed: tokens that may be appended, bool [utterances, vocabulary] or [vocabulary].
-        """
-        used = len(log_probs) * rows.capacity
-        ints = rows.ints.reshape(len(rows.ints), -1)[:, :used]
-        floats = rows.floats.reshape(len(rows.floats), -1)[:, :used]
-        cut = np.maximum(floor - self._knowledge.gain, LOWEST)
-        language = floats[LANGUAGE] - self._knowledge.ahead(ints[SPELLING])
-        return self._extend(Frame(rows, stays, log_probs, floor, allowed, ints, floats, cut, language))
+    def quiet(self, rows: Rows, progress: Progress, stays: Stays, floor: np.ndarray) -> np.ndarray:
+        """Returns in which next frames no new hypothesis can reach the floor, bool [active]."""
+        base = rows.floats[MASS, : progress.active] + rows.floats[LANGUAGE, : progress.active]
+        quiet: np.ndarray = base.max(axis=1) + progress.top < self.cut(floor)
+        return quiet
 
-    def _extend(self, frame: Frame) -> Extensions:
+    def extend(self, frame: Frame) -> Extensions:
+        """Returns the new hypotheses that may reach the beam, by utterance."""
         base = (frame.floats[MASS] + frame.language).reshape(len(frame.log_probs), -1)
-        pairs = likely_pairs(base, frame.log_probs, frame.cut, frame.allowed, self._most)
-        parents, tokens, mass = self._fresh(frame, *pairs)
-        ints, floats = self._columns(frame, parents)
-        self._knowledge.read_token(ints, floats, tokens)
+        pairs, mass = self._fresh(frame, likely_pairs(base, frame.log_probs, frame.cut, self._most))
+        ints, floats = self._columns(frame, pairs.parents)
+        self._knowledge.read_token(ints, floats, pairs.tokens)
         floats[LANGUAGE] = self._knowledge.language(ints, floats)
-        never, none = np.full(len(parents), -np.inf), np.full(len(parents), -1)
-        return Extensions(parents, tokens, never, mass, mass, ints, floats, none, mass + floats[LANGUAGE])
+        score = mass + floats[LANGUAGE]
+        never, none = np.full(len(mass), -np.inf), np.full(len(mass), -1)
+        new = Extensions(pairs.parents, pairs.tokens, never, mass, mass, ints, floats, none, score)
+        return new.take(np.flatnonzero(score >= frame.floor[pairs.utterances]))
 
-    def _fresh(
-        self, frame: Frame, parents: np.ndarray, tokens: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns those pairs whose prefix does not live yet and may reach the beam, with the masses they give it."""
-        ints, floats = frame.ints, frame.floats
-        utterances = parents // frame.capacity
-        mass = np.where(ints[LAST][parents] == tokens, floats[BLANK_MASS][parents], floats[MASS][parents])
-        mass = mass + frame.log_probs[utterances, tokens]
-        fresh = (mass + frame.language[parents] >= frame.cut[utterances]) & (mass > -np.inf)
-        joined = frame.stays.joined
+    def _fresh(self, frame: Frame, pairs: Pairs) -> tuple[Pairs, np.ndarray]:
+        """Returns those pairs whose prefix does not live yet and is possible, and the masses they give it."""
+        ints, floats, joined = frame.ints, frame.floats, frame.joined
         known = np.sort(ints[PARENT][joined] * self._vocabulary + ints[LAST][joined])
-        fresh &= ~among(ints[PREFIX][parents] * self._vocabulary + tokens, known)
-        return parents[fresh], tokens[fresh], mass[fresh]
+        parents, tokens = pairs.parents, pairs.tokens
+        mass = np.where(ints[LAST][parents] == tokens, floats[BLANK_MASS][parents], floats[MASS][parents])
+        mass += pairs.log_probs
+        fresh = np.flatnonzero(~among(ints[PREFIX][parents] * self._vocabulary + tokens, known) & (mass > -np.inf))
+        return pairs.take(fresh), mass[fresh]
 
     def _columns(self, frame: Frame, parents: np.ndarray) -> tuple[Columns, Columns]:
         """Returns the columns that may change, as the parents have them."""

@@ -19,12 +19,12 @@ def log_probabilities(logits: np.ndarray, vocabulary: int, *, what: str = "the l
     frames = Frames(logits, vocabulary, what=what)
     result = np.empty((len(frames), vocabulary))
     for start in range(0, len(frames), ROWS_AT_ONCE):
-        result[start : start + ROWS_AT_ONCE] = frames.block(start)
+        frames.read(start, result[start : start + ROWS_AT_ONCE])
     return result
 
 
 class Frames:
-    """The frames of a recording as log-probabilities, computed block by block.
+    """The frames of a recording as log-probabilities, computed when they are read.
 
     Args: as `log_probabilities`. Raises `BadInput` for a shape or type that cannot be used.
     """
@@ -35,26 +35,13 @@ class Frames:
             raise BadInput(f"{what} have the shape {list(self._logits.shape)}; expected [frames, {vocabulary}]")
         if self._logits.dtype.kind not in "fiu":
             raise BadInput(f"{what} have the type {self._logits.dtype}; expected real numbers")
-        rows = min(ROWS_AT_ONCE, len(self._logits))
-        self._result, self._powers = np.empty((rows, vocabulary)), np.empty((rows, vocabulary))
-        self._start = -1
 
     def __len__(self) -> int:
         return len(self._logits)
 
-    def __getitem__(self, frame: int) -> np.ndarray:
-        """Returns a frame, float64 [vocabulary]; the next block overwrites it."""
-        start = frame - frame % ROWS_AT_ONCE
-        if start != self._start:
-            self.block(start)
-        row: np.ndarray = self._result[frame - start]
-        return row
-
-    def block(self, start: int) -> np.ndarray:
-        """Returns the frames from `start` on, at most ROWS_AT_ONCE; the next block overwrites them."""
-        given = self._logits[start : start + ROWS_AT_ONCE]
-        rows, powers = self._result[: len(given)], self._powers[: len(given)]
-        rows[:] = given
+    def read(self, start: int, rows: np.ndarray) -> np.ndarray:
+        """Writes the frames from `start` on into `rows`, float64 [frames, vocabulary], and returns it."""
+        rows[:] = self._logits[start : start + len(rows)]
         most = rows.max(axis=1, keepdims=True)
         if not np.isfinite(most).all():
             frame = int(np.flatnonzero(~np.isfinite(most))[0])
@@ -63,6 +50,5 @@ class Frames:
             raise BadInput(f"{where}; expected finite numbers (single -inf are fine)")
         with np.errstate(over="ignore"):  # a difference beyond float64 is -inf, a probability of 0
             rows -= most
-        rows -= np.log(np.exp(rows, out=powers).sum(axis=1, keepdims=True))
-        self._start = start
+        rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))
         return rows

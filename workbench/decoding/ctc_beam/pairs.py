@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
+
 import numpy as np
 
 from workbench.decoding.ctc_beam.selection import LOWEST
@@ -9,66 +12,86 @@ from workbench.decoding.ctc_beam.selection import LOWEST
 SAMPLED = 16  # one of so many tokens of a large vocabulary
 
 
-def likely_pairs(
-    base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, allowed: np.ndarray, most: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the pairs of a row (its flat index) and a token whose sum reaches the cut, in a fixed order.
+@dataclass(frozen=True)
+class Pairs:
+    """Hypotheses, each with a token that may follow it; arrays [n]."""
+
+    parents: np.ndarray  # int64: the hypotheses, as flat indices of rows
+    tokens: np.ndarray  # int64
+    utterances: np.ndarray  # int64
+    log_probs: np.ndarray  # float64: of the tokens in this frame
+
+    def take(self, wanted: np.ndarray) -> Pairs:
+        """Returns the pairs that a mask or indices choose."""
+        return Pairs(self.parents[wanted], self.tokens[wanted], self.utterances[wanted], self.log_probs[wanted])
+
+
+def likely_pairs(base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, most: int) -> Pairs:
+    """Returns the pairs of a row and a token whose sum reaches the cut, by utterance, in a fixed order.
+
+    With rows and tokens in falling order, the i-th row and the j-th token have i x j pairs that are as good or better,
+    their own among them. So only pairs with i x j <= most are tried: a few hundred for each utterance.
 
     Args:
         base: scores of the rows, float64 [utterances, rows].
-        log_probs: of the tokens in this frame, float64 [utterances, vocabulary].
+        log_probs: of the tokens in this frame, float64 [utterances, vocabulary]; -inf for those that may not follow.
         cut: float64 [utterances].
-        allowed: tokens that may be appended, bool [utterances, vocabulary] or [vocabulary].
-        most: the best so many pairs of each utterance are enough; equally good ones come as well.
+        most: the best so many pairs of each utterance are enough.
     """
-    rows = base.shape[1]
-    order = np.argsort(-base, axis=1, kind="stable")
-    falling = np.take_along_axis(base, order, axis=1)
-    likely = (log_probs >= np.maximum(cut - falling[:, 0], LOWEST)[:, None]) & allowed
-    many = np.count_nonzero(likely, axis=1) * np.count_nonzero(falling > -np.inf, axis=1) > 2 * most
-    if many.any():
-        cut = np.where(many, np.maximum(cut, _rank_bound(falling, log_probs, likely, most)), cut)
-        likely &= log_probs >= np.maximum(cut - falling[:, 0], LOWEST)[:, None]
-    utterance, token = np.divmod(np.flatnonzero(likely), likely.shape[1])
-    chances = log_probs[utterance, token]
-    # The last rows of the falling order reach the cut with no token.
-    best = np.full(len(base), -np.inf)
-    np.maximum.at(best, utterance, chances)
-    used = int(np.count_nonzero(falling + best[:, None] >= cut[:, None], axis=1).max(initial=0))
-    if not used:
-        return utterance[:0], token[:0]
-    sums = (falling[:, :used][utterance] + chances[:, None]).ravel()
-    found = np.flatnonzero(sums >= np.repeat(cut[utterance], used))
-    pair, rank = np.divmod(found, used)
-    counts = np.bincount(utterance[pair], minlength=len(base))
-    width = int(counts.max())
-    if width > most:
-        ranked = np.full((len(base), width), -np.inf)
-        ranked[utterance[pair], np.arange(len(pair)) - (np.cumsum(counts) - counts)[utterance[pair]]] = sums[found]
-        last = np.partition(ranked, width - most, axis=1)[:, width - most]
-        best_pairs = sums[found] >= last[utterance[pair]]
-        pair, rank = pair[best_pairs], rank[best_pairs]
-    return utterance[pair] * rows + order[utterance[pair], rank], token[pair]
+    count, rows = base.shape
+    starts = np.arange(count)[:, None] * rows
+    order = np.argsort(-base, axis=1, kind="stable") + starts
+    base = base.reshape(-1).take(order)
+    chances, tokens = _best_tokens(log_probs, cut - base[:, 0], most)
+    used = base >= np.maximum(cut - chances[:, 0], LOWEST)[:, None]
+    needed = int(np.count_nonzero(used.any(axis=0)))
+    i, j = _early_pairs(min(_rounded(needed), rows), chances.shape[1], most)
+    sums = base[:, i] + chances[:, j]
+    found = np.flatnonzero(sums >= cut[:, None])
+    utterances = found // len(i)
+    if len(found) > most and np.bincount(utterances).max() > most:
+        last = np.partition(sums, len(i) - most, axis=1)[:, len(i) - most]
+        found = np.flatnonzero(sums >= np.maximum(cut, last)[:, None])
+        utterances = found // len(i)
+    at = found - utterances * len(i)
+    i, j = i[at], j[at] + utterances * chances.shape[1]
+    parents = order.reshape(-1)[i + utterances * rows]
+    return Pairs(parents, tokens.reshape(-1)[j], utterances, chances.reshape(-1)[j])
 
 
-def _rank_bound(falling: np.ndarray, log_probs: np.ndarray, likely: np.ndarray, most: int) -> np.ndarray:
-    """Returns a number that the sums of at least `most` pairs reach, float64 [utterances]; -inf if there are fewer.
+def _best_tokens(log_probs: np.ndarray, limit: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the log-probabilities of the best tokens that reach a limit, in falling order, and the tokens.
 
-    With tokens in falling order as well, i x j pairs reach the sum of the i-th row and the j-th token. Any tokens will
-    do for this; of a large vocabulary, those above a limit that a sample of it suggests are enough.
+    Both have the shape [utterances, n] for an n from 1 to `most`; -inf follows the last token that reaches the limit.
     """
-    if log_probs.shape[1] > SAMPLED * most:
+    count, vocabulary = log_probs.shape
+    limit = np.maximum(limit, LOWEST)
+    if vocabulary > SAMPLED * most:
         sample = log_probs[:, ::SAMPLED]
-        rank = sample.shape[1] - 1 - 3 * most // SAMPLED
-        likely = likely & (log_probs >= np.partition(sample, rank, axis=1)[:, rank, None])
-    utterance, token = np.divmod(np.flatnonzero(likely), likely.shape[1])
-    starts = np.searchsorted(utterance, np.arange(len(falling)))
-    place = np.arange(len(token)) - starts[utterance]
-    chances = np.full((len(falling), int(place.max(initial=0)) + 1), -np.inf)
-    chances[utterance, place] = log_probs[utterance, token]
-    chances = np.sort(chances, axis=1)[:, ::-1]
-    i = np.arange(min(falling.shape[1], most))
-    j = -(-most // (i + 1)) - 1
-    i, j = i[j < chances.shape[1]], j[j < chances.shape[1]]
-    bound: np.ndarray = (falling[:, i] + chances[:, j]).max(axis=1, initial=-np.inf)
-    return bound
+        rank = sample.shape[1] - 1 - 2 * most // SAMPLED
+        suggested = np.partition(sample, rank, axis=1)[:, rank]
+        enough = np.count_nonzero(log_probs >= suggested[:, None], axis=1) >= most
+        limit = np.where(enough, np.maximum(limit, suggested), limit)
+    found = np.flatnonzero(log_probs >= limit[:, None])
+    utterances = found // vocabulary
+    counts = np.bincount(utterances, minlength=count)
+    width = _rounded(int(counts.max(initial=0)))
+    places = np.arange(len(found)) + (np.arange(count) * width - (np.cumsum(counts) - counts))[utterances]
+    chances, tokens = np.full(count * width, -np.inf), np.zeros(count * width, dtype=np.int64)
+    chances[places], tokens[places] = log_probs.reshape(-1)[found], found - utterances * vocabulary
+    order = np.argsort(-chances.reshape(count, width), axis=1, kind="stable")[:, :most]
+    order += np.arange(count)[:, None] * width
+    return chances[order], tokens[order]
+
+
+def _rounded(number: int) -> int:
+    """Returns a power of 2 that is not smaller, so that few sizes occur."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+@lru_cache(maxsize=64)
+def _early_pairs(rows: int, tokens: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the places of row and token, from 0, of which at most `most` pairs are as good: int64 [n] each."""
+    wide = np.minimum(most // np.arange(1, rows + 1), tokens)
+    i = np.repeat(np.arange(rows), wide)
+    return i, np.arange(len(i)) - np.repeat(np.cumsum(wide) - wide, wide)

@@ -51,7 +51,8 @@ class Recorder:
         """Notes what the frame drops and joins."""
         ints, floats = rows.ints[:, 0], rows.floats[:, 0]
         numbers = self._known(ints)
-        kept = stays.joined[chosen.stays[0, stays.joined]]
+        joined = rows.joined(np.array([0]))
+        kept = joined[chosen.stays[0, joined]]
         self._merges = np.stack([numbers[kept], numbers[rows.rows_of(ints[PARENT][kept])]], axis=1)
         self._cut = float(chosen.cut[0])
 

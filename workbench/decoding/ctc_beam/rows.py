@@ -29,7 +29,7 @@ class Rows:
     """
 
     def __init__(self, utterances: int, vocabulary: int, words: int):
-        self.utterances = utterances
+        self.utterances, self._words = utterances, words
         self.ints = np.zeros((12, utterances, 1), dtype=np.int64)
         self.floats = np.zeros((7, utterances, 1))
         self.prefixes = Tree(utterances, vocabulary)  # an empty prefix for each utterance
@@ -37,10 +37,13 @@ class Rows:
         self.ints[PREFIX, :, 0] = np.arange(utterances)
         self.ints[[PARENT, LAST]] = -1
         self.floats[TOKEN_MASS] = -np.inf
-        self.crowded = np.zeros(utterances, dtype=bool)  # whether the search ever dropped a hypothesis
+        self.crowded = np.zeros(utterances, dtype=bool)  # whether the search may have dropped a hypothesis
         self._row_of = np.full(len(self.prefixes.parents) + 1, -1, dtype=np.int64)  # the last one is for prefix -1
         self._row_of[:utterances] = 0
         self._limit = TREE_LIMIT
+        self._source = np.zeros((utterances, 0), dtype=np.int64)
+        self._gate = np.zeros((utterances, 0))
+        self.link(np.arange(utterances))
 
     @property
     def capacity(self) -> int:
@@ -50,37 +53,86 @@ class Rows:
     def grow(self, rows: int) -> None:
         """Makes room for at least so many rows of an utterance."""
         if rows > self.capacity:
-            more = max(rows, 2 * self.capacity) - self.capacity
+            more = max(rows, self.capacity * 9 // 8) - self.capacity
             ints = np.zeros((12, self.utterances, more), dtype=np.int64)
             ints[[PREFIX, PARENT, LAST]] = -1
             self.ints = np.concatenate([self.ints, ints], axis=2)
             self.floats = np.concatenate([self.floats, np.full((7, self.utterances, more), -np.inf)], axis=2)
+            self.link(np.arange(self.utterances))
+
+    def link(self, utterances: np.ndarray) -> None:
+        """Notes for each row which alignments of its parent go on with its last token.
+
+        They are all of them; if the parent ends with the same token, those that end in a blank. `parent_mass` reads
+        them. It must be called for the utterances whose rows became others.
+        """
+        if self._source.shape[1] != self.capacity:
+            self._source = np.zeros((self.utterances, self.capacity), dtype=np.int64)
+            self._gate = np.full((self.utterances, self.capacity), -np.inf)
+        parents = self.rows_of(self.ints[PARENT, utterances])
+        last = self.ints[LAST]
+        places = utterances[:, None] * self.capacity + parents
+        columns = np.where(last.take(places) == last[utterances], BLANK_MASS, MASS)
+        self._source[utterances] = columns * last.size + places
+        self._gate[utterances] = np.where(parents >= 0, 0.0, -np.inf)
+
+    def parent_mass(self, active: int) -> np.ndarray:
+        """Returns the mass that joins each row's from its parent before its last token, float64 [active, rows].
+
+        It is -inf where no parent lives.
+        """
+        return self.floats.reshape(-1).take(self._source[:active]) + self._gate[:active]
+
+    def joined(self, utterances: np.ndarray) -> np.ndarray:
+        """Returns the rows of some utterances whose parents live, as flat indices into [utterances, rows]."""
+        return np.flatnonzero(self._gate[utterances] == 0.0)
 
     def rows_of(self, prefixes: np.ndarray) -> np.ndarray:
         """Returns a row in which each prefix lives (within its utterance), or -1; `prefixes` may hold -1."""
         found: np.ndarray = self._row_of[prefixes]
         return found
 
-    def drop(self, gone: np.ndarray) -> None:
-        """Empties the rows of the first utterances where `gone` [utterances, rows] is true."""
-        count = len(gone)
-        self._row_of[self.ints[PREFIX, :count][gone]] = -1
-        for ints in (PREFIX, PARENT):
-            self.ints[ints, :count][gone] = -1
-        for floats in (BLANK_MASS, TOKEN_MASS, MASS):
-            self.floats[floats, :count][gone] = -np.inf
+    def replace(self, who: np.ndarray, stays: np.ndarray, at: np.ndarray, ints: np.ndarray, floats: np.ndarray) -> None:
+        """Empties rows of some utterances, and writes new hypotheses into free ones.
 
-    def put(self, utterances: np.ndarray, rows: np.ndarray, ints: np.ndarray, floats: np.ndarray) -> None:
-        """Writes new hypotheses into rows: ints [12, n] with the parent's prefix in PARENT, floats [7, n]."""
+        Args:
+            who: the utterances, int64 [n].
+            stays: which of their rows stay, bool [n, rows].
+            at: of each new hypothesis, the index of its utterance in `who`, ascending, int64 [m].
+            ints: of the new hypotheses, [12, m], with the parent's prefix in PARENT.
+            floats: [7, m].
+        """
+        many = np.bincount(at, minlength=len(who))
+        free = np.flatnonzero(~stays)
+        utterance = free // self.capacity
+        free_counts = np.bincount(utterance, minlength=len(who))
+        needed = int((many - free_counts).max())
+        if needed > 0:
+            before = self.capacity
+            self.grow(before + needed)
+            added = np.zeros((len(who), self.capacity - before), dtype=bool)
+            self.replace(who, np.concatenate([stays, added], axis=1), at, ints, floats)
+            return
+        # The first free rows of each utterance are for its new hypotheses.
+        starts = np.cumsum(free_counts) - free_counts - (np.cumsum(many) - many)
+        gone = free + (who * self.capacity)[utterance] - utterance * self.capacity
+        places = gone[starts[at] + np.arange(len(at))]
+        all_ints, all_floats = self.ints.reshape(12, -1), self.floats.reshape(7, -1)
+        self._row_of[all_ints[PREFIX, gone]] = -1
+        all_ints[PREFIX, gone] = all_ints[PARENT, gone] = -1
+        all_floats[: MASS + 1, gone] = -np.inf
         ints[PREFIX] = self.prefixes.number(ints[PARENT], ints[LAST])
         if len(self._row_of) <= len(self.prefixes.parents):
             more = len(self.prefixes.parents) + 1 - len(self._row_of)
             self._row_of = np.concatenate([self._row_of, np.full(more, -1, dtype=np.int64)])
-        self.ints[:, utterances, rows] = ints
-        self.floats[:, utterances, rows] = floats
-        self._row_of[ints[PREFIX]] = rows
+        all_ints[:, places] = ints
+        all_floats[:, places] = floats
+        self._row_of[ints[PREFIX]] = places % self.capacity
+        if self._words:
+            self._find_again()
+        self.link(who)
 
-    def find_again(self) -> None:
+    def _find_again(self) -> None:
         """Finds a row of every living prefix anew, after one of several rows of a prefix may have been dropped."""
         alive = self.ints[PREFIX] >= 0
         self._row_of[self.ints[PREFIX][alive]] = np.nonzero(alive)[1]
@@ -101,5 +153,5 @@ class Rows:
         self.histories, renamed = self.histories.keep(self.ints[HISTORY][alive])
         self.ints[HISTORY][alive] = renamed[self.ints[HISTORY][alive]]
         self._row_of = np.full(len(self.prefixes.parents) + 1, -1, dtype=np.int64)
-        self.find_again()
+        self._find_again()
         self._limit = max(TREE_LIMIT, 2 * max(self.prefixes.size, self.histories.size))

@@ -1,15 +1,22 @@
-"""The search itself: one frame of a batch of utterances after another, with numpy."""
+"""The search itself: it takes the beams of a batch of utterances from frame to frame, with numpy.
+
+Most frames change no beam but its masses. They cost little, so an utterance alone goes through them fast; the others
+are the same work for one utterance as for several, so a batch shares them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
 from workbench.decoding.ctc_beam.candidates import Extensions, Stays
-from workbench.decoding.ctc_beam.extensions import Extender
+from workbench.decoding.ctc_beam.extensions import Extender, Frame
 from workbench.decoding.ctc_beam.knowledge import Knowledge
+from workbench.decoding.ctc_beam.logits import Frames
 from workbench.decoding.ctc_beam.options import SearchOptions
+from workbench.decoding.ctc_beam.progress import Progress
 from workbench.decoding.ctc_beam.rows import (
     BLANK_MASS,
     HISTORY,
@@ -25,7 +32,7 @@ from workbench.decoding.ctc_beam.rows import (
     WORD_STATE,
     Rows,
 )
-from workbench.decoding.ctc_beam.selection import LOWEST, Chosen, choose, floor_of
+from workbench.decoding.ctc_beam.selection import LOWEST, Chosen, choose, floor_of, staying
 from workbench.decoding.ctc_beam.word_extensions import WordExtender
 
 
@@ -56,16 +63,16 @@ class Search:
         self._vocabulary, self._blank, self._options = vocabulary, blank, options
         self._knowledge, self._size = knowledge, size
         self._add = np.logaddexp if options.recombination == "sum" else np.maximum
+        # The share of the recordings that must wait. A neural model is costly, so it is asked once for all of them.
+        self._patience = 0.5 if knowledge.neural_lm is None else 1.0
         self._extender = Extender(vocabulary, knowledge, size)
         if knowledge.spelling is not None:
             self._extender = WordExtender(vocabulary, knowledge, size, knowledge.spelling)
-        self._tokens = np.ones(vocabulary, dtype=bool)
-        self._tokens[blank] = False
 
     def begin(self, utterances: int) -> Rows:
         """Returns beams with the empty hypothesis alone."""
         knowledge = self._knowledge
-        words = 1 if knowledge.lexicon is None else len(knowledge.lexicon.words)
+        words = 0 if knowledge.lexicon is None else len(knowledge.lexicon.words)
         rows = Rows(utterances, self._vocabulary, words)
         models = (
             (TOKEN_STATE, knowledge.token_lm),
@@ -76,79 +83,124 @@ class Search:
             rows.ints[column] = 0 if model is None else model.start
         return rows
 
-    def step(self, rows: Rows, log_probs: np.ndarray, observer: Observer | None = None) -> None:
-        """Takes the first utterances of the beams over one frame.
+    def run(self, rows: Rows, recordings: Sequence[Frames], observer: Observer | None = None) -> None:
+        """Takes the beams over all frames of some recordings.
+
+        In a quiet frame no new hypothesis can reach the beam, and only the masses change. Each recording goes on over
+        its quiet frames, and waits at a frame that is not quiet until enough of the others wait too. Then all that wait
+        take this step at once. No number of a recording depends on the others.
 
         Args:
             rows: the beams; they change.
-            log_probs: float64 [utterances, vocabulary], contiguous.
-            observer: sees what happens.
+            recordings: one for each beam, the longest first.
+            observer: sees what happens; for it, no frame is quiet.
         """
-        count, capacity = len(log_probs), rows.capacity
-        stays = self._stay(rows, log_probs)
-        scores = stays.score.reshape(count, capacity)
-        floor = floor_of(scores, self._size, self._options.threshold)
-        rows.crowded[:count] |= floor > LOWEST  # the extender may leave out what it could hold
-        if observer is not None:
-            floor = np.full(count, LOWEST)
-        new = self._extender.extend(rows, stays, log_probs, floor, self._allowed(log_probs))
-        whole = None
-        if self._knowledge.spelling is not None:
-            whole = self._knowledge.spelling.whole[rows.ints[SPELLING, :count]]
+        progress = Progress(recordings, self._vocabulary, self._blank)
+        while progress.active:
+            running = progress.running[: progress.active]
+            stays = self._stay(rows, progress)
+            floor = floor_of(stays.score, self._size, self._options.threshold)
+            rows.crowded[: progress.active] |= running & (floor > LOWEST)  # what cannot reach the floor is left out
+            if observer is None:
+                quiet = self._quiet(rows, progress, stays, floor)
+            else:
+                floor[:], quiet = LOWEST, np.zeros(len(floor), dtype=bool)
+            moved = running & quiet
+            np.copyto(rows.floats[: len(stays.masses), : progress.active], stays.masses, where=moved[:, None])
+            waiting = running & ~quiet
+            if waiting.any() and np.count_nonzero(waiting) >= self._patience * np.count_nonzero(running):
+                who = np.flatnonzero(waiting)
+                self._change(rows, who, self._frame(rows, who, progress, stays, floor), observer)
+                moved = running
+            progress.step(moved)
+
+    def _stay(self, rows: Rows, progress: Progress) -> Stays:
+        """Returns the rows after a frame of blanks or repeats, joined by the alignments of their parents."""
+        active = progress.active
+        floats = rows.floats[:, :active]
+        masses = np.empty((3, active, rows.capacity))
+        np.add(floats[MASS], progress.blank[:, None], out=masses[BLANK_MASS])
+        token_mass = self._add(floats[TOKEN_MASS], rows.parent_mass(active), out=masses[TOKEN_MASS])
+        # Of an empty hypothesis, this is the log-probability of any token, as its mass here is -inf.
+        token_mass += progress.of_tokens(rows.ints[LAST, :active])
+        self._add(masses[BLANK_MASS], token_mass, out=masses[MASS])
+        return Stays(masses, masses[MASS] + floats[LANGUAGE])
+
+    def _quiet(self, rows: Rows, progress: Progress, stays: Stays, floor: np.ndarray) -> np.ndarray:
+        """Returns in which next frames the same hypotheses live on, bool [active]."""
+        quiet = self._extender.quiet(rows, progress, stays, floor)
+        if quiet.any() and self._may_drop(rows):
+            whole = self._whole(rows.ints[SPELLING, : progress.active])
+            keep = staying(stays.score, self._size, self._options.threshold, whole, self._options.nbest)
+            quiet &= (keep | (stays.score == -np.inf)).all(axis=1)
+        return quiet
+
+    def _may_drop(self, rows: Rows) -> bool:
+        """Returns whether hypotheses may be dropped although no new ones take their places."""
+        return self._options.threshold is not None or rows.capacity > self._size
+
+    def _whole(self, spelling: np.ndarray) -> np.ndarray | None:
+        """Returns which rows have no unfinished word, in the shape of their states; None without a lexicon."""
+        return None if self._knowledge.spelling is None else self._knowledge.spelling.whole[spelling]
+
+    def _frame(self, rows: Rows, who: np.ndarray, progress: Progress, stays: Stays, floor: np.ndarray) -> Frame:
+        """Returns what the extender must know of the next frames of some utterances."""
+        ints = rows.ints[:, who].reshape(len(rows.ints), -1)
+        floats = rows.floats[:, who].reshape(len(rows.floats), -1)
+        language = floats[LANGUAGE] - self._knowledge.ahead(ints[SPELLING])
+        return Frame(
+            rows,
+            ints,
+            floats,
+            stays.of(who),
+            rows.joined(who),
+            self._tokens(progress.frames(who)),
+            floor[who],
+            self._extender.cut(floor[who]),
+            language,
+        )
+
+    def _change(self, rows: Rows, who: np.ndarray, frame: Frame, observer: Observer | None) -> None:
+        """Takes some utterances over a frame that may change which hypotheses live."""
+        count, capacity = len(who), rows.capacity
+        new = self._extender.extend(frame)
+        masses = frame.stays.masses.reshape(-1, count, capacity)
+        if not len(new) and observer is None and not self._may_drop(rows):
+            rows.floats[: len(masses), who] = masses
+            return
         utterances = new.parents // capacity
+        whole = self._whole(frame.ints[SPELLING])
         chosen = choose(
-            scores,
+            frame.stays.score.reshape(count, capacity),
             new.score,
             utterances,
             self._size,
             self._options.threshold,
-            whole,
+            None if whole is None else whole.reshape(count, capacity),
             self._options.nbest,
         )
         if observer is not None:
-            observer.frame(rows, stays, new, chosen)
-        rows.crowded[:count] |= chosen.cut > -np.inf
-        self._go_on(rows, stays, new.take(chosen.comes), utterances[chosen.comes], chosen.stays)
+            observer.frame(rows, frame.stays, new, chosen)
+        rows.floats[: len(masses), who] = masses
+        self._replace(rows, who, frame, new.take(chosen.comes), utterances[chosen.comes], chosen)
         if observer is not None:
             observer.after(rows)
 
-    def _allowed(self, log_probs: np.ndarray) -> np.ndarray:
-        """Returns the tokens that may be appended, bool [utterances, vocabulary] or [vocabulary]."""
+    def _tokens(self, log_probs: np.ndarray) -> np.ndarray:
+        """Returns log-probabilities [utterances, vocabulary] with -inf for tokens that may not be appended."""
         most = self._options.tokens_per_frame
         if most is None or most >= self._vocabulary - 1:
-            return self._tokens
-        without = np.where(self._tokens, log_probs, -np.inf)
-        best = np.argsort(-without, axis=1, kind="stable")[:, :most]
-        allowed = np.zeros(log_probs.shape, dtype=bool)
-        np.put_along_axis(allowed, best, True, axis=1)
-        return allowed & self._tokens
+            return log_probs
+        best = np.argsort(-log_probs, axis=1, kind="stable")[:, :most]
+        kept = np.full(log_probs.shape, -np.inf)
+        np.put_along_axis(kept, best, np.take_along_axis(log_probs, best, axis=1), axis=1)
+        return kept
 
-    def _stay(self, rows: Rows, log_probs: np.ndarray) -> Stays:
-        """Returns the rows after a frame of blanks or repeats, joined by the alignments of their parents."""
-        count, capacity = len(log_probs), rows.capacity
-        ints = rows.ints.reshape(len(rows.ints), -1)[:, : count * capacity]
-        floats = rows.floats.reshape(len(rows.floats), -1)[:, : count * capacity]
-        blank_mass, mass, last = floats[BLANK_MASS], floats[MASS], ints[LAST]
-        utterance = np.repeat(np.arange(count), capacity)
-        repeat = log_probs[utterance, last]  # of an empty hypothesis: of any token, as its mass there is -inf
-        stay_blank = mass + np.repeat(log_probs[:, self._blank], capacity)
-        stay_token = floats[TOKEN_MASS] + repeat
-        parent = rows.rows_of(ints[PARENT])
-        joined = np.flatnonzero(parent >= 0)
-        if len(joined):
-            parent = parent[joined] + utterance[joined] * capacity
-            before = np.where(last[parent] == last[joined], blank_mass[parent], mass[parent])
-            stay_token[joined] = self._add(stay_token[joined], before + repeat[joined])
-        stay = self._add(stay_blank, stay_token)
-        return Stays(stay_blank, stay_token, stay, stay + floats[LANGUAGE], joined)
-
-    def _go_on(self, rows: Rows, stays: Stays, new: Extensions, utterances: np.ndarray, keep: np.ndarray) -> None:
-        """Writes the chosen hypotheses into the rows."""
-        count, capacity = keep.shape
-        many = np.bincount(utterances, minlength=count)
-        parents = new.parents
-        ints = rows.ints.reshape(len(rows.ints), -1)[:, parents]
-        floats = rows.floats.reshape(len(rows.floats), -1)[:, parents]
+    def _replace(
+        self, rows: Rows, who: np.ndarray, frame: Frame, new: Extensions, utterances: np.ndarray, chosen: Chosen
+    ) -> None:
+        """Drops the hypotheses that were not chosen, and writes the chosen new ones into free rows."""
+        ints, floats = frame.ints[:, new.parents], frame.floats[:, new.parents]
         ints[PARENT], ints[LAST] = ints[PREFIX], new.tokens
         if self._knowledge.spelling is not None:
             completed = np.flatnonzero(new.word >= 0)
@@ -159,19 +211,6 @@ class Search:
         for name, column in new.floats.items():
             floats[name] = column
         floats[BLANK_MASS], floats[TOKEN_MASS], floats[MASS] = new.blank_mass, new.token_mass, new.mass
-        rows.floats[BLANK_MASS, :count] = stays.blank_mass.reshape(count, capacity)
-        rows.floats[TOKEN_MASS, :count] = stays.token_mass.reshape(count, capacity)
-        rows.floats[MASS, :count] = stays.mass.reshape(count, capacity)
-        gone = ~keep & (rows.ints[PREFIX, :count] >= 0)
-        if gone.any():
-            rows.drop(gone)
-            if self._knowledge.spelling is not None:
-                rows.find_again()
-        if len(parents):
-            rows.grow(int((keep.sum(axis=1) + many).max()))
-            at, free = np.nonzero(rows.ints[PREFIX, :count] < 0)
-            free_counts = np.bincount(at, minlength=count)
-            rank = np.arange(len(parents)) - (np.cumsum(many) - many)[utterances]
-            place = free[(np.cumsum(free_counts) - free_counts)[utterances] + rank]
-            rows.put(utterances, place, ints, floats)
+        rows.replace(who, chosen.stays, utterances, ints, floats)
+        rows.crowded[who] |= chosen.cut > -np.inf
         rows.forget()

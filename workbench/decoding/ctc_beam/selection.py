@@ -27,6 +27,11 @@ class Chosen:
     cut: np.ndarray
 
 
+def below(bound: np.ndarray) -> np.ndarray:
+    """Returns numbers a little below some bounds, since bounds are rounded otherwise than what they bound."""
+    return np.maximum(bound - 1e-9 * (1.0 + np.abs(bound)), LOWEST)
+
+
 def floor_of(scores: np.ndarray, size: int, threshold: float | None) -> np.ndarray:
     """Returns scores that new hypotheses must reach to be chosen, float64 [utterances].
 
@@ -44,7 +49,7 @@ def floor_of(scores: np.ndarray, size: int, threshold: float | None) -> np.ndarr
         floor = np.partition(scores, rows - size, axis=1)[:, rows - size]
     if threshold is not None:
         floor = np.maximum(floor, scores.max(axis=1) - threshold)
-    return np.maximum(floor - 1e-9 * (1.0 + np.abs(floor)), LOWEST)  # bounds are rounded otherwise than scores
+    return below(floor)
 
 
 def choose(
@@ -73,14 +78,28 @@ def choose(
     scores = np.full((count, rows + int(news.max(initial=0))), -np.inf)
     scores[:, :rows] = old
     scores[utterances, rows + rank] = new
-    chosen, cut = _best(scores, size)
-    if threshold is not None:
-        cut = np.maximum(cut, scores.max(axis=1) - threshold)
-        chosen &= scores >= cut[:, None]
+    chosen, cut = _best_within(scores, size, threshold)
     stays = chosen[:, :rows]
     if whole is not None:
         stays = stays | _best(np.where(whole, old, -np.inf), whole_size)[0]
     return Chosen(stays, np.flatnonzero(chosen[utterances, rows + rank]), cut)
+
+
+def staying(
+    old: np.ndarray, size: int, threshold: float | None, whole: np.ndarray | None, whole_size: int
+) -> np.ndarray:
+    """Returns which old hypotheses `choose` lets stay if nothing new comes, bool [utterances, rows]."""
+    stays = _best_within(old, size, threshold)[0]
+    return stays if whole is None else stays | _best(np.where(whole, old, -np.inf), whole_size)[0]
+
+
+def _best_within(scores: np.ndarray, size: int, threshold: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the best `size` entries of each row that are within the threshold, and the score of the last of them."""
+    chosen, cut = _best(scores, size)
+    if threshold is not None:
+        cut = np.maximum(cut, scores.max(axis=1) - threshold)
+        chosen &= scores >= cut[:, None]
+    return chosen, cut
 
 
 def _best(scores: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

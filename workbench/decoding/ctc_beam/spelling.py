@@ -33,8 +33,6 @@ class Spelling:
         self._arc_tokens = self._keys % vocabulary
         self._arc_starts = np.searchsorted(self._keys, np.arange(nodes) * vocabulary)
         self._arc_counts = np.bincount(keys // vocabulary, minlength=nodes)
-        self.first_tokens = np.zeros(vocabulary, dtype=bool)  # the tokens with which a word may begin
-        self.first_tokens[self._arc_tokens[: self._arc_counts[0]]] = True
         self._table: np.ndarray | None = None
         if nodes * vocabulary <= DENSE:
             self._table = np.full(nodes * vocabulary, -1, dtype=np.int32)
@@ -50,10 +48,14 @@ class Spelling:
         self.whole = np.zeros(nodes, dtype=bool)  # whether all words are complete: the state holds the root
         self.whole[0] = True
         self.ahead = self._look_ahead(scores, ends, depths) if scores is not None else np.zeros(nodes)
-        # By how much the score of a hypothesis at the root sinks for a first token that completes no word.
-        first = self._targets[: self._arc_counts[0]]
-        self.first_ahead = np.zeros(vocabulary)
-        self.first_ahead[self._arc_tokens[: len(first)]] = np.where(counts[first] == 0, self.ahead[first], 0.0)
+        # The look-ahead after each arc. Where it completes a word, that word's own score counts, which is at most 0.
+        still = self._open[self._targets]
+        self._arc_ahead = np.where(still >= 0, self.ahead[still], -np.inf)
+        self._arc_ahead[counts[self._targets] > 0] = 0.0
+        # The same for a word's first token; -inf for a token with which no word begins.
+        self.first_ahead = np.full(vocabulary, -np.inf)
+        first = slice(self._arc_counts[0])
+        self.first_ahead[self._arc_tokens[first]] = self._arc_ahead[first]
         self._sets: list[tuple[int, ...]] = []
         self._set_states: dict[tuple[int, ...], int] = {}
         self._set_steps: dict[tuple[int, int], int] = {}
@@ -113,6 +115,7 @@ class Spelling:
             self._arc_starts = np.append(self._arc_starts, len(self._arc_tokens))
             self._arc_counts = np.append(self._arc_counts, len(following))
             self._arc_tokens = np.append(self._arc_tokens, np.array(following, dtype=np.int64))
+            self._arc_ahead = np.append(self._arc_ahead, np.zeros(len(following)))
             still = self._open[nodes]
             self._open[state] = self._state(set(still[still >= 0].tolist()))
         return self._set_states[key]
@@ -125,10 +128,13 @@ class Spelling:
         start = self._arc_starts[node]
         return self._arc_tokens[start : start + self._arc_counts[node]]
 
-    def tokens(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the tokens that go on from some states: for each its position in `states`, and the token."""
+    def tokens(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the tokens that go on from some states: for each its position in `states`, the token, and the most
+        that its look-ahead or its word adds.
+        """
         positions, within = _ragged(self._arc_counts[states])
-        return positions, self._arc_tokens[self._arc_starts[states][positions] + within]
+        arcs = self._arc_starts[states][positions] + within
+        return positions, self._arc_tokens[arcs], self._arc_ahead[arcs]
 
     def unfinished(self, states: np.ndarray) -> np.ndarray:
         """Returns the states inside of words, int64 [n]: without the nodes at which no word goes on; -1 without any."""

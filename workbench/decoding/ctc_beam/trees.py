@@ -24,20 +24,14 @@ class Tree:
 
     def number(self, parents: np.ndarray, symbols: np.ndarray) -> np.ndarray:
         """Returns the numbers int64 [n] of the sequences that extend others by a symbol; new ones get new numbers."""
-        found = self.find(parents, symbols)
-        new = np.flatnonzero(found < 0)
-        if not len(new):
-            return found
-        parents, symbols = parents[new], symbols[new]
+        free = range(self.size, self.size + len(parents))  # a sequence that has a number leaves a gap here
         keys = (parents * self.symbols + symbols).tolist()
-        self._numbers.update(zip(keys, range(self.size, self.size + len(new))))  # of equal ones, the last counts
-        self.size += len(new)
+        found = np.fromiter(map(self._numbers.setdefault, keys, free), dtype=np.int64, count=len(keys))
+        self.size = max(self.size, int(found.max(initial=-1)) + 1)
         if self.size > len(self.parents):
             more = np.full(max(len(self.parents), self.size - len(self.parents)), -1, dtype=np.int64)
             self.parents, self.last = np.concatenate([self.parents, more]), np.concatenate([self.last, more])
-        numbers = np.fromiter(map(self._numbers.__getitem__, keys), dtype=np.int64, count=len(keys))
-        self.parents[numbers], self.last[numbers] = parents, symbols
-        found[new] = numbers
+        self.parents[found], self.last[found] = parents, symbols
         return found
 
     def find(self, parents: np.ndarray, symbols: np.ndarray) -> np.ndarray:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from workbench.decoding.ctc_beam.candidates import Extensions, among
+from workbench.decoding.ctc_beam.candidates import Extensions, Stays, among
 from workbench.decoding.ctc_beam.extensions import Extender, Frame
 from workbench.decoding.ctc_beam.knowledge import Columns, Knowledge
-from workbench.decoding.ctc_beam.pairs import likely_pairs
-from workbench.decoding.ctc_beam.rows import HISTORY, LANGUAGE, LAST, MASS, PARENT, PREFIX, SPELLING
+from workbench.decoding.ctc_beam.pairs import Pairs, likely_pairs
+from workbench.decoding.ctc_beam.progress import Progress
+from workbench.decoding.ctc_beam.rows import HISTORY, LANGUAGE, LAST, MASS, PARENT, PREFIX, SPELLING, Rows
 from workbench.decoding.ctc_beam.spelling import Spelling
 
 Reader = Callable[[Columns, Columns, np.ndarray], None]  # adds a word to columns
@@ -27,7 +28,15 @@ class WordExtender(Extender):
         self._spelling = spelling
         self._word_gain = knowledge.gain - knowledge.options.beta  # the most that a further word adds
 
-    def _extend(self, frame: Frame) -> Extensions:
+    def quiet(self, rows: Rows, progress: Progress, stays: Stays, floor: np.ndarray) -> np.ndarray:
+        """Returns in which next frames no new hypothesis can reach the floor: none, bool [active].
+
+        The tokens of a hypothesis may live with other words already. It then has all of their alignments, not only
+        those that begin in this frame, and can return to the beam in any frame.
+        """
+        return np.zeros(len(floor), dtype=bool)
+
+    def extend(self, frame: Frame) -> Extensions:
         new, prefixes, reached = self._with_tokens(frame)
         knowledge, spelling, histories = self._knowledge, self._spelling, frame.rows.histories
         new.ints[SPELLING] = np.zeros(len(new), dtype=np.int64)
@@ -69,13 +78,13 @@ class WordExtender(Extender):
         """Returns legal extensions by a token, and for each its prefix if that lives already (else -1), and the state
         of the lexicon that it reaches, in which words may be complete.
         """
-        parents, tokens, mass = self._fresh(frame, *self._legal_pairs(frame))
+        pairs, mass = self._fresh(frame, self._legal_pairs(frame))
         rejoined, children = self._existing(frame)
         stays, ints = frame.stays, frame.ints
-        never = np.full(len(parents), -np.inf)
-        prefixes = np.concatenate([np.full(len(parents), -1), ints[PREFIX][children]])
-        parents = np.concatenate([parents, rejoined])
-        tokens = np.concatenate([tokens, ints[LAST][children]])
+        never = np.full(len(mass), -np.inf)
+        prefixes = np.concatenate([np.full(len(mass), -1), ints[PREFIX][children]])
+        parents = np.concatenate([pairs.parents, rejoined])
+        tokens = np.concatenate([pairs.tokens, ints[LAST][children]])
         masses = (
             np.concatenate([never, stays.blank_mass[children]]),
             np.concatenate([mass, stays.token_mass[children]]),
@@ -90,23 +99,26 @@ class WordExtender(Extender):
         self._knowledge.read_token(new.ints, new.floats, new.tokens)
         return new, prefixes, reached
 
-    def _legal_pairs(self, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
+    def _legal_pairs(self, frame: Frame) -> Pairs:
         """Returns pairs as `likely_pairs` does, of those that the lexicon allows."""
         spelling, count, capacity = frame.ints[SPELLING], len(frame.log_probs), frame.capacity
         base = frame.floats[MASS] + frame.language
         # Between words many tokens may follow. A look-ahead that is sure to come counts at once.
         between = np.where(spelling == 0, base, -np.inf).reshape(count, capacity)
-        log_probs = frame.log_probs + self._spelling.first_ahead
-        allowed = frame.allowed & self._spelling.first_tokens
-        parents, tokens = likely_pairs(between, log_probs, frame.cut, allowed, self._most)
+        first = likely_pairs(between, frame.log_probs + self._spelling.first_ahead, frame.cut, self._most)
         # Inside of words few may follow.
         inside = np.flatnonzero((spelling != 0) & (base > -np.inf))
-        positions, following = self._spelling.tokens(spelling[inside])
+        positions, tokens, ahead = self._spelling.tokens(spelling[inside])
         rows = inside[positions]
         utterances = rows // capacity
-        reach = base[rows] + frame.log_probs[utterances, following] >= frame.cut[utterances]
-        reach &= frame.allowed[following] if frame.allowed.ndim == 1 else frame.allowed[utterances, following]
-        return np.concatenate([parents, rows[reach]]), np.concatenate([tokens, following[reach]])
+        chances = frame.log_probs[utterances, tokens]
+        reach = (base[rows] + chances + ahead >= frame.cut[utterances]).nonzero()[0]
+        return Pairs(
+            np.concatenate([first.parents, rows[reach]]),
+            np.concatenate([first.tokens, tokens[reach]]),
+            np.concatenate([first.utterances, utterances[reach]]),
+            np.concatenate([frame.log_probs[first.utterances, first.tokens], chances[reach]]),
+        )
 
     def _existing(self, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
         """Returns the pairs of a row and a child of its prefix that lives too, both as flat indices of rows.
@@ -114,7 +126,7 @@ class WordExtender(Extender):
         The row may lead to words that the child's rows do not have.
         """
         ints, stays, capacity = frame.ints, frame.stays, frame.capacity
-        joined = stays.joined
+        joined = frame.joined
         children = joined[frame.rows.rows_of(ints[PREFIX][joined]) == joined % capacity]  # one row for each prefix
         by_prefix = np.argsort(ints[PREFIX], kind="stable")
         prefixes = ints[PREFIX][by_prefix]

@@ -1,0 +1,88 @@
+"""Where each recording of a batch is. Each goes on at its own pace, frame by frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from workbench.decoding.ctc_beam.logits import Frames
+
+VALUES_AT_ONCE = 1 << 18  # of a block of frames, so that it stays in the processor's cache
+MOST_AT_ONCE = 64  # frames of a block
+
+
+class Progress:
+    """The next frame of each recording, as log-probabilities; blocks of frames are computed when they are needed.
+
+    Args:
+        recordings: the longest first.
+        vocabulary: number of tokens, with the blank.
+        blank: its id.
+    """
+
+    def __init__(self, recordings: Sequence[Frames], vocabulary: int, blank: int):
+        self._recordings, self._vocabulary, self._blank = recordings, vocabulary, blank
+        count = len(recordings)
+        longest = len(recordings[0]) if count else 0
+        self._size = size = min(longest, MOST_AT_ONCE, max(VALUES_AT_ONCE // vocabulary, 1))
+        self._blocks = np.zeros((count, size, vocabulary))
+        self._blanks = np.zeros(count * size)
+        self._tops = np.zeros(count * size)  # of each frame, the best log-probability of a token
+        self._done = np.zeros(count, dtype=np.int64)  # frames before the block
+        self._lengths = np.array([len(each) for each in recordings], dtype=np.int64)
+        self._starts = np.arange(count) * size
+        self._places = self._starts.copy()  # of the next frames, among the frames of all blocks
+        self._ends = self._places.copy()  # where the blocks end
+        self.running = np.ones(count, dtype=bool)  # which recordings have a next frame
+        self.active = count  # no recording from this one on has a next frame
+        self._certain = 0  # so many steps are possible before a block ends
+        self._turn_pages()
+
+    @property
+    def blank(self) -> np.ndarray:
+        """Log-probability of the blank in each next frame, float64 [active]; of a finished recording, any number."""
+        found: np.ndarray = self._blanks[self._places[: self.active]]
+        return found
+
+    @property
+    def top(self) -> np.ndarray:
+        """The best log-probability of a token, not the blank, in each next frame, float64 [active]."""
+        found: np.ndarray = self._tops[self._places[: self.active]]
+        return found
+
+    def of_tokens(self, tokens: np.ndarray) -> np.ndarray:
+        """Returns the log-probabilities of tokens in the next frames, float64 [active, n], for tokens of that shape.
+
+        For the token -1 it returns any of them.
+        """
+        return self._blocks.reshape(-1).take(tokens + self._places[: self.active, None] * self._vocabulary)
+
+    def frames(self, who: np.ndarray) -> np.ndarray:
+        """Returns the next frames of some recordings, float64 [n, vocabulary]; -inf for the blank."""
+        found: np.ndarray = self._blocks.reshape(-1, self._vocabulary)[self._places[who]]
+        return found
+
+    def step(self, moved: np.ndarray) -> None:
+        """Goes on by one frame where `moved` [active] is true."""
+        self._places[: self.active] += moved
+        self._certain -= 1
+        if not self._certain:
+            self._turn_pages()
+
+    def _turn_pages(self) -> None:
+        """Computes the next blocks of the recordings that have come to the end of one."""
+        for each in np.flatnonzero(self.running & (self._places == self._ends)).tolist():
+            self._done[each] += self._places[each] - self._starts[each]
+            start = int(self._starts[each])
+            many = min(self._size, int(self._lengths[each] - self._done[each]))
+            self._places[each], self._ends[each] = start, start + many
+            if not many:
+                self.running[each] = False
+                continue
+            block = self._recordings[each].read(int(self._done[each]), self._blocks[each, :many])
+            self._blanks[start : start + many] = block[:, self._blank]
+            block[:, self._blank] = -np.inf
+            self._tops[start : start + many] = block.max(axis=1)
+        self.active = int(np.flatnonzero(self.running).max(initial=-1)) + 1
+        self._certain = int((self._ends - self._places)[self.running].min(initial=self._size))

@@ -131,6 +131,7 @@ def test_the_reference_continues_only_from_whole_stages_of_its_shapes() -> None:
         "encoder.layers.1": np.ones((9, 7)),
         "logits": np.ones((1, 5)),
         "more": np.ones(3),
+        "text": np.array("two"),
     }
     assert list(substitutes(Trace(same, {"cuts": {"logits": {"rows": [-1]}}}), reference)) == ["encoder.layers.0"]
     longer = {"frontend.lfr": np.ones((8, 4)), "encoder.layers.0": np.ones((8, 6)), "encoder.layers.1": np.ones((9, 6))}

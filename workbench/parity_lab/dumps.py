@@ -47,7 +47,7 @@ def substitutes(dump: Trace, reference: Trace) -> Trace:
     for stage in (stage for stage in reference if stage in dump and stage not in cut):
         array, shape = dump[stage], reference[stage].shape
         rows = array.shape[:1] if others and array.ndim == len(shape) else shape[:1]
-        if can_stand_for(stage, array, (*rows, *shape[1:])):
+        if array.dtype.kind != "U" and can_stand_for(stage, array, (*rows, *shape[1:])):
             kept.append(stage)
             others = others or array.shape != shape
     if not kept:

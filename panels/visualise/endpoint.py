@@ -15,7 +15,7 @@ from gradio.data_classes import FileData
 from gradio.processing_utils import save_bytes_to_cache
 from gradio.utils import get_upload_folder
 
-from panels.running.choices import ModelOnRuntime
+from panels.running.choices import ModelOnRuntime, check_options_known
 from panels.running.parameters import FILE, OBJECT, OBJECTS_SCHEMA, TEXT, UPLOAD, Parameter, endpoint
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
@@ -108,6 +108,7 @@ def pictures(
     given = dict(options or {})
     of_view = {name: given.pop(name) for name in OPTIONS if name in given}
     asked = request_of(pool.registry, cells, audio, text, view, of_view, given)
+    check_options_known(pool.registry, [offer.card.id for offer in asked.offers], given)
     look = compute(pool, Scenes(), asked, threading.Event(), lambda _: None)
     return [_object(look, place, render(look.pictures[place], format), format) for place in range(len(look.pictures))]
 

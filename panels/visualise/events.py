@@ -14,7 +14,7 @@ from typing import Any
 import gradio as gr
 
 from panels.running.cancel import Stops
-from panels.running.choices import ModelOnRuntime
+from panels.running.choices import ModelOnRuntime, chosen_offers
 from panels.running.kept import Kept
 from panels.running.sessions import SessionPool
 from panels.visualise.run import Look, Request, Scenes, Step, follow, request_of, seen_offers
@@ -128,12 +128,12 @@ class VisualiseActions:
         """Returns the state of a link: recording, credit, sample, models, and what `choose` gives."""
         given: Mapping[str, Any] = event._data if isinstance(event._data, dict) else {}
         state = {name: value for name, value in given.items() if isinstance(value, str)}
-        there = [(each.title, each.cell.value) for each in seen_offers(self.pool.registry) if each.possible]
-        values = [value for _, value in there]
-        one, other = state.get(ONE) or next(iter(values), None), state.get(OTHER, NOTHING)
-        for cell in filter(None, (one, other)):
-            if cell not in values:
-                raise BadInput(f"the link names {cell!r:.80}, which cannot run here; choose another model")
+        listed = seen_offers(self.pool.registry)
+        there = [(each.title, each.cell.value) for each in listed if each.possible]
+        one, other = (
+            chosen_offers([state[name]], listed)[0].cell.value if state.get(name) else NOTHING for name in (ONE, OTHER)
+        )
+        one = one or next((value for _, value in there), NOTHING)
         recording, credit, name = self._sample(state[SAMPLE]) if state.get(SAMPLE) else (None, "", "")
         view, views, speech, written, settings, *options = self.choose(one, other, state.get(VIEW, FIRST_VIEW))
         return (

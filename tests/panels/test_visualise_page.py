@@ -298,3 +298,49 @@ def test_a_minute_of_sixteen_heads_stays_fluid(opened: Any, made: Served, chromi
         record_property(name, value)
     assert heap < BROWSER_BYTES and taken < BROWSER_BYTES
     assert frames[len(frames) // 2] < FLUID_MILLISECONDS
+
+
+# What is looked at with each of the demo models, and a layer of the view.
+DEMO_VIEWS = {
+    "demo/sensevoice": {
+        "waveform": "waveform",
+        "filterbank": "fbank",
+        "ctc": "lattice",
+        "attention": "",
+        "fsmn": "",
+        "similarity": "",
+        "lens": "",
+        "confidence": "entropy",
+    },
+    "demo/paraformer": {"cif": "weights", "attention": ""},
+}
+SECONDS = 20.0  # generous: a view takes under 3 s on a machine without other work
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_the_views_of_demo_models(demos: Served, page: Any, record_property: Any) -> None:
+    page.goto(demos.url)
+    page.get_by_role("tab", name="Visualise").click()
+    page.locator("#visualise-samples .sample").first.click()
+    expect(page.locator("#visualise-recording")).to_contain_text("three_seven_one")
+    for model, views in DEMO_VIEWS.items():
+        name = demos.registry.card(model).name
+        page.locator("#visualise-model input").fill(name)
+        page.get_by_role("option", name=f"{name} · PyTorch").click()
+        for view, layer in views.items():
+            page.evaluate("document.querySelector('.looking').replaceChildren()")
+            page.locator(f'#visualise-views [data-view="{view}"]').click()
+            expect(page.locator(".looking .taking")).to_be_visible(timeout=180_000)
+            said = page.locator("#visualise-status").inner_text()
+            took = float(re.findall(r"[\d.]+", said)[0])
+            record_property(f"{model} {view}", took)
+            drawn = page.locator(f'.looking .group [data-layer="{layer}"]' if layer else ".looking .group .chart")
+            expect(drawn.first).to_be_visible()
+            if view != next(iter(views)):  # the first of a model loads it
+                assert took < SECONDS, (model, view)
+            if view not in ("similarity",):
+                expect(page.locator(".looking .token")).to_have_text(["three", "seven", "one"])
+        if "cif" in views:
+            page.locator(".looking .token").nth(1).click()
+            until(page, lambda: stage(page, "stretch") != "")

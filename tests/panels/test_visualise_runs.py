@@ -1,0 +1,234 @@
+"""The Visualise tab without a browser: parcels, requests, states of links, the endpoint."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+import panels.visualise.endpoint as endpoint
+import panels.visualise.run as run
+from panels.visualise.events import VisualiseActions
+from panels.visualise.parcel import parcel
+from panels.widgets.samples import read_samples
+from tests.support.fake_panels import tone
+from tests.support.made_pictures import NASTY, WORDS, every_kind, look
+from workbench.core.errors import BadInput
+from workbench.plots.layers import Axis, Layer, Scale
+from workbench.session.values import Token
+from workbench.visualise.picture import Picture
+
+TYPES = {"f4": np.dtype("<f4"), "u2": np.dtype("<u2"), "u1": np.dtype("<u1")}
+
+
+def read(sent: bytes) -> dict[str, Any]:
+    """A parcel as the browser reads it: each layer's `values` are the numbers that its codes stand for."""
+    (length,) = struct.unpack_from("<I", sent)
+    header: dict[str, Any] = json.loads(sent[4 : 4 + length])
+    begin = -(-(4 + length) // 8) * 8
+    for layer in (layer for side in header["sides"] for layer in side["layers"]):
+        array = layer["array"]
+        codes = np.frombuffer(sent, TYPES[array["type"]], int(np.prod(array["shape"])), begin + array["at"])
+        values = codes.astype(np.float64)
+        if array["type"] != "f4":
+            most = np.iinfo(codes.dtype).max - 1
+            values = array["low"] + (array["high"] - array["low"]) * (values / most) ** array["power"]
+            values[codes == most + 1] = np.nan
+        layer["values"] = values.reshape(array["shape"])
+    return header
+
+
+def image(values: np.ndarray, **changes: Any) -> Picture:
+    given = {"x": Axis("seconds", "seconds"), "y": Axis("row"), "scale": Scale("value", 0.0, 1.0)} | changes
+    return Picture("waveform", "m", "pytorch", "t", "s", (Layer("a", "image", "a", values, **given),), 1.0, WORDS)
+
+
+@given(arrays(np.float32, array_shapes(min_dims=2, max_dims=3, max_side=5), elements=st.floats(-1e6, 1e6, width=32)))
+def test_values_of_an_image_arrive_as_they_were(values: np.ndarray) -> None:
+    values[..., 0, 0] = np.nan
+    [layer] = read(parcel([image(values)], ["side"]))["sides"][0]["layers"]
+    known = values[np.isfinite(values)]
+    step = (known.max() - known.min() if known.size else 0.0) / 65534
+    np.testing.assert_allclose(layer["values"], values, rtol=1e-6, atol=0.51 * step + 1e-6)
+
+
+def test_a_large_image_has_a_byte_for_each_value() -> None:
+    values = np.linspace(0.0, 1.0, 4_000_001, dtype=np.float32)[None]
+    [layer] = read(parcel([image(values)], ["side"]))["sides"][0]["layers"]
+    assert layer["array"]["type"] == "u1" and layer["array"]["power"] == 2.0
+    assert abs(layer["values"] - values).max() < 1 / 254
+    assert abs(layer["values"] - values)[values < 1e-4].max() < 5e-5, "more codes where most values of attention are"
+
+
+def test_every_kind_of_layer_arrives_with_its_axes_and_shared_colours() -> None:
+    one, other = every_kind("pytorch"), every_kind("gguf", shift=50.0)
+    made = look(one, other)
+    header = read(parcel(made.pictures, made.titles))
+    assert [side["title"] for side in header["sides"]] == ["Side 0", "Side 1", "Difference"]
+    first = {layer["name"]: layer for layer in header["sides"][0]["layers"]}
+    for layer in one.layers:
+        np.testing.assert_allclose(first[layer.name]["values"], layer.values, rtol=1e-6, atol=1e-3)
+        assert first[layer.name]["labels"] == list(layer.labels)
+    assert first["bands"]["x"]["time"] == [0.0, 0.04] and first["near"]["x"]["time"] is None
+    assert first["cross"]["y"]["tokens"] == [0, 1, 2] and first["cross"]["y"]["spans"][1] == [0.75, 1.0]
+    assert first["lens"]["y"]["tokens"] is None and first["edges"]["over"]
+    equal = {layer["name"]: layer["equal"] for layer in header["sides"][2]["layers"]}
+    assert equal == {"bands": False, "sums": True, "weights": True, "cross": True, "lens": True}
+    assert NASTY in parcel(made.pictures, made.titles).decode("utf-8", "replace"), "it is data, which scripts escape"
+
+
+@pytest.mark.parametrize(
+    ("ticks", "tokens", "places"),
+    [
+        (("<|en|>", "▁two", "one"), ("two", "▁one"), [None, 0, 1]),
+        (("say", "two", ":", "two"), ("two",), [None, None, None, 0]),
+        (("two", "one"), ("one", "two"), None),
+        ((), ("one",), None),
+        (("one",), (), None),
+    ],
+)
+def test_the_cells_of_an_axis_that_are_tokens(ticks: Any, tokens: Any, places: Any) -> None:
+    spoken = tuple(Token(1, text, 0.5, 1.0) for text in tokens)
+    axis = Axis("token", "tokens", ticks=ticks)
+    layer = Layer("a", "image", "a", np.zeros((max(len(ticks), 1), 2)), Axis("seconds", "seconds"), axis)
+    picture = Picture("ctc", "m", "pytorch", "t", "s", (layer,), 1.0, spoken)
+    [sent] = read(parcel([picture], ["side"]))["sides"][0]["layers"]
+    assert sent["y"]["tokens"] == places
+    if places is not None:
+        assert sent["y"]["spans"] == [None if place is None else [0.5, 1.0] for place in places]
+
+
+# Requests.
+
+
+def ask(
+    pool: Any, *cells: str, view: str = "filterbank", recording: str | None = "a.wav", **options: Any
+) -> run.Request:
+    return run.request_of(pool.registry, cells, recording, "", view, options)
+
+
+def test_what_cannot_be_looked_at_is_one_sentence(pool: Any) -> None:
+    for asked, sentence in (
+        (lambda: ask(pool), "no model is chosen"),
+        (lambda: ask(pool, "fake/none|pytorch"), "there is no 'fake/none'"),
+        (lambda: ask(pool, "fake/sense|gguf"), "cannot run"),
+        (lambda: ask(pool, "fake/sense|pytorch", "fake/sense|pytorch"), "both sides are Fake SenseVoice"),
+        (lambda: ask(pool, "fake/para|pytorch", view="ctc"), "has no view CTC lattice: it has no CTC head"),
+        (lambda: ask(pool, "fake/sense|pytorch", view="nothing"), "there is no view 'nothing'"),
+        (lambda: ask(pool, "fake/sense|pytorch", recording=None), "there is no recording"),
+        (lambda: ask(pool, "fake/sense|pytorch", view="attention", layer=-1), "layer"),
+        (lambda: ask(pool, "fake/sense|pytorch", view="attention", stack="x"), "stack"),
+    ):
+        with pytest.raises(BadInput, match=sentence) as caught:
+            asked()
+        assert "\n" not in str(caught.value)
+    fine = ask(pool, "fake/sense|pytorch", layer=3, view="attention")
+    assert fine.options.layer == 3 and ask(pool, "fake/sense|pytorch", layer=3).options.layer is None, "not its option"
+
+
+def test_a_stopped_run_ends_and_a_failed_one_raises(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, stop = ask(pool, "fake/sense|pytorch"), threading.Event()
+
+    def wait(pool: Any, scenes: Any, request: Any, stop: threading.Event, tell: Any) -> run.Look:
+        tell("at work")
+        assert stop.wait(60)
+        raise BadInput("too late")
+
+    monkeypatch.setattr(run, "compute", wait)
+    steps = run.follow(pool, run.Scenes(), asked, stop)
+    assert next(steps).activity == "starting"
+    stop.set()
+    assert list(steps)[-1].stopped
+
+    def fail(*_: Any) -> run.Look:
+        raise BadInput("the layer is missing")
+
+    monkeypatch.setattr(run, "compute", fail)
+    with pytest.raises(BadInput, match="the layer is missing"):
+        list(run.follow(pool, run.Scenes(), asked, threading.Event()))
+
+
+def test_scenes_of_other_recordings_go_when_there_are_too_many() -> None:
+    scenes, made = run.Scenes(), [object() for _ in range(run.MOST_SCENES + 1)]
+    for place, each in enumerate(made):
+        assert scenes.scene(str(place), lambda each=each: each) is each  # type: ignore[misc]
+    assert scenes.scene("1", object) is made[1]  # type: ignore[arg-type]
+    assert scenes.scene("0", lambda: None) is None  # type: ignore[arg-type,return-value]
+
+
+# Events.
+
+
+def restored(actions: VisualiseActions, **state: str) -> tuple[Any, ...]:
+    return actions.restore(SimpleNamespace(_data=state))  # type: ignore[arg-type]
+
+
+def test_the_state_of_a_link_is_checked(pool: Any) -> None:
+    actions = VisualiseActions(pool, read_samples())
+    state = {"a": "fake/sense|pytorch", "b": "fake/para|pytorch", "view": "attention", "layer": "2", "count": "5"}
+    recording, _, name, one, other, view, *rest = restored(actions, sample="three_seven_one.wav", **state)
+    assert Path(recording).name == name == "three_seven_one.wav" and view == "attention"
+    assert (one["value"], other["value"]) == ("fake/sense|pytorch", "fake/para|pytorch")
+    values = {each.spec.name: update["value"] for each, update in zip(actions.options, rest[4:], strict=True)}
+    assert values["layer"] == "2" and values["count"] == 5 and values["stack"] == "auto"
+    for wrong, sentence in (
+        ({"sample": "../../etc/passwd"}, "passwd"),
+        ({"a": "/etc"}, "there is no '/etc' on 'pytorch' here"),
+        ({"count": "many"}, "Count 'many'"),
+    ):
+        with pytest.raises(BadInput, match=sentence):
+            restored(actions, **wrong)
+    assert restored(actions, view="nothing")[5] == "filterbank", "a view of another version"
+
+
+def test_pictures_are_found_by_a_key_until_the_user_leaves(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "compute", lambda *_: look(every_kind("pytorch")))
+    actions, user = VisualiseActions(pool, read_samples()), SimpleNamespace(session_hash="user")
+    values = ["", "auto", "", "heads", "", 3, ""]
+
+    def started() -> str:
+        *_, last = actions.start("a.wav", "", "", "fake/sense|pytorch", "", "waveform", user, *values)  # type: ignore[arg-type]
+        return str(last[0]["key"])
+
+    first = started()
+    assert actions.find(first).titles == ("Side 0",)
+    second = started()
+    with pytest.raises(BadInput, match="not kept any more"):
+        actions.find(first)
+    actions.leave(user)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="not kept any more"):
+        actions.find(second)
+
+
+# The endpoint.
+
+
+def test_the_endpoint_gives_pictures_as_files(pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def compute(pool: Any, scenes: Any, request: run.Request, stop: Any, tell: Any) -> run.Look:
+        return look(*[every_kind("pytorch"), every_kind("gguf", 1.0)][: len(request.offers)])
+
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.setattr(endpoint, "compute", compute)
+    sound = str(tone(tmp_path / "a.wav"))
+    one, other, difference = endpoint.pictures(pool, sound, "fake/sense", "waveform", beside="fake/para")
+    assert [each["side"] for each in (one, other, difference)] == ["Side 0", "Side 1", "Difference"]
+    assert one["tokens"][0] == {"text": "▁three", "start": 0.25, "end": 0.5} and "workbench.visualise" in one["code"]
+    assert one["layers"][0] | {"shape": [40, 50]} == one["layers"][0]
+    with np.load(difference["file"]["path"], allow_pickle=False) as held:
+        np.testing.assert_array_equal(held["bands"], np.ones((40, 50)))
+    for wrong, sentence in (
+        ({"format": "gif"}, "format is 'gif'"),
+        ({"options": {"nothing": 1}}, "option"),
+        ({"view": "ctd"}, "there is no view 'ctd'"),
+    ):
+        with pytest.raises(BadInput, match=sentence):
+            endpoint.pictures(pool, sound, **{"model": "fake/sense", "view": "waveform", **wrong})

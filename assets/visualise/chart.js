@@ -304,6 +304,10 @@ export class Chart {
 
   drawPointer(pen, hover) {
     const {layer, left, width, drawn} = this;
+    if (layer.kind === 'points') {
+      if (this.shares(hover)) draws.ring(this, pen, hover);
+      return;
+    }
     pen.fillStyle = drawn.ink;
     pen.globalAlpha = 0.55;
     if (this.timed && hover.time !== null) pen.fillRect(this.timeX(hover.time) - 0.5, 0, 1, this.height);
@@ -325,7 +329,7 @@ export class Chart {
     const {link} = this;
     const here = link.hover && this.shares(link.hover) ? link.hover : null;
     const time = link.hover ? link.hover.time : link.cursor;
-    return this.layers.map((layer, place) => draws.read(this, layer, place ? null : here, time)).filter(Boolean).join(' · ');
+    return this.layers.map((layer, place) => draws.read(this, layer, place && layer.kind !== 'points' ? null : here, time)).filter(Boolean).join(' · ');
   }
 
   // The pointer.

@@ -162,9 +162,11 @@ const places = (chart, layer) => {
   if (layer.places?.width === chart.width) return layer.places.found;
   const {values} = layer;
   const ends = [[Infinity, -Infinity], [Infinity, -Infinity]];
-  for (let index = 0; index < values.codes.length; index += 1) {
-    const value = values.at(index);
-    if (Number.isFinite(value)) { ends[index % 2][0] = Math.min(ends[index % 2][0], value); ends[index % 2][1] = Math.max(ends[index % 2][1], value); }
+  for (const {values: {codes}} of chart.layers.filter((each) => each.kind === 'points')) {
+    codes.forEach((value, index) => {
+      const range = ends[index % 2];
+      if (Number.isFinite(value)) { range[0] = Math.min(range[0], value); range[1] = Math.max(range[1], value); }
+    });
   }
   const share = (value, [low, high]) => (high > low ? 0.06 + 0.88 * (value - low) / (high - low) : 0.5);
   const found = Array.from({length: values.shape[0]}, (_, index) => [
@@ -190,15 +192,16 @@ const path = (chart, pen, layer) => {
 };
 
 const points = (chart, pen, layer) => {
-  if (layer !== chart.layer) { path(chart, pen, layer); return; }
+  if (chart.layer.kind !== 'points') { path(chart, pen, layer); return; }
+  const quiet = layer !== chart.layers.findLast((each) => each.kind === 'points'); // the background of other points
   pen.textAlign = 'left';
   pen.textBaseline = 'middle';
   const taken = [];
   places(chart, layer).forEach(([x, y], index) => {
-    pen.fillStyle = colour(chart, {...layer, labels: []}, 0);
-    pen.globalAlpha = 0.85;
+    pen.fillStyle = quiet ? themed(chart.root, '--wave') : LINES[0];
+    pen.globalAlpha = quiet ? 0.5 : 0.85;
     pen.beginPath();
-    pen.arc(x, y, 4, 0, 7);
+    pen.arc(x, y, quiet ? 2.5 : 4, 0, 7);
     pen.fill();
     pen.globalAlpha = 1;
     const label = shortened(pen, layer.labels[index] || '', 90);
@@ -219,13 +222,27 @@ const nearest = (chart, layer, point) => {
   return best;
 };
 
+// A ring around the point that is pointed at.
+const ring = (chart, pen, here) => {
+  for (const layer of chart.layers.filter((each) => each.kind === 'points' && each.labels.length)) {
+    const index = here.point ? nearest(chart, layer, here.point) : -1;
+    if (index < 0) continue;
+    const [x, y] = places(chart, layer)[index];
+    pen.strokeStyle = chart.drawn.ink;
+    pen.lineWidth = 1.5;
+    pen.beginPath();
+    pen.arc(x, y, 7, 0, 7);
+    pen.stroke();
+  }
+};
+
 // What a layer says of the cell that is pointed at, or of a moment; an empty text where it has nothing to say.
 const read = (chart, layer, here, time) => {
   const {values, x, y, labels} = layer;
   if (layer.kind === 'points') {
-    if (layer !== chart.layer) return '';
-    const index = here?.point ? nearest(chart, layer, here.point) : -1;
-    return index < 0 ? '' : `${labels[index] || index}: ${number(values.at(2 * index))}, ${number(values.at(2 * index + 1))}`;
+    const index = chart.layer.kind === 'points' && here?.point ? nearest(chart, layer, here.point) : -1;
+    const label = labels[index] || (chart.layers.length > 1 ? '' : String(index));
+    return index < 0 || !label ? '' : `${label}: ${number(values.at(2 * index))}, ${number(values.at(2 * index + 1))}`;
   }
   if (layer.kind === 'marks' || layer.kind === 'wave') return '';
   if (layer.kind === 'spans') {
@@ -266,4 +283,4 @@ const wave = (chart, pen, layer) => {
   }
 };
 
-export const draws = {image, lines, band, bars, marks, spans, points, wave, read, colour};
+export const draws = {image, lines, band, bars, marks, spans, points, wave, read, colour, ring};

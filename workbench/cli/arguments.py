@@ -14,6 +14,7 @@ from workbench.cli.decoding_arguments import add_decode, add_train_lm
 from workbench.cli.help_text import Parser, finish
 from workbench.cli.model_commands import Training
 from workbench.cli.model_flags import add_model, add_options, add_settings, help_of, words
+from workbench.cli.visualise import add_visualise
 from workbench.compare.presets import MEASURES, PRESETS, WORSE_FACTOR
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
@@ -113,6 +114,8 @@ def parser() -> argparse.ArgumentParser:
     _add_parity(commands.add_parser("parity", help="run a model on several runtimes and compare them stage by stage"))
 
     add_decode(commands.add_parser("decode", help="turn logits of CTC into text by beam search"))
+
+    add_visualise(commands.add_parser("visualise", help="draw what a model does with a recording"), ANY)
 
     convert = commands.add_parser(
         "convert", help="write a model's weights as one GGUF file, or as a directory for vLLM"

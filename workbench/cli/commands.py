@@ -320,6 +320,12 @@ def _decode(parsed: argparse.Namespace) -> int:
     return _printed(decode_files(parsed, _say))
 
 
+def _visualise(parsed: argparse.Namespace) -> int:
+    from workbench.cli.visualise import visualise_file
+
+    return _printed(visualise_file(parsed, _say))
+
+
 def _convert(parsed: argparse.Namespace) -> int:
     from workbench.cli.model_commands import convert_model
 
@@ -378,6 +384,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "compare": _compare,
     "parity": _parity,
     "decode": _decode,
+    "visualise": _visualise,
     "convert": _convert,
     "train-demo": _train_demo,
     "train-lm": _train_lm,

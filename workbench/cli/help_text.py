@@ -87,6 +87,18 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
             "      --word-lm words.arpa --gamma 0.8 --json",
         ),
     ),
+    "visualise": (
+        (
+            "where the tokens of a CTC model lie",
+            "workbench visualise talk.wav -m demo/sensevoice --view ctc --out it.svg",
+        ),
+        (
+            "two types of weights side by side, and their difference",
+            "workbench visualise talk.wav -m demo/paraformer -r gguf -q f16 \\\n"
+            "      --view attention --layer 3 --against q4_0 --out it.png",
+        ),
+        ("the views of a model", "workbench visualise --list -m demo/fireredasr"),
+    ),
     "convert": (
         (
             "a GGUF file of a quarter of the size",

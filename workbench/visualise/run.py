@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ from workbench.core.errors import BadInput
 from workbench.core.options import build_options, option_specs
 from workbench.core.progress import OnProgress
 from workbench.core.settings import SETTINGS
+from workbench.families import FAMILIES
+from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
+from workbench.visualise.beside import side_by_side
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.picture import Picture
 from workbench.visualise.scene import Scene
+from workbench.visualise.sides import name_of, read_other
 from workbench.visualise.views import View, find_view
 
 DEFAULT = ViewOptions()
@@ -26,6 +31,7 @@ def visualise(
     runtime: str | None = None,
     view: str = "waveform",
     *,
+    against: str | None = None,
     registry: Registry | None = None,
     on_progress: OnProgress | None = None,
     **options: Any,
@@ -37,17 +43,55 @@ def visualise(
         model: a card's id, a checkpoint directory or a GGUF file.
         runtime: pytorch, gguf or vllm; by default the model's own.
         view: a name in `workbench.visualise.views.VIEWS`.
-        registry: opens the session, which stays there for other calls; by default one that is closed at the end.
+        against: a second side for a picture of both and of their difference, in the notation of
+            `workbench.visualise.sides`: another runtime, type of weights or model.
+        registry: opens the sessions, which stay there for other calls; by default one that is closed at the end.
         on_progress: told of a download, a conversion and the load.
         options: of the view (`ViewOptions`), of the session (`quantization`, `threads`) and of the model (`language`).
 
     Raises `BadInput` for an unknown view or option, and for a view that the model does not have.
     """
-    chosen, settings, own = split_options(find_view(view), options)
+    found = find_view(view)
+    chosen, settings, own = split_options(found, options)
     with _registry(registry) as held:
         card = held.card(model)
+        check_view(found, card, runtime or held.default_runtime(card))
+        other = read_other(held, against, card) if against is not None else None
+        if other is not None:
+            check_view(found, other.card, other.runtime or held.default_runtime(other.card))
         with held.open(model, runtime, on_progress=on_progress, options=own, **settings) as session:
-            return picture_of(Scene(session, card, audio, own, held), find_view(view), chosen)
+            one = Scene(session, card, audio, own, held)
+            if other is None:
+                return picture_of(one, found, chosen)
+            theirs = {**(own if other.card.family == card.family else {}), **other.options}
+            opening = held.open(
+                other.card,
+                other.runtime,
+                on_progress=on_progress,
+                options=theirs,
+                **{**_shared(settings), **other.settings},
+            )
+            with opening as second:
+                beside = pictures_beside(one, Scene(second, other.card, audio, theirs, held), found, chosen)
+                return replace(beside, code=code_of(one, found, chosen, against))
+
+
+def _shared(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of one side that the other has too, unless it names its own."""
+    return {name: value for name, value in settings.items() if name in ("threads",)}
+
+
+def pictures_beside(one: Scene, other: Scene, view: View | str, options: ViewOptions = DEFAULT) -> Picture:
+    """Returns a picture of two scenes side by side, with their difference, and what the view draws of both together.
+
+    Raises `BadInput` for a view that one of the models does not have.
+    """
+    view = find_view(view) if isinstance(view, str) else view
+    found = side_by_side(picture_of(one, view, options), picture_of(other, view, options))
+    if view.between is not None:
+        drawn = view.between(one, other, options)
+        found = replace(found, layers=(*drawn.layers, *found.layers), notes=(*found.notes, *drawn.notes))
+    return replace(found, code=code_of(one, view, options, name_of(other)))
 
 
 class _registry:
@@ -81,6 +125,12 @@ def split_options(view: View, options: Mapping[str, Any]) -> tuple[ViewOptions, 
     return build_options(ViewOptions, of_views, f"the view {view.name}"), settings, own
 
 
+def check_view(view: View, card: Card, runtime: str) -> None:
+    """Raises `BadInput`, which says why, if the model does not have the view on the runtime."""
+    if reason := view.why_not(FAMILIES[card.family], runtime):
+        raise BadInput(f"{card.id} on {runtime} has no view {view.name}: {reason}")
+
+
 def picture_of(scene: Scene, view: View | str, options: ViewOptions = DEFAULT) -> Picture:
     """Returns a picture of a scene. A second picture of the same scene reuses what was computed for the first.
 
@@ -88,8 +138,7 @@ def picture_of(scene: Scene, view: View | str, options: ViewOptions = DEFAULT) -
     """
     view = find_view(view) if isinstance(view, str) else view
     session = scene.session
-    if reason := view.why_not(scene.family, session.runtime):
-        raise BadInput(f"{session.model} on {session.runtime} has no view {view.name}: {reason}")
+    check_view(view, scene.card, session.runtime)
     drawn = view.build(scene, options)
     return Picture(
         view=view.name,
@@ -106,7 +155,7 @@ def picture_of(scene: Scene, view: View | str, options: ViewOptions = DEFAULT) -
     )
 
 
-def code_of(scene: Scene, view: View, options: ViewOptions) -> str:
+def code_of(scene: Scene, view: View, options: ViewOptions, against: str | None = None) -> str:
     """Returns the Python that makes a picture again. A recording that is no file has a name of its own there."""
     named = isinstance(scene.source, (str, Path, list))
     given: dict[str, Any] = {"model": scene.session.model, "runtime": scene.session.runtime}
@@ -114,6 +163,7 @@ def code_of(scene: Scene, view: View, options: ViewOptions) -> str:
         given["quantization"] = scene.session.quantization
     given["view"] = view.name
     given |= {name: getattr(options, name) for name in view.options if getattr(options, name) != getattr(DEFAULT, name)}
+    given |= {"against": against} if against is not None else {}
     given |= scene.options
     source = repr(str(scene.source) if isinstance(scene.source, Path) else scene.source) if named else "(samples, rate)"
     arguments = ", ".join([source, *(f"{name}={value!r}" for name, value in given.items())])

@@ -90,7 +90,10 @@ VIEWS: Mapping[str, View] = {
             "blanks.",
             ("ctc.posteriors", "tokens"),
             ctc.ctc,
-            absent=_all_but(["sensevoice"], "It has no CTC head"),
+            absent={
+                **_all_but(["sensevoice"], "It has no CTC head"),
+                "funasr_nano": "It writes with its language model, and only a beam search reads its CTC branch",
+            },
         ),
         View(
             "cif",

@@ -6,7 +6,6 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.formats.quantization import TYPES
-from workbench.parity_lab.run import run_parity
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.trace.order import computation_order
 from workbench.visualise.drawn import Drawn
@@ -20,6 +19,8 @@ SMALLEST = 1e-9  # drawn for errors below it, 0 among them
 
 def quantised(scene: Scene, options: ViewOptions) -> Drawn:
     """Returns the relative L2 error of every stage of the model in GGUF files of some types."""
+    from workbench.parity_lab.run import run_parity  # most views need no parity lab
+
     registry, card = scene.registry, scene.card
     if registry is None:
         raise BadInput("the view quantisation opens the model in several types; expected a registry to open it with")

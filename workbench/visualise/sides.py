@@ -1,0 +1,71 @@
+"""Parses the second side of a picture: another runtime, another type of weights, or another model.
+
+`gguf`, `gguf:q8_0`, `pytorch:bf16` and `gguf+threads=1` are the same model elsewhere, as for `workbench parity`; `q8_0`
+is short for `gguf:q8_0`; `demo/paraformer` is another model, and `demo/paraformer@gguf:q8_0` that model elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.core.errors import BadInput
+from workbench.core.runtimes import RUNTIMES
+from workbench.families import FAMILIES
+from workbench.formats.quantization import TYPES
+from workbench.registry.cards import Card
+from workbench.registry.registry import Registry
+from workbench.visualise.scene import Scene
+
+AT = "@"  # between a model and where it runs
+
+
+@dataclass(frozen=True)
+class Other:
+    """The second side."""
+
+    card: Card
+    runtime: str | None
+    settings: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+
+def read_other(registry: Registry, text: str, card: Card) -> Other:
+    """Returns the second side that a text names, of the model of `card` unless the text names another.
+
+    Raises `BadInput` for a text that is neither a runtime, a type of weights nor a model.
+    """
+    from workbench.parity_lab.sides import read_side
+
+    where = text.strip()
+    if where in TYPES:
+        where = f"gguf:{where}"
+    model, at, behind = where.rpartition(AT)
+    if at and _runs(behind):
+        card, where = registry.card(model), behind
+    elif not _runs(where):
+        return Other(_model(registry, where), None, {}, {})
+    side = read_side(where, FAMILIES[card.family].options_class, card.id)
+    return Other(card, side.runtime, side.settings, side.options)
+
+
+def _runs(text: str) -> bool:
+    """Whether a text begins with the name of a runtime."""
+    return text.partition("+")[0].partition(":")[0].strip() in RUNTIMES
+
+
+def _model(registry: Registry, text: str) -> Card:
+    try:
+        return registry.card(text)
+    except BadInput as error:
+        raise BadInput(
+            f"{text!r:.80} is neither a runtime ({', '.join(RUNTIMES)}, with a type as in gguf:q8_0) nor a type of "
+            f"weights, and {error}"
+        ) from error
+
+
+def name_of(scene: Scene) -> str:
+    """Returns the text that names an open session as a second side."""
+    session = scene.session
+    return f"{session.model}{AT}{':'.join(filter(None, (session.runtime, session.quantization)))}"

@@ -57,6 +57,8 @@ def test_what_is_no_logits_is_refused(logits: Any, expected: str) -> None:
         ({"tokens": ("a", "a")}, "both 'a'"),
         ({"tokens": ("a", "")}, "token 1"),
         ({"tokens": ("a",)}, "1 tokens"),
+        ({"tokens": ()}, "the list of tokens is empty"),
+        ({"lm": "a\0b"}, "cannot be read: embedded null byte"),
         ({"blank": "c"}, "none of the 3 tokens"),
     ],
 )

@@ -31,6 +31,8 @@ def read_tokens(path: str | Path) -> tuple[str, ...]:
 
 def check_tokens(tokens: Sequence[str], where: str) -> None:
     """Raises `BadInput` unless each token is a text without blanks, or a single blank, and occurs once."""
+    if not tokens:
+        raise BadInput(f"{where} is empty; expected a token for each column of the logits, the blank included")
     ids: dict[str, int] = {}
     for number, token in enumerate(tokens):
         if not isinstance(token, str) or not token or (_BLANKS.search(token) and token != " "):

@@ -27,7 +27,7 @@ def is_kenlm_binary(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
-    except OSError:
+    except (OSError, ValueError):  # a name with a null byte is none
         return False
 
 

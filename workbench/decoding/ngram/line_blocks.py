@@ -114,7 +114,7 @@ def open_lines(path: Path) -> Iterator[LineBlocks]:
     """Yields the lines of a file. Raises `BadInput` if it cannot be read."""
     try:
         file = path.open("rb")
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or message_of(error)}") from error
     with file:
         yield LineBlocks(file, path.name)

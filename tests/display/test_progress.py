@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -43,6 +44,20 @@ def test_quick_work_shows_no_bar_and_long_work_few_updates() -> None:
     assert display.shown.count("") == 1
 
 
+def test_all_bars_of_a_cell_take_the_same_place() -> None:
+    displays = []
+
+    def display(*content: Any, **how: Any) -> Display:
+        displays.append(Display())
+        return displays[-1]
+
+    for cell in (7, 7, 8):
+        bar = Bar("Transcribing", display, cell, clock=itertools.count().__next__)
+        bar(0.5, "chunk 1")
+        bar.close()
+    assert len(displays) == 2 and displays[0].shown[0] == "" and len(displays[0].shown) == 3
+
+
 def test_nothing_is_shown_outside_of_a_notebook() -> None:
     with notebook_bar("x") as bar:
         assert bar is None
@@ -52,7 +67,7 @@ def test_nothing_is_shown_outside_of_a_notebook() -> None:
 def test_a_notebook_is_a_shell_with_a_kernel(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     display = Display()
     shell, functions = ModuleType("shell"), ModuleType("functions")
-    running = SimpleNamespace(kernel=kernel)
+    running = SimpleNamespace(kernel=kernel, execution_count=3)
     shell.InteractiveShell = SimpleNamespace(initialized=lambda: True, instance=lambda: running)  # type: ignore[attr-defined]
     functions.display = display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython.core.interactiveshell", shell)
@@ -63,7 +78,7 @@ def test_a_notebook_is_a_shell_with_a_kernel(kernel: Any, monkeypatch: pytest.Mo
 
 def test_the_bar_goes_away_when_work_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     display = Display()
-    monkeypatch.setattr("workbench.display.progress._notebook_display", lambda: display)
+    monkeypatch.setattr("workbench.display.progress._notebook", lambda: (display, None))
     monkeypatch.setattr("workbench.display.progress.PATIENCE", 0.0)
 
     def fails() -> None:

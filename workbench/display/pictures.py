@@ -13,8 +13,8 @@ from workbench.display.html import Html, card, element
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DOTS_PER_INCH = 110  # of the image; it is shown at 80, so that it is sharp and small
-SHOWN_PER_INCH = 80
+DOTS_PER_INCH = 144  # of the image; it is shown at 96, so that it is sharp and small
+SHOWN_PER_INCH = 96
 NO_MATPLOTLIB = "Pictures need matplotlib: pip install matplotlib"
 
 

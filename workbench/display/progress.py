@@ -20,10 +20,17 @@ INTERVAL = 0.25  # seconds between two updates
 
 
 class Bar:
-    """A bar below the running cell of a notebook."""
+    """A bar below the running cell of a notebook.
 
-    def __init__(self, title: str, display: Any, clock: Callable[[], float] = time.monotonic):
-        self._title, self._display, self._clock = title, display, clock
+    Args:
+        display: IPython's.
+        cell: names the running cell. All bars of a cell take the same place, so that many of them leave no gaps.
+    """
+
+    _place: tuple[Any, Any] = (None, None)  # the cell of the last bar that was taken away, and its place
+
+    def __init__(self, title: str, display: Any, cell: Any = None, clock: Callable[[], float] = time.monotonic):
+        self._title, self._display, self._cell, self._clock = title, display, cell, clock
         self._begun = clock()
         self._last = float("-inf")
         self._handle: Any = None
@@ -42,6 +49,9 @@ class Bar:
 
     def _show(self, html: str, text: str) -> None:
         content = {"text/html": html, "text/plain": text}
+        cell, place = Bar._place
+        if self._handle is None and place is not None and cell == self._cell is not None:
+            self._handle, Bar._place = place, (None, None)
         if self._handle is None:
             self._handle = self._display(content, raw=True, display_id=True)
         else:
@@ -51,25 +61,25 @@ class Bar:
         """Takes the bar away."""
         if self._handle is not None:
             self._show("", "")
-            self._handle = None
+            Bar._place, self._handle = (self._cell, self._handle), None
 
 
 @contextmanager
 def notebook_bar(title: str) -> Iterator[OnProgress | None]:
     """Gives a bar to a block of work where a notebook runs, and None elsewhere."""
-    display = _notebook_display()
-    if display is None:
+    found = _notebook()
+    if found is None:
         yield None
         return
-    bar = Bar(title, display)
+    bar = Bar(title, *found)
     try:
         yield bar
     finally:
         bar.close()
 
 
-def _notebook_display() -> Any:
-    """Returns IPython's `display` if this thread's work belongs to a notebook; None elsewhere.
+def _notebook() -> tuple[Any, Any] | None:
+    """Returns IPython's `display` and the number of the running cell in a notebook; None elsewhere.
 
     A notebook is a shell with a kernel. A terminal with IPython has none.
     """
@@ -78,4 +88,6 @@ def _notebook_display() -> Any:
     if shell is None or known is None or not shell.InteractiveShell.initialized():
         return None
     running = shell.InteractiveShell.instance()
-    return known.display if getattr(running, "kernel", None) is not None else None
+    if getattr(running, "kernel", None) is None:
+        return None
+    return known.display, getattr(running, "execution_count", None)

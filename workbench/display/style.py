@@ -38,6 +38,7 @@ STYLE = """
   td.words { white-space: pre-wrap; min-width: 4rem; } td.bad { color: var(--bad); } td.good { color: var(--good); }
   .pictures { display: flex; flex-wrap: wrap; gap: .75rem; margin: .35rem 0; } figure { margin: 0; max-width: 100%; }
   img { display: block; max-width: 100%; height: auto; margin: 0; background: transparent; }
+  tr:has(audio) td { vertical-align: middle; }
   audio { display: block; width: 22rem; max-width: 100%; height: 2.5rem; margin: .35rem 0; }
   summary { cursor: pointer; color: var(--quiet); } details { margin: .25rem 0; }
   .time { display: block; overflow-x: auto; margin: .35rem 0; } .time svg { display: block; }

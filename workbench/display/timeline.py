@@ -12,6 +12,7 @@ WIDEST = 24000  # pixels of a strip
 _LEAST_PER_SECOND, _MOST_PER_SECOND = 40.0, 240.0  # pixels
 _NARROW, _WIDE = 7.2, 13.0  # pixels of a character in the type of the strip
 _ROW, _SCALE = 26, 16  # pixels of the height
+_LABEL = 24  # pixels of a number on the scale
 _STEPS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _TICK_PIXELS = 56
 
@@ -30,10 +31,11 @@ def timeline(marks: Sequence[Mark], seconds: float) -> Html:
         return Html("")
     end = max(seconds, kept[-1][1]) if len(kept) == len(marks) else kept[-1][1]
     scale = min(_pixels_per_second(kept), WIDEST / max(end, 1e-3))
-    width = max(end * scale, 1.0)
+    last = kept[-1]
+    width = max(end * scale + _LABEL, last[0] * scale + _pixels(last[2]) + 8)  # the last word and second stand whole
     drawn = [_tick(second, scale) for second in _seconds(end, scale)]
     for number, (start, stop, text) in enumerate(kept):
-        following = kept[number + 1][0] if number + 1 < len(kept) else end
+        following = kept[number + 1][0] if number + 1 < len(kept) else width / scale
         drawn.append(_mark(start, stop, max(following, stop), text, scale))
     height = _ROW + _SCALE
     svg = element(

@@ -34,6 +34,7 @@ def heat_figure(stages: Sequence[str], sides: Sequence[str], errors: np.ndarray,
 
     if not errors.size or errors.shape != (len(stages), len(sides)) or limits.shape != errors.shape:
         raise ValueError(f"errors {errors.shape} and limits {limits.shape} of {len(stages)} stages, {len(sides)} sides")
+    stages, sides = ([style.legible(name) for name in names] for names in (stages, sides))
     names = max(style.text_inches(each, style.SMALL_POINTS) for each in stages) + 0.15
     widest = max(style.text_inches(each, style.SMALL_POINTS) for each in sides) + 0.15
     column = max(_COLUMN_INCHES, widest)
@@ -63,14 +64,15 @@ def heat_figure(stages: Sequence[str], sides: Sequence[str], errors: np.ndarray,
     axes.tick_params(colors=style.INK, labelsize=style.SMALL_POINTS, length=0, pad=2)
     for spine in axes.spines.values():
         spine.set_visible(False)
+    broad = column * len(sides) > 2.3  # inches; otherwise the line has the whole width
     figure.text(
-        names / width,
+        names / width if broad else 0.5,
         1 - 0.12 / height,
         "relative L2; blue within the limit, red beyond",
         color=style.INK,
         fontsize=style.SMALL_POINTS - 1,
         va="center",
-        ha="left" if column * len(sides) > 2.3 else "center",
+        ha="left" if broad else "center",
     )
     return figure
 

@@ -60,7 +60,8 @@ def hypothesis_table(found: Sequence[tuple[str, float, float, float]]) -> Html:
     rows = []
     for place, (text, score, acoustic, lm) in enumerate(found, 1):
         bonus = score - acoustic - lm
-        rows.append((place, text, f"{score:.3f}", f"{acoustic:.3f}", f"{lm:.3f}", f"{bonus:.3f}"))
+        # + 0.0 makes 0 of the -0 that rounding leaves
+        rows.append((place, text, *(f"{round(each, 3) + 0.0:.3f}" for each in (score, acoustic, lm, bonus))))
     return table(("", "hypothesis", "score", "acoustic", "language models", "bonus"), rows, words=(1,))
 
 

@@ -47,6 +47,11 @@ class Picture:
     def __repr__(self) -> str:
         return f"<Picture {self.view} of {self.side}: {', '.join(layer.name for layer in self.layers)}>"
 
+    def _repr_html_(self) -> str:
+        from workbench.visualise.display import picture_html
+
+        return picture_html(self)
+
     def save(self, path: str | Path) -> Path:
         """Writes the picture to a file whose name ends in .png, .svg or .npz; an existing file is replaced.
 

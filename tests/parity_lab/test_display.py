@@ -1,0 +1,41 @@
+"""What a parity run shows of itself in a notebook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.html_fragments import HOSTILE, checked, text_of
+from tests.support.networks import computed
+from workbench.compare import compare, judge
+from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
+
+
+def test_a_run_shows_its_verdicts_its_heat_map_and_every_stage(tmp_path: Path) -> None:
+    reference, wrong = computed(), computed(faults={"encoder.layers.1": lambda x: x * 1.5})
+    found = compare(reference, wrong)
+    outcomes = [
+        Outcome(
+            "gguf:f32", "within", comparison=compare(reference, reference), verdict=judge(compare(reference, reference))
+        ),
+        Outcome(HOSTILE, "beyond", comparison=found, verdict=judge(found)),
+        Outcome("vllm", "unavailable", "this machine has no vLLM"),
+    ]
+    run = ParityRun(HOSTILE, HOSTILE, Computed("pytorch", reference), None, "", outcomes, tmp_path, kept=True)
+    html = run._repr_html_()
+    said = text_of(html)
+    for part in (
+        "gguf:f32: within",
+        "✗",
+        "encoder.layers.1",
+        "this machine has no vLLM",
+        "End to end",
+        "reference: pytorch",
+    ):
+        assert part in said
+    assert len(list(checked(html).iter("img"))) == 1 and html.count("<details>") == 2
+
+
+def test_a_run_without_a_comparison_has_no_heat_map(tmp_path: Path) -> None:
+    none = Outcome("vllm", "unavailable", "this machine has no vLLM")
+    run = ParityRun("m", "talk.wav", Computed("pytorch", computed()), None, "", [none], tmp_path, kept=True)
+    assert "<img" not in run._repr_html_()

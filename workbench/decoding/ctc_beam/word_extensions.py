@@ -51,7 +51,7 @@ class WordExtender(Extender):
         )
         inside = inside[~living]
 
-        hopeful = np.flatnonzero(new.score + self._word_gain >= floor)
+        hopeful = np.flatnonzero((new.score >= floor - self._word_gain) & (new.score > -np.inf))
         at, words = spelling.words(reached[hopeful])
         at = hopeful[at]
         history = histories.find(new.ints[HISTORY][at], words)

@@ -42,9 +42,10 @@ def serve(host: str, port: int) -> None:
     """Builds the page over the registry of models and serves it until interrupted."""
     from panels.page import build_page
     from panels.running.sessions import SessionPool
+    from workbench.isolation.prepared import prepared_processes
     from workbench.registry.registry import Registry
 
-    with own_uploads(), SessionPool(Registry(patient=True)) as pool:
+    with own_uploads(), prepared_processes(), SessionPool(Registry(patient=True)) as pool:
         page = build_page(pool)
         pool.watch()
         launch(page, server_name=host, server_port=port)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ import psutil
 import pytest
 
 from tests.support.browser import chromium
+from workbench.isolation.prepared import PREPARED, SWITCH, PreparedProcesses
 from workbench.registry.registry import Registry
 
 __all__ = ["chromium"]  # one browser for all tests that need it
@@ -34,11 +36,15 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ[SWITCH] = "0"  # programs that tests start open one session or none
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that put the tests into the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that they start inherit what is ignored
     if "PYTEST_XDIST_WORKER" not in os.environ:  # processes that start later inherit it
         _share_caches(config)
     _take_one_core()
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False  # files run in the order that this file gives them
+    PREPARED.use()
     # On a busy machine a deadline would fail whichever example is unlucky; pytest-timeout guards against hanging.
     hypothesis.settings.register_profile("workbench", deadline=None)
     hypothesis.settings.load_profile("workbench")
@@ -72,12 +78,19 @@ def _take_one_core() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests first, then the slow ones, the comparisons and the browser."""
+    """Quick tests first, then the slow ones, the comparisons and the browser.
+
+    Where several processes run tests, the files with the most slow tests come first, as a file is never divided: a long
+    one at the end would keep one process waiting for the other.
+    """
 
     def lateness(item: pytest.Item) -> int:
         return max((n for n, mark in enumerate(LATE, 1) if item.get_closest_marker(mark)), default=0)
 
     items.sort(key=lateness)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        slow = Counter(item.path for item in items if lateness(item))
+        items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +105,9 @@ def user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))  # read once, at import
         for name in ("WORKBENCH_MODELS", "WORKBENCH_MEMORY_GB"):
             patch.delenv(name, raising=False)
+        PREPARED.use()  # a test may have turned them off
+        # They serve the whole run. A test whose memory is short would end them, and others would import again.
+        patch.setattr("workbench.registry.budget.PREPARED", PreparedProcesses())
         yield home
 
 
@@ -134,6 +150,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     Where several processes run tests, each looks for its own and tells the one that started it.
     """
     lines = session.config.stash.setdefault(SURVIVORS, [])
+    PREPARED.close()
     if not session.config.pluginmanager.has_plugin("dsession"):  # else all tests ran in other processes
         _, alive = psutil.wait_procs(_left_behind(), GRACE_SECONDS)
         for process in alive:

@@ -202,6 +202,24 @@ def test_a_session_at_work_is_not_unloaded(models: list[str]) -> None:
             assert loaded(registry) == ["one", "three"]
 
 
+def test_prepared_processes_count_and_end_before_any_session_is_unloaded(
+    models: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Prepared:
+        memory_bytes = 300 << 20
+
+        def give_up(self) -> None:
+            self.memory_bytes = 0
+
+    prepared = Prepared()
+    monkeypatch.setattr("workbench.registry.budget.PREPARED", prepared)
+    with Registry(memory_bytes=room_for(2) + (100 << 20)) as registry:
+        registry.open("one")
+        assert prepared.memory_bytes
+        registry.open("two")
+        assert not prepared.memory_bytes and loaded(registry) == ["one", "two"]
+
+
 def test_what_cannot_fit_beside_the_sessions_at_work_is_refused_and_nothing_unloaded(models: list[str]) -> None:
     with Registry(memory_bytes=room_for(2) - (600 << 20)) as registry:
         one = registry.open("one")

@@ -94,7 +94,7 @@ class FakeSession:
             os.abort()
         trace = Trace(
             {"encoder.output": np.arange(size, dtype=np.float32)},
-            {"audio": str(audio), "pid": os.getpid(), **self.left()},
+            {"audio": str(audio), "pid": os.getpid(), **self.left(), **self.seen(do)},
         )
         return read_trace(trace.save(out)) if out else trace
 
@@ -121,6 +121,16 @@ class FakeSession:
             Path("/dev/shm", f"{Path(named).name}-more").write_text("shared memory without Python's care")
         self.shared = SharedMemory(create=True, size=1 << 20)  # a file that outlives who made it, if nobody removes it
         self.started += [program.pid, copy]
+
+    def seen(self, do: str) -> dict[str, Any]:
+        """What this process finds, if it is asked for that."""
+        if do == "print":
+            sys.stdout.write("printed to stdout\n")
+            sys.stderr.write("printed to stderr\n")
+            sys.stdout.flush()
+        if do == "random":
+            return {"drawn": float(np.random.random())}  # noqa: NPY002 (the numbers that all of the process share)
+        return {"cwd": str(Path.cwd()), "environment": dict(os.environ)} if do == "environment" else {}
 
     def hold(self) -> None:
         """Starts a process with 200 MB."""

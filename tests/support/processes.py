@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,8 +14,10 @@ import psutil
 import pytest
 
 from workbench.core.settings import SessionSpec
-from workbench.isolation import serial
+from workbench.isolation import channel, prepared, serial
 from workbench.isolation.concurrent import ParallelSession
+from workbench.isolation.kinds import Kind
+from workbench.isolation.prepared import PreparedProcesses
 from workbench.isolation.serial import ProcessSession
 from workbench.session.values import Transcript
 
@@ -55,6 +58,27 @@ def parallel_fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParallelFakeMake
     yield make
     for session in made:
         session.close()
+
+
+@contextlib.contextmanager
+def forked_fakes(runtime: str = "fake") -> Iterator[PreparedProcesses]:
+    """Within the block sessions of `tests.support.fake_worker` are forked from a prepared process.
+
+    Args:
+        runtime: what goes wrong in that process, see `tests.support.fake_preparation`.
+    """
+    pool = PreparedProcesses()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serial, "CHILD", FAKE_CHILD)
+        patch.setattr(channel, "WORKER", FAKE_CHILD)
+        patch.setattr(channel, "PREPARED", pool)
+        patch.setattr(prepared, "MODULE", "tests.support.fake_preparation")
+        patch.setattr(channel, "kind_of", lambda spec: Kind(runtime, language=False))
+        pool.use()
+        try:
+            yield pool
+        finally:
+            pool.close()
 
 
 def children() -> set[int]:

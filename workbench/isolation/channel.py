@@ -6,31 +6,66 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import WorkbenchError
 from workbench.core.settings import SessionSpec
+from workbench.isolation.kinds import kind_of, session_environment
+from workbench.isolation.prepared import PREPARED, ROOT, ForkedProcess
 from workbench.system.process_groups import end_group
 from workbench.system.tempdirs import make_scratch, remove_scratch
 
 EXIT_SECONDS = 3.0  # how long a child that has hung up may take to be gone
 CHECK_SECONDS = 1.0  # how often whoever waits for a message looks whether the process is still there
-# Processes share memory through files that Python gives back when it finds nobody left, and then says so.
-QUIET = "ignore:resource_tracker"
+WORKER = ("-P", "-m", "workbench.isolation.worker")  # -P: a torch.py in the user's folder is not torch
 
 
 class ConnectionLost(Exception):
     """The child has hung up."""
+
+
+def wait_until_prepared(spec: SessionSpec, command: Sequence[str]) -> None:
+    """Returns when a prepared process is ready for the session, or when it is clear that none will be.
+
+    Whoever listens (`workbench.core.progress`) is told of the wait, and may raise to end it.
+    """
+    if tuple(command) == WORKER:
+        PREPARED.wait_for(kind_of(spec), spec.name)
+
+
+def _forked(
+    spec: SessionSpec, command: Sequence[str], environment: Mapping[str, str], theirs: socket.socket
+) -> ForkedProcess | None:
+    """Returns the session's process, forked from a prepared one; None where there is none."""
+    if tuple(command) != WORKER:
+        return None
+    return PREPARED.fork(kind_of(spec), (spec.name, spec.runtime), environment, theirs.fileno())
+
+
+def _started(
+    spec: SessionSpec, command: Sequence[str], environment: Mapping[str, str], theirs: socket.socket
+) -> subprocess.Popen[bytes]:
+    """Returns the session's process, started anew."""
+    return subprocess.Popen(
+        # The names are for whoever reads a list of processes.
+        [sys.executable, *command, str(theirs.fileno()), spec.name, spec.runtime],
+        pass_fds=[theirs.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=2,  # results are on the socket
+        env=dict(environment),
+        # A group of its own, so that all that it starts can be ended with it; and Ctrl-C in a shell stops the caller,
+        # which then ends the child.
+        start_new_session=True,
+    )
 
 
 class Link:
@@ -45,33 +80,21 @@ class Link:
     """
 
     def __init__(self, spec: SessionSpec, command: Sequence[str], parallel: bool = False):
-        root = str(Path(__file__).resolve().parents[2])
-        paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, "PYTHONPATH": paths}
+        environment = session_environment(ROOT, parallel)
         self.opened = False
         self.scratch: Path | None = None
         self._ended = False
         self._ending = threading.RLock()
+        self.process: subprocess.Popen[bytes] | ForkedProcess
         self._sending = threading.RLock()  # a stream may be collected, and so cancelled, at any time
         try:
             if parallel:
                 self.scratch = make_scratch()
-                warnings = ",".join([QUIET, *filter(None, [os.environ.get("PYTHONWARNINGS")])])
-                places = dict.fromkeys(("TMPDIR", "VLLM_RPC_BASE_PATH"), str(self.scratch))
-                environment |= {**places, "PYTHONWARNINGS": warnings}
+                environment |= dict.fromkeys(("TMPDIR", "VLLM_RPC_BASE_PATH"), str(self.scratch))
             ours, theirs = socket.socketpair()
             with ours, theirs:
-                # The names are for whoever reads a list of processes.
-                words = [sys.executable, *command, str(theirs.fileno()), spec.name, spec.runtime]
-                self.process = subprocess.Popen(
-                    words,
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=2,  # results are on ours
-                    env=environment,
-                    # A group of its own, so that all that it starts can be ended with it; and Ctrl-C in a shell stops
-                    # the caller, which then ends the child.
-                    start_new_session=True,
+                self.process = _forked(spec, command, environment, theirs) or _started(
+                    spec, command, environment, theirs
                 )
                 self._connection = Connection(ours.detach())
         except OSError as error:

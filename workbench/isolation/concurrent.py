@@ -21,7 +21,7 @@ from workbench.core.progress import overhearing, report
 from workbench.core.settings import SessionSpec
 from workbench.isolation import serial
 from workbench.isolation.base import BEAT_SECONDS, Calls, IsolatedSession, revived
-from workbench.isolation.channel import ConnectionLost, Link
+from workbench.isolation.channel import ConnectionLost, Link, wait_until_prepared
 from workbench.isolation.threads import ThreadLink, in_threads
 from workbench.isolation.worker import AHEAD
 from workbench.session.calls import Call
@@ -317,6 +317,8 @@ class _Connection:
         session = self._session
         with overhearing(self._note), session._admitted(session) if session._admitted else contextlib.nullcontext():
             begun = time.perf_counter()
+            if not in_threads(session.spec):
+                wait_until_prepared(session.spec, serial.CHILD)
             with session._state:
                 if self._unwanted:
                     raise ConnectionLost

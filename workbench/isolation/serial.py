@@ -19,10 +19,10 @@ from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import overhearing, report
 from workbench.core.settings import SessionSpec
 from workbench.isolation.base import BEAT_SECONDS, WAITING, Calls, IsolatedSession, revived
-from workbench.isolation.channel import ConnectionLost, Link
+from workbench.isolation.channel import WORKER, ConnectionLost, Link, wait_until_prepared
 from workbench.session.calls import Call
 
-CHILD = ("-P", "-m", "workbench.isolation.worker")  # -P: a torch.py in the user's folder is not torch
+CHILD = WORKER
 FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for
 
 _flow: ContextVar[object] = ContextVar("flow")
@@ -40,6 +40,7 @@ class ProcessSession(IsolatedSession):
         self._turn = threading.Lock()  # held for the length of a call, also while a stream waits to be read on
         self._holder: tuple[object, int] | None = None  # who moved the call that has the turn
         self._resting = False  # whether that call is a stream that waits to be read on
+        self._preparing = False  # whether a load waits for a prepared process
         self._told: tuple[float, str] | None = None  # what that call waits for, before the model is loaded
         self._state = threading.Lock()  # guards what follows; held for moments only
         self._link: Link | None = None
@@ -68,7 +69,7 @@ class ProcessSession(IsolatedSession):
     def loading(self) -> bool:
         """Whether the model is being loaded."""
         link = self._link
-        return link is not None and not link.opened
+        return self._preparing or (link is not None and not link.opened)
 
     def start(self) -> None:
         """Starts the process and loads the model, if that has not been done. Raises what loading raises."""
@@ -202,6 +203,11 @@ class ProcessSession(IsolatedSession):
     def _load(self, number: int) -> Link:
         """Starts the child and waits until the model is loaded."""
         begun = time.perf_counter()
+        self._preparing = True
+        try:
+            wait_until_prepared(self.spec, CHILD)
+        finally:
+            self._preparing = False
         with self._state:
             self._check_open()
             if number <= self._cancelled:

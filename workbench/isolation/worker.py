@@ -27,14 +27,14 @@ from typing import Any, NoReturn, Protocol
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError, named_message_of
 from workbench.core.progress import listening
-from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
+from workbench.isolation.kinds import unused_packages
 from workbench.isolation.loader import open_here
 from workbench.session.calls import CALLS, call_of
 from workbench.session.protocols import Session
 from workbench.system.forks import allow_forks
-from workbench.system.imports import UNUSED, without
+from workbench.system.imports import without
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_scratch
 
@@ -255,23 +255,10 @@ def _end(scratch: Path | None) -> NoReturn:
     os._exit(0)
 
 
-def _is_light(runtime: str) -> bool:
-    """Whether sessions of the runtime load without torch."""
-    return runtime in RUNTIMES and RUNTIMES[runtime].opens_gguf
-
-
 def _unused(spec: SessionSpec) -> list[str]:
-    """Packages that transformers would import for this session, which does not need them.
-
-    Without torch, transformers has only tokenizers for the rest of the process. Who needs torch itself can import it
-    after the load.
-    """
+    """Returns the packages that this session's process does without."""
     family = FAMILIES.get(spec.family)
-    unused = [UNUSED] if family is not None and not family.package else []  # what another package needs is not known
-    if _is_light(spec.runtime):
-        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say on stderr that torch is missing
-        unused.append("torch")  # takes seconds and 350 MB
-    return unused
+    return unused_packages(spec.runtime, outside=family is None or bool(family.package))
 
 
 def _portable(error: BaseException, doing: str) -> tuple[type[WorkbenchError], str, str]:
@@ -289,7 +276,12 @@ def _portable(error: BaseException, doing: str) -> tuple[type[WorkbenchError], s
 
 def main() -> None:
     """Entry of the child process; the first argument is the number of the inherited socket."""
-    connection = Connection(int(sys.argv[1]))
+    serve(int(sys.argv[1]))
+
+
+def serve(socket: int) -> None:
+    """Serves one session until the parent hangs up; `socket` is the number of the inherited socket."""
+    connection = Connection(socket)
     allow_forks(connection.close)  # else the parent would not notice that this process has ended
     with contextlib.suppress(EOFError):
         _, spec, parallel, scratch = connection.recv()

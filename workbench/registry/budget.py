@@ -21,6 +21,7 @@ from workbench.core.progress import report
 from workbench.core.runtimes import CPU_KV_GIGABYTES, RUNTIMES
 from workbench.core.settings import SessionSpec
 from workbench.isolation.base import BEAT_SECONDS, IsolatedSession
+from workbench.isolation.prepared import PREPARED
 from workbench.isolation.threads import in_threads
 from workbench.system.memory import machine_bytes
 
@@ -131,12 +132,16 @@ class MemoryBudget:
         held = {each: self._held(each) for each in self._sessions() if each is not newcomer}
         resting = sorted((each for each in held if held[each] and not each.busy), key=lambda each: each.last_used)
         at_work = sum(held.values()) - sum(held[each] for each in resting)
+        allowed = self.total - PREPARED.memory_bytes
+        if need + sum(held.values()) > allowed:
+            PREPARED.give_up()  # they hold no model
+            allowed = self.total - PREPARED.memory_bytes
         for each in resting:
-            if need + at_work > self.total or need + sum(held.values()) <= self.total:
+            if need + at_work > allowed or need + sum(held.values()) <= allowed:
                 break
             if each.unload():  # else a call has just begun
                 held[each] = 0
-        if need + sum(held.values()) > self.total:
+        if need + sum(held.values()) > allowed:
             return (
                 f"{named} needs about {_gigabytes(need)} and sessions at work hold "
                 f"{_gigabytes(sum(held.values()))} of the {_gigabytes(self.total)} allowed"

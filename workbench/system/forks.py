@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -28,12 +29,10 @@ def allow_forks(close: Callable[[], None]) -> None:
     global _allowed
     if sys.platform != "linux":  # elsewhere libraries of the system do not survive a fork
         return
-    library, parent = ctypes.CDLL(None), os.getpid()
+    parent = os.getpid()
 
     def begin() -> None:
-        library.prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
-        if os.getppid() != parent:  # it has ended already
-            os._exit(1)
+        end_with(parent)
         close()
 
     os.register_at_fork(after_in_child=begin)
@@ -43,3 +42,42 @@ def allow_forks(close: Callable[[], None]) -> None:
 def forks_allowed() -> bool:
     """Returns whether this process may be forked."""
     return _allowed
+
+
+def end_with(parent: int) -> None:
+    """Ends this process when its parent ends, however that happens, or at once where that has ended. Only on Linux."""
+    ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def why_not_forkable() -> str | None:
+    """Returns why a fork of this process would not be safe now, or None where it is.
+
+    A lock that another thread holds stays locked forever in a forked child, and CUDA does not survive a fork.
+    """
+    if sys.platform != "linux":
+        return "only Linux forks safely"
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return "this Linux does not tell of the end of a process (pidfd_open)"
+    threads = _threads_left_by_a_fork()
+    if threads > 1:
+        return f"{threads - 1} more threads run"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "CUDA is initialised"
+    return None
+
+
+def _threads_left_by_a_fork() -> int:
+    """Returns how many threads this process has after a fork.
+
+    OpenBLAS, which numpy loads, ends its threads before a fork and starts new ones when it computes.
+    """
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return len(list(Path("/proc/self/task").iterdir()))

@@ -33,7 +33,7 @@ def resident_bytes(pid: int) -> int:
     others = _descendants(pid)
     if not others:
         return _process_bytes(pid)
-    return sum(_share_bytes(each) for each in (pid, *others))
+    return sum(share_bytes(each) for each in (pid, *others))
 
 
 def _process_bytes(pid: int) -> int:
@@ -46,7 +46,7 @@ def _process_bytes(pid: int) -> int:
         return 0
 
 
-def _share_bytes(pid: int) -> int:
+def share_bytes(pid: int) -> int:
     """Returns the resident memory of one process with its proportional part of shared memory (Linux's PSS)."""
     kilobytes = _field(PROCESSES / str(pid) / "smaps_rollup", "Pss")
     return _process_bytes(pid) if kilobytes is None else kilobytes * 1024

@@ -1,0 +1,50 @@
+"""What prepared processes import: they can be forked after it, and their sessions import almost nothing more."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.support.tiny_checkpoints import tiny_sensevoice
+from workbench.core.settings import SessionSpec
+from workbench.isolation.kinds import kind_of
+from workbench.isolation.prepared import PREPARED
+from workbench.isolation.serial import ProcessSession
+from workbench.registry.sources import assets
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely")
+
+MANY = 40  # modules; transformers alone has hundreds
+
+
+def test_a_session_of_a_language_model_finds_its_packages_imported() -> None:
+    spec = SessionSpec("demo", "funasr_nano", "pytorch", assets() / "demo-funasr-nano")
+    kind = kind_of(spec)
+    PREPARED.wait_for(kind, spec.name)
+    with tempfile.TemporaryFile() as told:
+        words = (spec.family, spec.runtime, str(spec.checkpoint))
+        process = PREPARED.fork(kind, words, dict(os.environ), told.fileno(), "tests.support.counts_modules")
+        assert process is not None and process.wait(60) == 0
+        told.seek(0)
+        more = json.load(told)
+    assert len(more) < MANY, more
+
+
+def test_a_forked_session_computes_what_a_started_one_does(tmp_path: Path) -> None:
+    spec = SessionSpec("tiny", "sensevoice", "pytorch", tiny_sensevoice(tmp_path))
+    sound = np.random.default_rng(1).standard_normal(32000).astype(np.float32)
+    found = []
+    for on in (True, False):
+        PREPARED.use(on)
+        with ProcessSession(spec) as session:
+            found.append(session.transcribe((sound, 16000)).tokens)
+            assert session.pid is not None
+            assert (psutil.Process(session.pid).ppid() == os.getpid()) is (not on)
+    assert found[0] == found[1]

@@ -1,0 +1,302 @@
+"""Sessions forked from a prepared process are what they would be if they had been started, and end as these do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.processes import ROOT, Listener, eventually, forked_fakes, gone
+from workbench.core.errors import BadInput, Cancelled, SessionDied
+from workbench.core.progress import listening
+from workbench.core.settings import Server, SessionSpec, Settings
+from workbench.isolation import prepared
+from workbench.isolation.concurrent import ParallelSession
+from workbench.isolation.kinds import Kind, kind_of
+from workbench.isolation.prepared import PreparedProcesses, prepared_processes
+from workbench.isolation.serial import ProcessSession
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely")
+
+Kinds = type[ProcessSession] | type[ParallelSession]
+KINDS: list[Kinds] = [ProcessSession, ParallelSession]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[PreparedProcesses]:
+    with forked_fakes() as pool:
+        yield pool
+
+
+@pytest.fixture
+def make(pool: PreparedProcesses) -> Iterator[Callable[..., Any]]:
+    made: list[Any] = []
+    pool.use()
+
+    def make(kind: Kinds = ProcessSession, name: str = "fake") -> Any:
+        made.append(kind(SessionSpec(name, "fake", "fake", Path("/"))))
+        return made[-1]
+
+    yield make
+    for session in made:
+        session.close()
+
+
+def parent_of(session: Any) -> psutil.Process:
+    return psutil.Process(psutil.Process(session.pid).ppid())
+
+
+def is_prepared(process: psutil.Process) -> bool:
+    return "tests.support.fake_preparation" in process.cmdline() and process.ppid() == os.getpid()
+
+
+def ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+# As if it had been started.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sessions_of_a_kind_come_from_one_prepared_process(make: Callable[..., Any], kind: Kinds) -> None:
+    first, second = make(kind), make(kind)
+    assert first.trace("x").meta["pid"] == first.pid != second.trace("x").meta["pid"] == second.pid
+    assert parent_of(first) == parent_of(second) and is_prepared(parent_of(first))
+    assert os.getpgid(first.pid) == os.getsid(first.pid) == first.pid, "a group of its own"
+    pid = first.pid
+    first.unload()
+    assert gone(pid) and second.trace("x").meta["pid"] == second.pid
+    assert first.trace("x").meta["pid"] != pid
+
+
+def test_it_has_the_environment_and_the_folder_of_its_start(
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = make()
+    before.start()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("GRADIO_TEMP_DIR")
+    session = make()
+    session.start()
+    assert parent_of(session) == parent_of(before), "nothing that the imports read has changed"
+    seen = session.trace("x", do="environment").meta
+    assert seen["cwd"] == str(tmp_path)
+    assert seen["environment"]["XDG_CACHE_HOME"] == str(tmp_path / "cache")
+    assert "GRADIO_TEMP_DIR" not in seen["environment"]
+
+
+@pytest.mark.parametrize("what", ["environment", "cores", "files"])
+def test_what_it_cannot_change_later_takes_another_prepared_process(
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Such as the number of threads, which libraries read when they are loaded."""
+    import resource
+
+    before = make()
+    before.start()
+    if what == "environment":
+        monkeypatch.setenv("OMP_NUM_THREADS", "3")
+        undo: Callable[[], object] = monkeypatch.undo
+    elif what == "cores":
+        cores = os.sched_getaffinity(0)
+        if len(cores) == 1:
+            pytest.skip("a process that may use one core cannot give one up")
+        os.sched_setaffinity(0, {min(cores)})
+        undo = lambda: os.sched_setaffinity(0, cores)  # noqa: E731
+    else:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limits[0] - 1, limits[1]))
+        undo = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits)  # noqa: E731
+    try:
+        session = make()
+        session.start()
+    finally:
+        undo()
+    assert is_prepared(parent_of(session)) and parent_of(session) != parent_of(before)
+    old = parent_of(before)
+    assert before.trace("x").meta["pid"] == before.pid, "the old one's sessions go on"
+    if what == "environment":
+        assert session.trace("x", do="environment").meta["environment"]["OMP_NUM_THREADS"] == "3"
+    before.close()
+    eventually(lambda: ended(old.pid))
+
+
+def test_forked_sessions_do_not_draw_the_same_numbers(make: Callable[..., Any]) -> None:
+    drawn = [make().trace("x", do="random").meta["drawn"] for _ in range(2)]
+    assert drawn[0] != drawn[1]
+
+
+def test_what_a_session_prints_goes_where_this_process_prints(
+    make: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    session = make()
+    session.trace("x", do="print")
+    session.close()
+    out, errors = capfd.readouterr()
+    assert out == "" and "printed to stdout" in errors and "printed to stderr" in errors
+
+
+# Its end.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_session_that_is_killed_says_how(make: Callable[..., Any], kind: Kinds, number: signal.Signals) -> None:
+    session = make(kind)
+    session.start()
+    pid, source = session.pid, parent_of(session)
+    call = Listener(session, "block")
+    call.wait()
+    os.kill(pid, number)
+    error = call.ended()
+    assert isinstance(error, SessionDied) and f"was ended by {number.name}" in str(error)
+    assert session.trace("x").meta["pid"] != pid and parent_of(session) == source
+
+
+def test_a_load_that_aborts_says_how(make: Callable[..., Any]) -> None:
+    with pytest.raises(SessionDied, match="was ended by SIGABRT while loading"):
+        make(name="abort").start()
+    with pytest.raises(BadInput, match="the fake does not load"):
+        make(name="refuse").start()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_session_has_started_ends_with_it(make: Callable[..., Any], kind: Kinds) -> None:
+    session = make(kind)
+    meta = session.trace("x", do="spawn").meta
+    os.kill(meta["pid"], signal.SIGKILL)
+    eventually(lambda: session.pid is None)
+    assert gone(meta["pid"])
+    assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in meta["started"])
+    assert not Path("/dev/shm", meta["shared"]).exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_prepared_process_takes_its_sessions_with_it(make: Callable[..., Any], kind: Kinds) -> None:
+    session = make(kind)
+    session.start()
+    source = parent_of(session)
+    call = Listener(session, "block")
+    call.wait()
+    source.kill()
+    assert isinstance(call.ended(), SessionDied)
+    assert ended(source.pid) and session.trace("x").meta["pid"] == session.pid
+    other = make(kind)
+    other.start()
+    assert is_prepared(parent_of(other)) and parent_of(other) != source
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_the_program(how: signal.Signals) -> None:
+    script = """
+        import os, sys
+        from pathlib import Path
+        import psutil
+        from tests.support.processes import forked_fakes
+        from workbench.core.settings import SessionSpec
+        from workbench.isolation.serial import ProcessSession
+        with forked_fakes():
+            session = ProcessSession(SessionSpec("fake", "fake", "fake", Path("/")))
+            session.start()
+            print(session.pid, psutil.Process(session.pid).ppid(), flush=True)
+            sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout
+        pids = [int(word) for word in program.stdout.readline().split()]
+        assert len(pids) == 2 and program.pid not in pids
+        program.send_signal(how)
+    eventually(lambda: all(map(ended, pids)))
+
+
+# Where there is none.
+
+
+@pytest.mark.parametrize("what", ["threaded", "dying"])
+def test_one_that_cannot_be_forked_is_done_without(what: str) -> None:
+    with forked_fakes(what) as pool, ProcessSession(SessionSpec("fake", "fake", "fake", Path("/"))) as session:
+        session.start()
+        assert psutil.Process(session.pid).ppid() == os.getpid()
+        assert pool.memory_bytes == 0
+        session.unload()
+        session.start()
+        assert psutil.Process(session.pid).ppid() == os.getpid()
+
+
+def test_a_wait_for_the_imports_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    with forked_fakes("slow"), ProcessSession(SessionSpec("fake", "fake", "fake", Path("/"))) as session:
+        told: list[str] = []
+
+        def stop(fraction: float, activity: str) -> None:
+            told.append(activity)
+            assert session.loading and session.state == "loading"
+            if len(told) == 2:
+                session.cancel()
+
+        with listening(stop), pytest.raises(Cancelled):
+            session.start()
+        assert set(told) == {"loading fake"} and session.pid is None and not session.loading
+
+
+def test_it_is_given_up_where_memory_is_short(make: Callable[..., Any], pool: PreparedProcesses) -> None:
+    session = make()
+    session.start()
+    source = parent_of(session)
+    assert 0 < pool.memory_bytes < source.memory_info().rss
+    pool.give_up()
+    assert session.trace("x").meta["pid"] == session.pid and source.is_running(), "its session goes on"
+    other = make()
+    other.start()
+    assert psutil.Process(other.pid).ppid() == os.getpid()
+    session.close()
+    eventually(lambda: ended(source.pid))
+    assert pool.memory_bytes == 0
+    pool.use()
+    third = make()
+    third.start()
+    assert is_prepared(parent_of(third))
+
+
+def test_a_setting_turns_them_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = PreparedProcesses()
+    monkeypatch.setattr(prepared, "PREPARED", pool)
+    monkeypatch.setattr(PreparedProcesses, "start", lambda self, kinds: started.extend(kinds))
+    started: list[Kind] = []
+    for value, alone, on_the_page in ((None, False, True), ("0", False, False), ("1", True, True)):
+        started.clear()
+        if value is None:
+            monkeypatch.delenv("WORKBENCH_PREPARED")
+        else:
+            monkeypatch.setenv("WORKBENCH_PREPARED", value)
+        assert PreparedProcesses().on is alone
+        with prepared_processes():
+            assert pool.on is on_the_page and started == [Kind("pytorch", language=False)] * on_the_page
+        assert not pool.on
+        pool.__init__()  # type: ignore[misc]
+
+
+def test_kinds_of_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kind(family: str, runtime: str, **more: Any) -> Kind | None:
+        return kind_of(SessionSpec("x", family, runtime, tmp_path, **more))
+
+    assert kind("sensevoice", "pytorch") == kind("paraformer", "pytorch") == Kind("pytorch", language=False)
+    assert kind("funasr_nano", "pytorch") == kind("causal_lm", "pytorch") == Kind("pytorch", language=True)
+    assert kind("sensevoice", "gguf") == Kind("gguf", language=False)
+    assert kind("sensevoice", "vllm") is None and kind("unknown", "pytorch") is None
+    assert kind("causal_lm", "vllm", server=Server("http://127.0.0.1:1", "x")) is None
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    two, three, default = (kind("causal_lm", "vllm", settings=Settings(threads=n)) for n in (2, 3, None))
+    assert default == two != three and two is not None and two.parallel

@@ -1,0 +1,351 @@
+"""Prepared processes, which have imported what sessions need, so that a session starts in a moment by a fork.
+
+A session on PyTorch imports for some seconds before it reads its model, and one on vLLM for longer; forked from a
+prepared process it starts in a moment. There is one prepared process for each kind of session
+(`workbench.isolation.kinds`). It starts when it is first wanted, or early with `start`, and ends with this process.
+`workbench.isolation.preparation` is the other end.
+
+The page uses them; in other programs they are off, since a command opens one session and ends. The environment variable
+WORKBENCH_PREPARED says otherwise: 1 or 0. Where a prepared process cannot be used, sessions start without it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from workbench.core.progress import report
+from workbench.core.runtimes import RUNTIMES
+from workbench.isolation.kinds import READ_BY_HUB, READ_LATE, Kind, session_environment
+from workbench.isolation.preparation import READY, STATUS, WORKER, Order
+from workbench.system.memory import share_bytes
+from workbench.system.process_groups import end_group
+
+SWITCH = "WORKBENCH_PREPARED"
+MODULE = "workbench.isolation.preparation"
+BEAT_SECONDS = 0.25  # whoever waits for the imports is told so this often, and can stop
+FORK_SECONDS = 20.0  # a prepared process that forks nothing for so long is given up
+END_SECONDS = 2.0  # how long one without sessions may take to end
+ROOT = str(Path(__file__).resolve().parents[2])
+
+log = logging.getLogger(__name__)
+
+
+class ForkedProcess:
+    """A process that a prepared process has forked, with the methods of `subprocess.Popen` that a session uses."""
+
+    def __init__(self, pid: int, status: int):
+        self.pid = pid
+        self.returncode: int | None = None
+        self._status = status
+        self._reading = threading.Lock()
+        _close_with(self, os.close, status)  # not sooner: another thread may wait for it
+        try:
+            self._handle: int | None = os.pidfd_open(pid)
+            _close_with(self, os.close, self._handle)
+        except ProcessLookupError:  # it has ended already, and its number may be another's
+            self._handle = None
+
+    def poll(self) -> int | None:
+        """Returns how it ended: its exit status, or the negative number of the signal; None while it runs."""
+        with self._reading:
+            if self.returncode is None and _readable(self._status, 0.0):
+                told = os.read(self._status, STATUS.size)
+                # A prepared process that is killed takes what it has forked with it.
+                self.returncode = STATUS.unpack(told)[0] if told else -signal.SIGKILL
+            return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns how it ended, when it has; raises `subprocess.TimeoutExpired` if that takes longer."""
+        if self.poll() is None and not _readable(self._status, timeout):
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+        ended = self.poll()
+        assert ended is not None
+        return ended
+
+    def kill(self) -> None:
+        """Ends it at once; nothing happens if it has ended."""
+        if self._handle is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+
+class PreparedProcess:
+    """One prepared process.
+
+    Args:
+        settled: what it is started with and its sessions cannot change; see `_settled`.
+    """
+
+    def __init__(self, kind: Kind, environment: Mapping[str, str], settled: object):
+        self.settled = settled
+        self.ready = False
+        self.reason = ""  # why it is of no use
+        self._forked: weakref.WeakSet[ForkedProcess] = weakref.WeakSet()
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _close_with(self, self._ours.close)  # not sooner: another thread may wait for it
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", MODULE, str(theirs.fileno()), kind.runtime],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                env=dict(environment),
+                start_new_session=True,
+            )
+        with contextlib.suppress(OSError):
+            self._ours.send(pickle.dumps(kind))
+
+    def settle(self, seconds: float) -> bool:
+        """Waits so long for the end of the imports; returns whether they have ended, well or not."""
+        if not (self.ready or self.reason) and _readable(self._ours.fileno(), seconds):
+            with contextlib.suppress(BlockingIOError):  # another thread was first
+                told = self._received()
+                self.ready = told == READY
+                self.reason = "" if self.ready else told or "it ended"
+        return self.ready or bool(self.reason)
+
+    def _received(self) -> str:
+        try:
+            return self._ours.recv(1 << 16, socket.MSG_DONTWAIT).decode()
+        except ConnectionError:
+            return ""
+
+    def fork(self, order: Order, session: int, errors: int) -> ForkedProcess | None:
+        """Returns a new process with the file `session` that prints to the file `errors`; None if that fails."""
+        status, theirs = os.pipe()
+        try:
+            socket.send_fds(self._ours, [pickle.dumps(order)], [session, errors, theirs])
+        except OSError as error:
+            os.close(status)
+            self.reason = self.reason or str(error)
+            return None
+        finally:
+            os.close(theirs)
+        told = os.read(status, STATUS.size) if _readable(status, FORK_SECONDS) else b""
+        if not told:
+            os.close(status)  # if it is forked after all, it finds its socket closed and ends
+            self.reason = self.reason or "it forks no process"
+            return None
+        forked = ForkedProcess(STATUS.unpack(told)[0], status)
+        self._forked.add(forked)
+        return forked
+
+    @property
+    def memory_bytes(self) -> int:
+        """Its resident memory, without what it shares with its sessions."""
+        return share_bytes(self._process.pid) if self._process.poll() is None else 0
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a process that it has forked still runs."""
+        return self._process.poll() is None and any(each.poll() is None for each in list(self._forked))
+
+    def close(self) -> None:
+        """Ends it, or where a process that it has forked still runs, makes it end after that."""
+        self.reason = self.reason or "it was closed"
+        with contextlib.suppress(OSError):
+            self._ours.shutdown(socket.SHUT_RDWR)
+        if self.in_use:
+            return
+        if self.ready:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_SECONDS)
+        self._process.kill()
+        self._process.wait()
+        end_group(self._process.pid)
+
+
+class PreparedProcesses:
+    """The prepared processes by kind, for all sessions of this process. Every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._on: bool | None = None  # None: as the environment says
+        self._found: dict[Kind, PreparedProcess] = {}
+        self._useless: set[Kind] = set()
+        self._lingering: list[PreparedProcess] = []  # closed, with sessions that still run
+
+    def use(self, on: bool = True) -> None:
+        """Turns them on or off for sessions that start from now on, whatever the environment says."""
+        with self._lock:
+            self._on = on
+            self._useless.clear()
+
+    @property
+    def on(self) -> bool:
+        """Whether sessions use them. Only Linux forks safely."""
+        on = os.environ.get(SWITCH) == "1" if self._on is None else self._on
+        return on and sys.platform == "linux"
+
+    def start(self, kinds: Sequence[Kind]) -> None:
+        """Starts prepared processes before a session wants them; returns at once."""
+        for kind in kinds:
+            self._wanted(kind)
+
+    def wait_for(self, kind: Kind | None, name: str) -> None:
+        """Starts the prepared process of a kind if there is none, and returns when it is ready, or useless.
+
+        Whoever listens (`workbench.core.progress`) is told that `name` loads, and may raise to end the wait.
+        """
+        found = self._wanted(kind) if kind is not None else None
+        while found is not None and not found.settle(BEAT_SECONDS):
+            report(0.0, f"loading {name}")
+
+    def is_ready(self, kind: Kind | None) -> bool:
+        """Returns whether there is a prepared process of a kind that can fork at once."""
+        with self._lock:
+            found = self._wanted(kind) if kind in self._found else None
+        return found is not None and found.settle(0.0) and found.ready and not found.reason
+
+    def fork(
+        self,
+        kind: Kind | None,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        session: int,
+        module: str = WORKER,
+        errors: int = 2,
+    ) -> ForkedProcess | None:
+        """Returns a process of a kind with the file `session`, or None where it has to be started otherwise.
+
+        Args:
+            words: its arguments, also for whoever reads a list of processes.
+            module: whose function `serve` runs in the process and takes the number of the file.
+            errors: the file that the process prints to.
+        """
+        found = self._wanted(kind) if kind is not None else None
+        if kind is None or found is None or not found.settle(0.0):
+            return None
+        if found.ready and not found.reason:
+            order = Order(dict(environment), _folder(), tuple(words), module)
+            forked = found.fork(order, session, errors)
+            if forked is not None:
+                return forked
+        with self._lock:
+            if self._found.get(kind) is found:  # else another has taken its place
+                log.info("a session on %s starts without a prepared process: %s", kind.runtime, found.reason)
+                self._end(self._found.pop(kind))
+                if not found.ready:  # else it was killed, and another may do
+                    self._useless.add(kind)
+        return None
+
+    def _wanted(self, kind: Kind) -> PreparedProcess | None:
+        """Returns the prepared process of a kind, started if need be; None where there is none."""
+        with self._lock:
+            if not self.on or kind in self._useless:
+                return None
+            environment = session_environment(ROOT, kind.parallel)
+            settled = _settled(environment)
+            found = self._found.get(kind)
+            if found is not None and found.settled != settled:
+                self._end(self._found.pop(kind))
+                found = None
+            if found is None:
+                try:
+                    atexit.unregister(self.close)
+                    atexit.register(self.close)
+                    found = self._found[kind] = PreparedProcess(kind, environment, settled)
+                except OSError as error:
+                    log.info("no prepared process: %s", error)
+                    self._useless.add(kind)
+            return found
+
+    @property
+    def memory_bytes(self) -> int:
+        """Their resident memory, without what they share with their sessions."""
+        with self._lock:
+            return sum(each.memory_bytes for each in (*self._found.values(), *self._lingering))
+
+    def give_up(self) -> None:
+        """Ends them, as memory is short; sessions then start without them until `use` is called again."""
+        with self._lock:
+            self._useless |= self._found.keys()
+            self._end_all()
+
+    def close(self) -> None:
+        """Ends them and turns them off."""
+        with self._lock:
+            self._on = False
+            self._end_all()
+
+    def _end_all(self) -> None:
+        while self._found:
+            self._end(self._found.popitem()[1])
+
+    def _end(self, found: PreparedProcess) -> None:
+        self._lingering = [each for each in self._lingering if each.in_use]
+        found.close()
+        if found.in_use:
+            self._lingering.append(found)
+
+
+def _settled(environment: Mapping[str, str]) -> object:
+    """Returns what a prepared process has from its start and a forked process cannot change any more.
+
+    That is the environment that libraries read while they are imported, and what the system grants a process.
+    """
+    import resource  # not on every system
+
+    early = {name: value for name, value in environment.items() if name not in READ_LATE | READ_BY_HUB}
+    limits = [
+        resource.getrlimit(number) for name, number in sorted(vars(resource).items()) if name.startswith("RLIMIT_")
+    ]
+    return early, limits, os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0), _umask()
+
+
+def _folder() -> str:
+    """Returns the folder that this process works in; the same by another name where it was removed."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return "."
+
+
+def _umask() -> str:
+    """Returns the mask of new files' permissions, which the system tells without a change in this file alone."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next((line for line in lines if line.startswith("Umask:")), "")
+
+
+def _close_with(owner: object, close: Callable[..., object], *file: int) -> None:
+    """Closes a file when nobody refers to its owner any more; at the end of the program the system does."""
+    weakref.finalize(owner, close, *file).atexit = False
+
+
+def _readable(file: int, seconds: float | None) -> bool:
+    """Waits until the file can be read or has ended; returns whether it can."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else int(1000 * seconds)))
+
+
+PREPARED = PreparedProcesses()
+
+
+@contextlib.contextmanager
+def prepared_processes() -> Iterator[None]:
+    """Within the block sessions use prepared processes, unless the environment turns them off.
+
+    The one for PyTorch without a language model starts at once.
+    """
+    if os.environ.get(SWITCH) != "0":
+        PREPARED.use()
+        if RUNTIMES["pytorch"].missing() is None:
+            PREPARED.start([Kind("pytorch", language=False)])
+    try:
+        yield
+    finally:
+        PREPARED.close()

@@ -1,0 +1,27 @@
+"""Imports what sessions of this runtime need, before there is a model; `workbench.isolation.preparation` calls it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from workbench.families.table import OWN
+
+# What a language model, its tokenizer and its codec take from transformers, and imports only when it is used.
+LANGUAGE = (
+    "workbench.runtimes.pytorch.growing_cache",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.qwen2.modeling_qwen2",
+    "transformers.models.qwen3.modeling_qwen3",
+)
+
+
+def preload(language: bool, **_: Any) -> None:
+    """Imports the modules of all families without a language model, or of those with one."""
+    for family in OWN:
+        module = family.cell("pytorch").module
+        if module and family.has_language_model == language:
+            import_module(module)
+    for name in LANGUAGE if language else ():
+        import_module(name)

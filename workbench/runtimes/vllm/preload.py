@@ -1,0 +1,22 @@
+"""Imports what sessions of this runtime need, before there is a model; `workbench.isolation.preparation` calls it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from workbench.families.table import OWN
+from workbench.runtimes.vllm.environment import environment
+
+ENGINE = ("vllm.engine.arg_utils", "vllm.v1.engine.async_llm")
+
+
+def preload(threads: int | None, eager: bool, **_: Any) -> None:
+    """Imports the modules of all families and of vLLM's engine, in the environment that vLLM reads meanwhile."""
+    with environment(threads, eager):
+        for name in ENGINE:
+            import_module(name)
+    for family in OWN:
+        module = family.cell("vllm").module
+        if module:
+            import_module(module)

@@ -47,6 +47,9 @@ def read_other(registry: Registry, text: str, card: Card) -> Other:
     elif not _runs(where):
         return Other(_model(registry, where), None, {}, {})
     side = read_side(where, FAMILIES[card.family].options_class, card.id)
+    kind = side.settings.get("quantization", "auto")
+    if kind not in (*TYPES, "auto"):
+        raise BadInput(f"{kind!r:.40} in {text!r:.80} is no type of weights; expected one of {', '.join(TYPES)}")
     return Other(card, side.runtime, side.settings, side.options)
 
 

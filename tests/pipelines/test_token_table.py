@@ -1,0 +1,29 @@
+"""Rows of a table of embeddings, and the tokens nearest to others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workbench.core.errors import BadInput
+from workbench.pipelines.token_table import Table, neighbours_of, rows_of
+
+ROWS = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+TABLE = Table((50, 6), lambda first, last: ROWS[first:last])
+
+
+def test_rows_are_those_of_the_ids() -> None:
+    np.testing.assert_array_equal(rows_of(TABLE, [7, 0, 7], "m"), ROWS[[7, 0, 7]])
+    assert rows_of(TABLE, [], "m").shape == (0, 6)
+    for wrong in (-1, 50):
+        with pytest.raises(BadInput, match=f"m has no token {wrong}; expected ids from 0 to 49"):
+            rows_of(TABLE, [3, wrong], "m")
+
+
+def test_a_token_is_nearest_to_itself() -> None:
+    near = neighbours_of(3 * ROWS[[4, 9]], TABLE, str, 2, "m")
+    assert near.ids[:, 0].tolist() == [4, 9] and [texts[0] for texts in near.texts] == ["4", "9"]
+    np.testing.assert_allclose(near.cosines[:, 0], 1, atol=1e-6)
+    np.testing.assert_array_equal(near.sample, ROWS)
+    with pytest.raises(BadInput, match="6"):
+        neighbours_of(np.ones((1, 5)), TABLE, str, 2, "m")

@@ -1,0 +1,30 @@
+"""The times of a stage's rows in a trace's metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from workbench.trace.times import META, RowTimes, described_times, row_times
+
+
+class Part:
+    @property
+    def row_times(self) -> Mapping[str, RowTimes]:
+        return {
+            "frontend.fbank": RowTimes(0.0, 0.01),
+            "frontend.*": RowTimes(0, 0.06),
+            "encoder.*": RowTimes(-0.24, 0.06),
+        }
+
+
+def test_the_first_glob_that_matches_counts_also_from_a_file() -> None:
+    meta = json.loads(json.dumps(described_times(Part())))
+    assert row_times(meta, "frontend.fbank") == (0.0, 0.01) and row_times(meta, "frontend.lfr") == (0.0, 0.06)
+    assert row_times(meta, "encoder.layers.3.attention.weights") == RowTimes(-0.24, 0.06)
+    assert row_times(meta, "llm.layers.3") is None
+
+
+def test_a_part_or_a_trace_without_times_has_none() -> None:
+    assert described_times(object()) == {}
+    assert row_times({}, "encoder.output") is None and row_times({META: "other"}, "encoder.output") is None

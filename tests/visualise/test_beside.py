@@ -1,0 +1,119 @@
+"""Two pictures side by side, their difference, and the notation of the second side."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+from tests.visualise.conftest import SAMPLE, SceneOf
+from workbench.core.errors import BadInput
+from workbench.plots.layers import Axis, Layer, Scale
+from workbench.registry.registry import Registry
+from workbench.visualise.beside import difference, side_by_side
+from workbench.visualise.options import ViewOptions
+from workbench.visualise.picture import Picture
+from workbench.visualise.run import picture_of, pictures_beside, split_options, visualise
+from workbench.visualise.sides import read_other
+from workbench.visualise.views import find_view
+
+
+def picture(values: np.ndarray, high: float = 1.0, view: str = "ctc", runtime: str = "pytorch") -> Picture:
+    image = Layer("image", "image", "an image", values, Axis("seconds", "seconds"), scale=Scale("value", 0.0, high))
+    marks = Layer("marks", "marks", "marks", np.array([0.5]), Axis("seconds", "seconds"), over=True)
+    return Picture(view, "m", runtime, "title", "sentence", (image, marks), seconds=2.0)
+
+
+def test_a_difference_is_the_second_minus_the_first_and_white_at_0() -> None:
+    one, other = np.array([[0.0, 1.0], [2.0, 3.0]]), np.array([[0.5, 1.0], [1.0, 3.25]])
+    found = difference(picture(one), picture(other, runtime="gguf"))
+    [layer] = found.layers
+    np.testing.assert_array_equal(layer.values, other - one)
+    assert layer.scale == Scale("difference", -1.0, 1.0, diverging=True)
+    assert found.title == "title: m on gguf minus m on pytorch"
+    [equal] = difference(picture(one), picture(one)).layers
+    assert not equal.values.any() and equal.scale is not None and equal.scale.high > 0
+
+
+def test_side_by_side_shares_the_scale_and_ends_with_the_difference() -> None:
+    found = side_by_side(picture(np.ones((2, 2)), 1.0), picture(np.zeros((2, 2)), 4.0, runtime="gguf"))
+    assert [layer.name for layer in found.layers] == ["a_image", "a_marks", "b_image", "b_marks", "difference_image"]
+    assert found["a_image"].scale == found["b_image"].scale == Scale("value", 0.0, 4.0)
+    assert found["difference_image"].scale == Scale("difference", -1.0, 1.0, diverging=True)
+    assert found.render("svg").count(b"m on gguf: an image") == 1
+
+
+def test_other_shapes_have_no_difference_and_a_note_says_so() -> None:
+    one, other = picture(np.ones((2, 2))), picture(np.ones((2, 3)), runtime="gguf")
+    with pytest.raises(BadInput, match="an image is 2×2 values in the first and 2×3 in the second"):
+        difference(one, other)
+    assert any("2×3" in note for note in side_by_side(one, other).notes)
+    with pytest.raises(BadInput, match="pictures of ctc and of cif are given"):
+        difference(one, picture(np.ones((2, 2)), view="cif"))
+
+
+def test_two_runtimes_are_alike_and_two_models_are_compared_at_the_same_times(scene_of: SceneOf) -> None:
+    one, gguf = scene_of("demo/sensevoice"), scene_of("demo/sensevoice", "gguf")
+    found = difference(picture_of(one, "ctc"), picture_of(gguf, "ctc"))
+    assert np.abs(found["posteriors"].values).max() < 1e-2
+    beside = pictures_beside(one, gguf, "similarity")
+    np.testing.assert_allclose(np.diag(beside["cka_between"].values), 1, atol=1e-4)
+    np.testing.assert_allclose(beside["cka_between"].values, beside["a_cka"].values, atol=1e-3)
+    models = pictures_beside(one, scene_of("demo/paraformer"), "similarity")
+    assert models["cka_between"].values.shape == (7, 5) and models["cka_between"].values.min() > 0
+    assert models["cka_between"].values.max() < 1 and "against='demo/paraformer@pytorch'" in models.code
+
+
+def test_the_code_of_a_picture_makes_it_again(scene_of: SceneOf, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scene = scene_of("demo/paraformer")
+    first = picture_of(scene, "attention", ViewOptions(layer=1, attention="mean"))
+    space: dict = {}
+    exec(compile(first.code, "code", "exec"), space)
+    again = space["picture"]
+    np.testing.assert_allclose(again["attention"].values, first["attention"].values, atol=1e-6)
+    assert (tmp_path / "attention.svg").read_bytes().startswith(b"<?xml") and again.code == first.code
+
+
+def test_a_view_against_a_type_of_weights(registry: Registry) -> None:
+    found = visualise(SAMPLE, "demo/paraformer", "gguf", "cif", against="q8_0", quantization="f32", registry=registry)
+    assert found["a_weights"].values.shape == found["b_weights"].values.shape
+    assert 0 < np.abs(found["difference_weights"].values).max() < 0.5 and "against='q8_0'" in found.code
+    with np.load(io.BytesIO(found.render("npz"))) as arrays:
+        assert "difference_weights" in arrays
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "runtime", "settings"),
+    [
+        ("gguf", "demo/sensevoice", "gguf", {}),
+        ("gguf:q8_0", "demo/sensevoice", "gguf", {"quantization": "q8_0"}),
+        ("q4_0", "demo/sensevoice", "gguf", {"quantization": "q4_0"}),
+        ("pytorch:bf16", "demo/sensevoice", "pytorch", {"dtype": "bfloat16"}),
+        ("demo/paraformer", "demo/paraformer", None, {}),
+        ("demo/paraformer@gguf:q8_0", "demo/paraformer", "gguf", {"quantization": "q8_0"}),
+    ],
+)
+def test_a_second_side_is_read(
+    text: str, model: str, runtime: str | None, settings: dict[str, str], registry: Registry
+) -> None:
+    found = read_other(registry, text, registry.card("demo/sensevoice"))
+    assert (found.card.id, found.runtime, dict(found.settings)) == (model, runtime, settings)
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "gguf:q99", "demo/paraform@gguf", "demo/sensevoice@"])
+def test_a_second_side_that_is_none_is_refused_in_one_sentence(text: str, registry: Registry) -> None:
+    with pytest.raises(BadInput) as raised:
+        read_other(registry, text, registry.card("demo/sensevoice"))
+    assert "\n" not in str(raised.value)
+
+
+def test_options_are_sorted_to_view_session_and_model() -> None:
+    given = {"layer": 2, "threads": 1, "language": "en", "head": None}
+    view, settings, own = split_options(find_view("attention"), given)
+    assert view == ViewOptions(layer=2) and settings == {"threads": 1} and own == {"language": "en"}
+    with pytest.raises(BadInput, match="the view waveform has no option layer; it has none"):
+        split_options(find_view("waveform"), {"layer": 2})
+    with pytest.raises(BadInput, match="option layer of the view attention is -1; expected 0 to"):
+        split_options(find_view("attention"), {"layer": -1})

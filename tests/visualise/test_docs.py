@@ -1,0 +1,28 @@
+"""docs/visualise.md names every view with its sentence and its options, and its Python runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from workbench.visualise.views import VIEWS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "visualise.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_views_is_that_of_the_code() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", PAGE, flags=re.MULTILINE)
+    assert rows == [
+        (view.name, view.sentence, ", ".join(f"`--{name}`" for name in view.options)) for view in VIEWS.values()
+    ]
+
+
+def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "assets").symlink_to(ROOT / "assets")
+    monkeypatch.chdir(tmp_path)
+    for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
+        exec(compile(block, "docs/visualise.md", "exec"), {})
+    assert {path.name for path in tmp_path.iterdir()} == {"assets", "cif.png", "heads.svg", "mine.svg"}

@@ -1,0 +1,31 @@
+"""A stage of a trace, and an array, as a figure."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from workbench.trace.trace import Trace
+from workbench.visualise.stage_figure import stage_figure
+
+
+def saved(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="svg")
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("shape", [(12,), (12, 5), (4, 12, 12)])
+def test_a_stage_of_a_trace_and_an_array_are_drawn(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(0).random(shape)
+    trace = Trace({"encoder.x": array}, {"row_seconds": {"encoder.*": [-0.12, 0.06]}, "audio_seconds": 0.6})
+    assert b"<!-- seconds -->" in saved(stage_figure(trace, "encoder.x")) and b"<!-- seconds -->" not in saved(
+        stage_figure(array)
+    )
+    with pytest.raises(KeyError):
+        stage_figure(trace, "encoder.y")
+    with pytest.raises(ValueError, match="expected numbers in rows"):
+        stage_figure(np.array("text"))

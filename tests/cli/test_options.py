@@ -74,6 +74,13 @@ def test_the_same_as_json(capsys: pytest.CaptureFixture[str], registry: Registry
     assert found["calls"] == ["generate", "inject", "chat", "trace"]
 
 
+def test_a_beam_search_of_fun_asr_nano_is_one_of_pytorch() -> None:
+    found = {each["name"]: each["runtimes"] for each in described(Registry().card("demo/funasr-nano"))["options"]}
+    assert found["beam_size"] == found["lm"] == ["pytorch"] and "gguf" in found["hotwords"]
+    found = {each["name"]: each["runtimes"] for each in described(Registry().card("demo/sensevoice"))["options"]}
+    assert found["beam_size"] == ["pytorch", "gguf"]
+
+
 def test_an_unknown_model_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["options", str(tmp_path / "none")]) == 2
     assert "there is no model" in capsys.readouterr().err

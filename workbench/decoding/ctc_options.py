@@ -48,11 +48,11 @@ class CtcBeamOptions(SearchOptions):
 
 @dataclass(frozen=True)
 class CtcHeadOptions(CtcBeamOptions):
-    """The options of a beam search for models with a CTC head, which decode greedily if all have their defaults."""
+    """The options of a beam search for models with a CTC head, which decode as usual if all have their defaults."""
 
     beam_size: int = option(
         0,
-        f"hypotheses that the CTC beam search follows (0: greedy decoding; {BEAM_SIZE} if other options of the beam "
+        f"hypotheses that the CTC beam search follows (0: no search; {BEAM_SIZE} if other options of the beam "
         "search are set)",
         smallest=1,
         maximum=LARGEST_BEAM,

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
-from workbench.core.options import MOST_SIDE_BY_SIDE, ListeningOptions, option
+from workbench.core.options import MOST_SIDE_BY_SIDE, ListeningOptions, option, option_specs
 from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.decoding.generation import GenerationOptions
 from workbench.families.byte_vocabulary import ByteVocabulary, read_tiktoken
@@ -93,7 +93,11 @@ class FunasrNanoWriting(GenerationOptions, ListeningOptions):
 class FunasrNanoOptions(CtcHeadOptions, FunasrNanoWriting):
     """The user's options for Fun-ASR-Nano. A CTC beam search needs a checkpoint with a CTC branch, on PyTorch."""
 
+    # The options of conversations (`workbench.core.options.conversing`), and where options work (`registry.signatures`).
     CONVERSING: ClassVar[type] = FunasrNanoWriting
+    ONLY_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        spec.name: ("pytorch",) for spec in option_specs(CtcHeadOptions)
+    }
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 from workbench.core.options import OptionSpec, option_specs
@@ -41,8 +41,10 @@ def session_class(base: type[Any], family: str) -> type[Any]:
 
 
 def runtimes_of(spec: OptionSpec, family: str) -> list[str]:
-    """The runtimes on which an option of a family can be used."""
-    return [name for name in RUNTIMES if FAMILIES[family].cell(name).module and name in (spec.runtimes or RUNTIMES)]
+    """The runtimes on which an option of a family can be used; its options class may say so in `ONLY_ON`, by name."""
+    only_on: Mapping[str, Sequence[str]] = getattr(FAMILIES[family].options_class, "ONLY_ON", {})
+    usable = only_on.get(spec.name) or spec.runtimes or RUNTIMES
+    return [name for name in RUNTIMES if FAMILIES[family].cell(name).module and name in usable]
 
 
 def range_of(spec: OptionSpec) -> str:

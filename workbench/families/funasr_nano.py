@@ -93,7 +93,7 @@ class FunasrNanoWriting(GenerationOptions, ListeningOptions):
 class FunasrNanoOptions(CtcHeadOptions, FunasrNanoWriting):
     """The user's options for Fun-ASR-Nano. A CTC beam search needs a checkpoint with a CTC branch, on PyTorch."""
 
-    # The options of conversations (`workbench.core.options.conversing`), and where options work (`registry.signatures`).
+    # The options of conversations (see `workbench.core.options.conversing`), and the runtimes on which options work.
     CONVERSING: ClassVar[type] = FunasrNanoWriting
     ONLY_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {
         spec.name: ("pytorch",) for spec in option_specs(CtcHeadOptions)

@@ -35,7 +35,10 @@ STYLE = """
   th, td { padding: .15rem .6rem .15rem 0; border: 0; border-bottom: 1px solid var(--line); text-align: right;
     vertical-align: top; font-size: inherit; color: inherit; white-space: nowrap; max-width: none; }
   th { font-weight: 600; color: var(--quiet); } th.words, td.words { text-align: left; }
-  td.words { white-space: pre-wrap; min-width: 4rem; } td.bad { color: var(--bad); } td.good { color: var(--good); }
+  td.words { white-space: pre-wrap; } td.words:not(.good, .bad) { min-width: 4rem; }
+  td:first-child { white-space: nowrap; overflow-wrap: normal; }
+  tr:has(audio) td:first-child { white-space: normal; min-width: 8rem; }
+  td.bad { color: var(--bad); } td.good { color: var(--good); }
   .pictures { display: flex; flex-wrap: wrap; gap: .75rem; margin: .35rem 0; } figure { margin: 0; max-width: 100%; }
   img { display: block; max-width: 100%; height: auto; margin: 0; background: transparent; }
   tr:has(audio) td { vertical-align: middle; }

@@ -12,12 +12,13 @@ import numpy as np
 
 from workbench.display.html import Cell, Html, card, facts, table
 from workbench.display.pictures import picture, pictures
-from workbench.display.words import number
+from workbench.display.words import clipped, number
 from workbench.trace.order import kind_of
 
 MOST_READ = 64 << 20  # bytes of all stages whose values are read
 MOST_PICTURE = 16 << 20  # bytes of a stage that is drawn
 MOST_PICTURES = 4
+LONGEST_TEXT = 24  # characters of a stage that is a text
 PICTURED = ("frontend.fbank", "encoder.output", "adaptor.output", "llm.norm", "logits")
 """Stages that are drawn where a trace has them, in this order."""
 
@@ -61,7 +62,7 @@ def _values(stage: str, array: np.ndarray, read: bool) -> tuple[Any, ...]:
         return (Cell("not read", "quiet"), "", "", "")
     kind = kind_of(stage, array)
     if kind == "text":
-        return (Cell(str(array), "words"), "", "", "")
+        return (clipped(str(array), LONGEST_TEXT), "", "", "")
     if array.dtype.kind not in "biuf" or not array.size:
         return ("", "", "", "")
     if array.dtype.kind != "f":

@@ -64,7 +64,7 @@ class Search:
         self._knowledge, self._size = knowledge, size
         self._add = np.logaddexp if options.recombination == "sum" else np.maximum
         # The share of the recordings that must wait. A neural model is costly, so it is asked once for all of them.
-        self._patience = 0.5 if knowledge.neural_lm is None else 1.0
+        self._patience = 0.75 if knowledge.neural_lm is None else 1.0
         self._extender = Extender(vocabulary, knowledge, size)
         if knowledge.spelling is not None:
             self._extender = WordExtender(vocabulary, knowledge, size, knowledge.spelling)

@@ -161,6 +161,7 @@ def compute(registry: Registry, request: Request, on_progress: Callable[[float, 
         force=request.force,
         isolated=request.isolated,
         embeddings=request.embeddings,
+        narrow=not request.isolated,
     )
 
 

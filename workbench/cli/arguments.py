@@ -367,6 +367,12 @@ def _add_parity(parser: argparse.ArgumentParser) -> None:
         "dump's, so that each shows only its own error (default: end to end, where errors accumulate)",
     )
     judged.add_argument(
+        "--narrow",
+        action="store_true",
+        help="if the first stage in error is of a layer, trace that layer again with what is inside it, and name the "
+        "first stage in error there; loads and traces every side at most once more for each such layer",
+    )
+    judged.add_argument(
         "--float64",
         action=argparse.BooleanOptionalAction,
         default=True,

@@ -300,6 +300,7 @@ def _parity(parsed: argparse.Namespace) -> int:
                 force=parsed.force,
                 keep=parsed.keep,
                 same_precision=parsed.same_precision,
+                narrow=parsed.narrow,
             )
         finally:
             progress.clear()

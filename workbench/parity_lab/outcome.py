@@ -49,6 +49,7 @@ class Outcome:
     no_noise: str = ""  # why noise and bugs are not distinguished although requested
     no_peer: str = ""  # why it was not compared with the same model in its precision although possible
     against: Computed | None = None  # the reference as it was compared, if computed from the candidate's stages, or cut
+    inside: Inside | None = None  # what is inside the first layer in error, if it was looked into
 
     def __repr__(self) -> str:
         return f"<Outcome of {self.name}: {self.status}, {clipped(self.sentence, LONGEST_SHOWN)}>"
@@ -56,7 +57,15 @@ class Outcome:
     @property
     def sentence(self) -> str:
         """The verdict, or why there is none."""
-        return self.verdict.sentence if self.verdict else self.reason
+        if self.verdict is None:
+            return self.reason
+        return f"{self.verdict.sentence} {self.inside.sentence}" if self.inside else self.verdict.sentence
+
+    @property
+    def faulty_stage(self) -> str | None:
+        """The first stage in error; the one inside a layer if that layer was looked into."""
+        within = self.inside.outcome.faulty_stage if self.inside else None
+        return within or (self.verdict.faulty_stage if self.verdict else None)
 
     def to_dict(self, profiles: bool = False) -> dict[str, Any]:
         """Returns the outcome as plain JSON values, with `comparison` from `workbench.compare.report.to_dict`."""
@@ -67,7 +76,32 @@ class Outcome:
             found["comparison"] = to_dict(self.comparison, self.verdict, self.noise, profiles)
             found["no_noise"] = self.no_noise or None
             found["no_peer"] = self.no_peer or None
+        if self.inside:
+            found["inside"] = {
+                "layer": self.inside.layer,
+                "faulty_stage": self.inside.outcome.faulty_stage,
+                "seconds": self.inside.seconds,
+                **self.inside.outcome.to_dict(profiles),
+            }
         return found
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What is inside a layer that is in error."""
+
+    layer: str
+    outcome: Outcome  # of the stages inside the layer, and of the layer's own stage
+    seconds: float  # of loading and tracing again
+
+    @property
+    def sentence(self) -> str:
+        """Which stage inside the layer is the first in error, or why that is not known."""
+        if self.outcome.verdict is None:
+            return f"Inside {self.layer} nothing is compared: {self.outcome.reason}."
+        if self.outcome.status == "within":
+            return f"Inside {self.layer} every stage is within tolerance."
+        return f"Inside it: {self.outcome.verdict.sentence}"
 
 
 class ParityRun:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from workbench.core.runtimes import RUNTIMES
 from workbench.embeddings.prompt import embeddings_given
 from workbench.families import FAMILIES
 from workbench.parity_lab.dumps import DumpJudge, Sources, is_dump
+from workbench.parity_lab.narrow import Narrowing
 from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
 from workbench.parity_lab.peers import peer_side, peers_for
 from workbench.parity_lab.sides import Side, read_side, read_sides
@@ -68,6 +70,7 @@ def run_parity(
     force: bool = False,
     keep: str | Path | None = None,
     same_precision: bool = True,
+    narrow: bool = False,
 ) -> ParityRun:
     """Traces the reference and each candidate on one input, compares them, and tells noise from bugs.
 
@@ -95,6 +98,9 @@ def run_parity(
         embeddings: one for each placeholder in a prompt, in order (see `workbench.embeddings.prompt`).
         same_precision: for a candidate in bfloat16 or float16, also compute the reference's model in that type on
             PyTorch, and compare the candidate's rounding with it. It requires float64.
+        narrow: if the first stage in error of a candidate is of a layer, trace that layer again with what is inside it,
+            on all sides, and name the first stage in error there (see `workbench.parity_lab.narrow`). Not for isolated
+            runs.
 
     Raises `BadInput` for a model, a side or an input that cannot be used, and any error of the reference's computation.
     """
@@ -111,6 +117,8 @@ def run_parity(
         if not reads_text:
             raise BadInput(f"{card.id} takes a recording; expected a language model and a prompt for the embeddings")
         shared["embeddings"] = embeddings_given(embeddings)
+    if narrow and isolated:
+        raise BadInput("a layer is looked into end to end; expected narrow or isolated, not both")
     wanted = StageFilter(stages, held=True)
     changes, chosen = read_rules(rules), find_preset(preset) if preset else None
     first = read_side(reference, options_class, card.id).with_default(**dict(settings or {}))
@@ -120,6 +128,7 @@ def run_parity(
     runs = [side for side in others if side not in dumps]
     halves, their_halves = (peers_for(each, mapping) if exact and same_precision else [] for each in (runs, dumps))
     steps = 1 + exact * bool(runs) + len(halves) + len(others) + len(dumps) * (1 + exact) + len(their_halves)
+    steps *= 1 + narrow
     tracer = _Tracer(registry, model, source, stages, shared, mapping, _place(keep), on_progress, steps)
     try:
         computed = tracer.compute(first, "reference", ("*.*", "logits", stages) if isolated else ())
@@ -147,6 +156,11 @@ def run_parity(
         ]
         if not runs:
             truth, no_truth = from_dumps.exact
+        if narrow:
+            inside = partial(_judged_inside, tracer, chosen, changes, force)
+            precisions = {half: peer_side(first, half) for half in halves}
+            looking = Narrowing(tracer.compute, inside, first, _in_float64(first) if truth else None, precisions)
+            outcomes = [looking.narrowed(side, each, n) for n, (side, each) in enumerate(zip(others, outcomes), 1)]
     except BaseException:
         tracer.discard()
         raise
@@ -269,6 +283,20 @@ def _judged_from(
         sources.reference, exact, no_exact, sources.peers, stages, chosen, changes, force, candidate, on_stage
     )
     return replace(found, against=found.against or sources.reference)
+
+
+def _judged_inside(
+    tracer: _Tracer,
+    chosen: Any,
+    changes: tuple[tuple[str, Mapping[str, float]], ...],
+    force: bool,
+    sources: Sources,
+    candidate: Computed,
+) -> Outcome:
+    """Returns the outcome of the stages inside a layer; limits for other stages do not matter there."""
+    held = list(sources.reference.trace)
+    own = tuple(each for each in changes if any(fnmatchcase(stage, each[0]) for stage in held))
+    return _judged_from(tracer, "*", chosen, own, force, sources, candidate)
 
 
 class _Tracer:

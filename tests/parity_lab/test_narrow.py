@@ -1,0 +1,109 @@
+"""Narrowing names the stage inside the layer that is wrong, and asks no side more than once for a layer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from tests.support.fake_lab import FakeRegistry
+from tests.support.faults_judged import SAMPLE
+from workbench.cli import commands
+from workbench.core.errors import BadInput
+from workbench.parity_lab import run_parity
+from workbench.registry.registry import Registry
+from workbench.runtimes.pytorch import sensevoice
+
+
+@pytest.fixture
+def fakes() -> FakeRegistry:
+    return FakeRegistry()
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    """With all sessions in this process, where their code can be altered."""
+    with Registry(isolate=False) as registry:
+        yield registry
+
+
+def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> Any:
+    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, narrow=True, **how)  # type: ignore[arg-type]
+
+
+def test_a_layer_is_looked_into_once_on_each_side(fakes: FakeRegistry) -> None:
+    fakes.faults["gguf"] = fakes.faults["vllm"] = {"encoder.layers.3": lambda x: 1.01 * x}
+    with parity(fakes, "gguf:f32", "vllm") as run:
+        again = [asked for asked, _ in fakes.asked if asked != "*"]
+        assert again == ["encoder.layers.3,encoder.layers.3.*"] * 4  # two candidates, the reference, float64
+        for outcome in run.outcomes:
+            assert outcome.inside and outcome.inside.layer == "encoder.layers.3" and outcome.status == "beyond"
+            assert outcome.faulty_stage == "encoder.layers.3"
+            assert "Inside it: encoder.layers.3 is the " in outcome.sentence
+        found = json.loads(run.to_json())["candidates"][0]["inside"]
+        assert (found["layer"], found["faulty_stage"]) == ("encoder.layers.3", "encoder.layers.3")
+    assert not fakes.open_now
+
+
+@pytest.mark.parametrize("faults", [{}, {"logits": lambda x: 1.01 * x}, {"frontend.fbank": lambda x: 2 * x}])
+def test_nothing_more_is_traced_where_no_layer_is_wrong(fakes: FakeRegistry, faults: Any) -> None:
+    fakes.faults["gguf"] = faults
+    with parity(fakes, "gguf:f32") as run:
+        assert run.outcomes[0].inside is None and len(fakes.asked) == 3
+        assert run.outcomes[0].faulty_stage == next(iter(faults), None)
+
+
+def test_what_cannot_be_traced_again_is_said(fakes: FakeRegistry) -> None:
+    fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
+
+    def refuses(session: Any) -> None:
+        if fakes.asked[-1][0] != "*":
+            raise BadInput("it is gone")
+
+    fakes.acts["gguf"] = refuses
+    with parity(fakes, "gguf:f32") as run:
+        assert run.status == 1
+        assert run.outcomes[0].sentence.endswith("Inside encoder.layers.3 nothing is compared: it is gone.")
+        assert run.outcomes[0].faulty_stage == "encoder.layers.3"
+
+
+def test_limits_of_other_stages_do_not_matter_inside(fakes: FakeRegistry) -> None:
+    fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
+    with parity(fakes, "gguf:f32", rules=["logits:relative_l2=0.1"]) as run:
+        assert run.outcomes[0].inside and run.outcomes[0].inside.outcome.status == "beyond"
+
+
+def test_isolated_runs_are_not_narrowed(fakes: FakeRegistry) -> None:
+    with pytest.raises(BadInput, match="expected narrow or isolated, not both"):
+        parity(fakes, "gguf", isolated=True)
+
+
+def test_a_wrong_activation_of_one_layer_is_named(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The candidate is this project's own model with one activation altered."""
+    plain = sensevoice.open_session
+
+    def opened(directory: Path, name: str, settings: Any) -> Any:
+        session = plain(directory, name, settings)
+        if settings.threads == 1:  # of the candidate alone
+            part = session.recogniser.network.network.encoder.layers[2].feed_forward
+            part.forward = lambda x: part.w_2(torch.nn.functional.gelu(part.w_1(x)))
+        return session
+
+    monkeypatch.setattr(sensevoice, "open_session", opened)
+    monkeypatch.setattr(commands, "Registry", lambda: registry)
+    report = tmp_path / "report.html"
+    words = ["parity", "demo/sensevoice", str(SAMPLE), "--candidates", "pytorch+threads=1", "--narrow"]
+    assert commands.main([*words, "--stages", "encoder.*,logits", "--report", str(report)]) == 1
+    first = capsys.readouterr().out.splitlines()[0]
+    assert "encoder.layers.2 is the first of " in first
+    assert "Inside it: encoder.layers.2.mlp.activation is the first of 15 stages beyond" in first
+    assert "Inside it: encoder.layers.2.mlp.activation" in report.read_text(encoding="utf-8")

@@ -84,3 +84,13 @@ def test_a_beam_search_of_fun_asr_nano_is_one_of_pytorch() -> None:
 def test_an_unknown_model_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["options", str(tmp_path / "none")]) == 2
     assert "there is no model" in capsys.readouterr().err
+
+
+def test_stages_inside_a_layer_that_a_runtime_lacks_are_said_with_the_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "attention.weights" in described(card("funasr_nano"))["not_inside"]["vllm"]
+    assert not described(card("sensevoice"))["not_inside"]
+    assert main(["options", "demo/funasr-nano"]) == 0
+    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  vllm: no attention"))
+    assert said.endswith("trace them on pytorch or gguf")

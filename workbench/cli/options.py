@@ -38,6 +38,13 @@ def option_lines(registry: Registry, model: str, as_json: bool = False) -> list[
     if found["settings"]:
         lines += ["", "how it computes"]
         lines += _table(found["settings"])
+    lacking = [
+        f"  {runtime}: no {part}: {why}"
+        for runtime, parts in found["not_inside"].items()
+        for part, why in parts.items()
+    ]
+    if lacking:
+        lines += ["", "stages inside a layer, such as X.layers.0.attention.query, that a trace does not have", *lacking]
     return lines
 
 
@@ -45,7 +52,8 @@ def described(card: Card) -> dict[str, Any]:
     """Returns the options and settings of a model as plain JSON values.
 
     `calls` are the commands that take the options; `chat` takes `chat_options` too. `runtimes` are those that can run
-    the model, whether or not they are installed. For a setting, `defaults` holds the values from the model's card by
+    the model, whether or not they are installed; `not_inside` says which stages inside a layer they do not show, and
+    why. For a setting, `defaults` holds the values from the model's card by
     runtime.
     """
     family = FAMILIES[card.family]
@@ -67,6 +75,10 @@ def described(card: Card) -> dict[str, Any]:
         "options": [_option(spec, family, runtimes) for spec in options],
         "chat_options": [_option(spec, family, runtimes) for spec in _chat_options(family)],
         "settings": list(settings.values()),
+        # Only language models, which have a cache of keys and values, lack such stages.
+        "not_inside": {
+            name: dict(RUNTIMES[name].not_inside) for name in runtimes if name in RUNTIMES and "kv_cache" in settings
+        },
     }
 
 

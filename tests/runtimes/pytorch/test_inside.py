@@ -288,3 +288,28 @@ def test_substituted_parts_go_on(tmp_path: Path) -> None:
     down = through(layer.feed_forward.w_2, given[f"{stage}mlp.activation"].astype(np.float64))
     assert error(found[f"{stage}mlp.down"], down) < CLOSE
     session.close()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stepwise", "close"),
+    [("float64", False, 1e-13), ("float64", True, 1e-13), ("bfloat16", True, 0.03), ("float16", True, 0.004)],
+)
+@pytest.mark.parametrize("model", ["tiny fireredasr", "tiny speechlm", "tiny causal_lm"])
+def test_in_other_types_it_is_the_same(tmp_path: Path, model: str, dtype: str, stepwise: bool, close: float) -> None:
+    """Attention in steps too, which transformers and this project write out in two ways."""
+    session = opened(model, tmp_path, dtype=dtype, stepwise=stepwise)
+    trace, plain = traced(session, "*.layers.*.*"), traced(session, "llm.norm")
+    whole = traced(session, "llm.norm,*.layers.*.*")
+    assert np.array_equal(plain["llm.norm"], whole["llm.norm"])
+    seen = 0
+    for stage in trace:
+        if stage.endswith(".attention.weights"):
+            at = stage.removesuffix("weights")
+            weights, values = (np.asarray(trace[name], np.float64) for name in (stage, f"{at}value"))
+            context = np.einsum("hqk,khd->qhd", weights, np.repeat(values, len(weights) // values.shape[1], axis=1))
+            assert error(trace[f"{at}context"].astype(np.float64), context.reshape(len(context), -1)) < close, stage
+            assert error(weights.sum(axis=2), np.ones(weights.shape[:2])) < close
+            assert (trace[stage].dtype == np.float64) == (dtype == "float64")
+            seen += 1
+    assert seen == len(layers_of(session))
+    session.close()

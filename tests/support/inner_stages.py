@@ -26,7 +26,6 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "speechlm": tiny_speechlm,
     "causal_lm": tiny_language,
     "qwen2": lambda folder: tiny_language(folder, "qwen2"),
-    "llama": lambda folder: tiny_language(folder, "llama"),
     "mistral": lambda folder: tiny_language(folder, "mistral", sliding_window=4),
 }
 DEMOS = ("sensevoice", "paraformer", "funasr_nano", "fireredasr", "speechlm")

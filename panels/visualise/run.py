@@ -12,7 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +30,12 @@ from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 from workbench.visualise.options import ViewOptions
 
 if TYPE_CHECKING:
-    from workbench.visualise.picture import Picture
+    from workbench.visualise.picture import Layer, Picture
     from workbench.visualise.scene import Scene
     from workbench.visualise.views import View
 
 TASKS = ("transcribe", "converse", "generate")
-DIFFERENCE = "Difference"  # the title of the third side
+DIFFERENCE, BOTH = "Difference", "Both"  # titles of the third side
 MOST_SCENES = 4  # of one user: recordings and models whose values are kept
 MISSING = {
     RECORDING: "there is no recording; add one, or a sample",
@@ -192,19 +192,29 @@ def compute(
         used.append(scene)
     titles = [offer.title for offer in request.offers]
     if len(pictures) == 2:
-        add_difference(pictures, titles)
+        between = request.view.between
+        together = between(used[0], used[1], request.options) if between is not None else None
+        add_difference(pictures, titles, together.layers if together is not None else ())
     took = time.perf_counter() - begun
     return Look(secrets.token_urlsafe(16), tuple(pictures), tuple(titles), tuple(used), took)
 
 
-def add_difference(pictures: list[Picture], titles: list[str]) -> None:
-    """Adds the difference of two pictures; where it has no meaning, a note at the second says why."""
-    from dataclasses import replace
+def add_difference(pictures: list[Picture], titles: list[str], together: tuple[Layer, ...] = ()) -> None:
+    """Adds the difference of two pictures; where it has no meaning, a note at the second says why.
 
+    Args:
+        together: what the view draws of both at once; it stands before the difference.
+    """
     from workbench.visualise.beside import difference
 
+    one, other = pictures
+    layers: tuple[Layer, ...] = together
+    notes: tuple[str, ...] = ()
     try:
-        pictures.append(difference(pictures[0], pictures[1]))
-        titles.append(DIFFERENCE)
+        found = difference(one, other)
+        layers, notes = (*together, *found.layers), found.notes
     except BadInput as error:
-        pictures[1] = replace(pictures[1], notes=(*pictures[1].notes, f"no difference: {error}"))
+        pictures[1] = replace(other, notes=(*other.notes, f"no difference: {error}"))
+    if layers:
+        pictures.append(replace(one, title=f"{other.side} minus {one.side}", layers=layers, notes=notes, code=""))
+        titles.append(DIFFERENCE if len(layers) > len(together) else BOTH)

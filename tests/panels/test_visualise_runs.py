@@ -157,6 +157,20 @@ def test_a_stopped_run_ends_and_a_failed_one_raises(pool: Any, monkeypatch: pyte
         list(run.follow(pool, run.Scenes(), asked, threading.Event()))
 
 
+def test_what_a_view_draws_of_both_stands_before_their_difference() -> None:
+    one, other = every_kind("pytorch"), every_kind("gguf", shift=1.0)
+    both = Layer("both", "image", "both", np.ones((2, 2)), Axis("layer"), Axis("layer"))
+    pictures, titles = [one, other], ["a", "b"]
+    run.add_difference(pictures, titles, (both,))
+    assert titles == ["a", "b", run.DIFFERENCE] and pictures[2].layers[0] is both and len(pictures[2].layers) > 1
+    no_arrays = [image(np.ones((2, 2))), image(np.ones((3, 2)))]
+    titles = ["a", "b"]
+    run.add_difference(no_arrays, titles)
+    assert titles == ["a", "b"] and no_arrays[1].notes[0].startswith("no difference: ")
+    run.add_difference(no_arrays, titles, (both,))
+    assert titles == ["a", "b", run.BOTH] and no_arrays[2].layers == (both,)
+
+
 def test_scenes_of_other_recordings_go_when_there_are_too_many() -> None:
     scenes, made = run.Scenes(), [object() for _ in range(run.MOST_SCENES + 1)]
     for place, each in enumerate(made):

@@ -101,9 +101,9 @@ def test_tokens_look_through_cross_attention_or_from_their_frame(scene_of: Scene
     np.testing.assert_allclose(found.values, crossed.mean(axis=0), atol=1e-7)
     own = sensevoice.stage("encoder.layers.0.attention.weights").mean(axis=0)
     found = picture_of(sensevoice, "attention", token)["all_tokens"]
-    frames = [np.flatnonzero(np.abs(own - row).max(axis=1) < 1e-7)[0] for row in found.values]
-    likeliest = sensevoice.stage("logits").argmax(axis=1)
-    assert likeliest[frames].tolist() == sensevoice.stage("tokens").tolist()
+    posteriors = sensevoice.stage("ctc.posteriors")  # the tokens of this sample are all different
+    frames = [int(posteriors[:, number].argmax()) for number in sensevoice.stage("tokens")]
+    np.testing.assert_allclose(found.values, own[frames], atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))

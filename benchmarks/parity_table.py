@@ -39,10 +39,10 @@ from workbench.compare.answers import FOLLOWING
 from workbench.compare.compare import Comparison
 from workbench.compare.noise import NoiseReport, StageNoise
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.sides import read_side
 from workbench.families import FAMILIES
 from workbench.formats.quantization import TYPES
 from workbench.parity_lab import Outcome, run_parity
-from workbench.parity_lab.sides import read_side
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 from workbench.session.values import CONVERSATION

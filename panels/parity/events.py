@@ -23,12 +23,12 @@ from panels.widgets.html_block import run_buttons, seen, seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.samples import Sample, samples_named
 from workbench.core.errors import BadInput
+from workbench.core.sides import with_changes
 from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.families.language import PLACEHOLDER
 from workbench.parity_lab import ParityRun, page
 from workbench.parity_lab.figures import worth_a_look
-from workbench.parity_lab.sides import with_changes
 from workbench.registry.cards import Card
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 from workbench.system.memory import size

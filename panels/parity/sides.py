@@ -12,8 +12,8 @@ from pathlib import Path
 from panels.running.choices import runtime_title, vad_choices
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
+from workbench.core.sides import DTYPES, Side, read_side
 from workbench.families import FAMILIES
-from workbench.parity_lab.sides import DTYPES, Side, read_side
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.system.memory import size

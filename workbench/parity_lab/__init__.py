@@ -9,10 +9,10 @@
 them for a browser. `workbench.compare` compares two traces.
 """
 
+from workbench.core.sides import Side, read_side, read_sides
 from workbench.parity_lab.html_report import page, report_place, write_page
 from workbench.parity_lab.outcome import Outcome, ParityRun
 from workbench.parity_lab.run import run_parity
-from workbench.parity_lab.sides import Side, read_side, read_sides
 
 __all__ = [
     "Outcome",

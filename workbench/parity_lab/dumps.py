@@ -14,8 +14,8 @@ import numpy as np
 
 from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.sides import Side
 from workbench.parity_lab.outcome import Computed, Outcome
-from workbench.parity_lab.sides import Side
 from workbench.trace.cuts import cuts_of
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace

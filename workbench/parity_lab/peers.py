@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput
-from workbench.parity_lab.sides import Side
+from workbench.core.sides import Side
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
 

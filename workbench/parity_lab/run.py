@@ -26,13 +26,13 @@ from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchErr
 from workbench.core.options import build_options
 from workbench.core.progress import OnProgress, listening
 from workbench.core.runtimes import RUNTIMES
+from workbench.core.sides import Side, read_side, read_sides
 from workbench.embeddings.prompt import embeddings_given
 from workbench.families import FAMILIES
 from workbench.parity_lab.dumps import DumpJudge, Sources, is_dump
 from workbench.parity_lab.narrow import Narrowing
 from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
 from workbench.parity_lab.peers import peer_side, peers_for
-from workbench.parity_lab.sides import Side, read_side, read_sides
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.session.values import CONVERSATION, AudioSource, Prompt
@@ -77,7 +77,7 @@ def run_parity(
     Args:
         source: a recording; for a language model, a prompt; for a model that answers text and speech, a text, a
             recording or messages (`workbench.session.messages`).
-        reference: a side in the notation of `workbench.parity_lab.sides`; in float32, unless it says otherwise.
+        reference: a side in the notation of `workbench.core.sides`; in float32, unless it says otherwise.
         candidates: sides; if one is not available or fails, its outcome says so, and the others continue.
         stages: a glob of the stages to trace and compare.
         options: options of the model, for every side that does not set them itself.

@@ -12,6 +12,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
+from workbench.core.sides import read_side
 from workbench.families import FAMILIES
 from workbench.formats.quantization import TYPES
 from workbench.registry.cards import Card
@@ -36,8 +37,6 @@ def read_other(registry: Registry, text: str, card: Card) -> Other:
 
     Raises `BadInput` for a text that is neither a runtime, a type of weights nor a model.
     """
-    from workbench.parity_lab.sides import read_side
-
     where = text.strip()
     if where in TYPES:
         where = f"gguf:{where}"

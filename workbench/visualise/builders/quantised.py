@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 
-from workbench.core.errors import BadInput
+from workbench.compare.measures import measure
+from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.formats.quantization import TYPES
 from workbench.plots.layers import Axis, Layer, Scale
-from workbench.trace.order import computation_order
+from workbench.registry.registry import Registry
+from workbench.system.tempdirs import make_scratch
+from workbench.trace.order import computation_order, kind_of
+from workbench.trace.trace import Trace
 from workbench.visualise.drawn import Drawn
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
 
 USUAL = ("f16", "q8_0", "q4_0")
-REFERENCE = "pytorch:f64"
+STAGES = "*.*,logits"
 SMALLEST = 1e-9  # drawn for errors below it, 0 among them
 
 
 def quantised(scene: Scene, options: ViewOptions) -> Drawn:
     """Returns the relative L2 error of every stage of the model in GGUF files of some types."""
-    from workbench.parity_lab.run import run_parity  # most views need no parity lab
-
     registry, card = scene.registry, scene.card
     if registry is None:
         raise BadInput("the view quantisation opens the model in several types; expected a registry to open it with")
@@ -28,27 +33,28 @@ def quantised(scene: Scene, options: ViewOptions) -> Drawn:
     wrong = [each for each in types if each not in TYPES]
     if wrong:
         raise BadInput(f"{wrong[0]!r:.40} is no type of weights; expected some of {', '.join(TYPES)}")
-    candidates = [f"gguf:{each}" for each in types]
-    with run_parity(
-        registry,
-        card.id,
-        scene.source,
-        REFERENCE,
-        candidates,
-        "*.*,logits",
-        scene.options,
-        exact=False,
-        same_precision=False,
-    ) as run:
-        failed = [outcome for outcome in run.outcomes if outcome.comparison is None]
-        if len(failed) == len(run.outcomes):
-            raise BadInput(f"{card.id} cannot be compared in these types: {failed[0].sentence}")
-        errors: dict[str, dict[str, float]] = {}
-        for outcome in run.outcomes:
-            for each in outcome.comparison.stages if outcome.comparison else ():
-                if each.numbers is not None and each.numbers.relative_l2 is not None:
-                    errors.setdefault(each.stage, {})[outcome.name.removeprefix("gguf:")] = each.numbers.relative_l2
-        stages = [stage for stage in computation_order(list(run.reference.trace), recorded=True) if stage in errors]
+    errors: dict[str, dict[str, float]] = {}  # of each stage, by type
+    failed: dict[str, str] = {}
+    folder = make_scratch()
+    try:
+        with registry.open(card.id, runtime="pytorch", dtype="float64") as session:
+            path = folder / "reference.safetensors"
+            reference = session.trace(scene.source, STAGES, out=path, **scene.options)
+        for each in types:
+            try:
+                found = _errors(scene, registry, reference, each, folder)
+            except Cancelled:
+                raise
+            except WorkbenchError as error:
+                failed[each] = str(error)
+                continue
+            for stage, error_of_stage in found.items():
+                errors.setdefault(stage, {})[each] = error_of_stage
+        stages = [stage for stage in computation_order(list(reference), recorded=True) if stage in errors]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if len(failed) == len(types):
+        raise BadInput(f"{card.id} cannot be compared in these types: {failed[types[0]]}")
     shown = [each for each in types if any(each in errors[stage] for stage in stages)]
     values = np.array([[errors[stage].get(each, np.nan) for stage in stages] for each in shown])
     logs = np.log10(np.maximum(values, SMALLEST))
@@ -67,5 +73,20 @@ def quantised(scene: Scene, options: ViewOptions) -> Drawn:
     lines = Layer(
         "growth", "lines", "growth of the error through the model", logs, x, Axis("log10"), labels=tuple(shown)
     )
-    notes = tuple(f"{outcome.name}: {outcome.sentence}" for outcome in failed)
+    notes = tuple(f"{each}: {why}" for each, why in failed.items())
     return Drawn("Where quantisation error enters", (lines, table), notes=notes)
+
+
+def _errors(scene: Scene, registry: Registry, reference: Trace, kind: str, folder: Path) -> dict[str, float]:
+    """Returns the relative L2 error of each stage of numbers that the model in this type of weights has too."""
+    path = folder / f"{kind}.safetensors"
+    with registry.open(scene.card.id, runtime="gguf", quantization=kind) as session:
+        trace = session.trace(scene.source, STAGES, out=path, **scene.options)
+    found = {}
+    for stage in reference:
+        if stage in trace:
+            ours, theirs = np.asarray(reference[stage]), np.asarray(trace[stage])
+            if ours.shape == theirs.shape and kind_of(stage, ours) in ("numbers", "logits"):
+                found[stage] = measure(ours, theirs).relative_l2
+    path.unlink()
+    return found

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
+from workbench.core.sides import Side, read_side, read_sides, with_changes
 from workbench.families import FAMILIES
-from workbench.parity_lab.sides import Side, read_side, read_sides, with_changes
 
 OPTIONS = FAMILIES["sensevoice"].options_class
 

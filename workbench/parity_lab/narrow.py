@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.sides import Side
 from workbench.parity_lab.dumps import Found, Sources
 from workbench.parity_lab.outcome import Computed, Inside, Outcome
-from workbench.parity_lab.sides import Side
 
 Compute = Callable[[Side, str, Sequence[str]], Computed]
 """Takes a side, the name of a file and globs of stages; returns the trace."""

@@ -42,7 +42,7 @@ def serve(host: str, port: int) -> None:
     """Builds the page over the registry of models and serves it until interrupted."""
     from panels.page import build_page
     from panels.running.sessions import SessionPool
-    from workbench.isolation.prepared import prepared_processes
+    from workbench.prepared.pool import prepared_processes
     from workbench.registry.registry import Registry
 
     with own_uploads(), prepared_processes(), SessionPool(Registry(patient=True)) as pool:

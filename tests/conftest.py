@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.support.browser import chromium
-from workbench.isolation.prepared import PREPARED, SWITCH, PreparedProcesses
+from workbench.prepared.pool import PREPARED, SWITCH, PreparedProcesses
 from workbench.registry.registry import Registry
 
 __all__ = ["chromium"]  # one browser for all tests that need it

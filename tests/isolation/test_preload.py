@@ -15,8 +15,8 @@ import pytest
 from tests.support.tiny_checkpoints import tiny_sensevoice
 from workbench.core.settings import SessionSpec
 from workbench.isolation.kinds import kind_of
-from workbench.isolation.prepared import PREPARED
 from workbench.isolation.serial import ProcessSession
+from workbench.prepared.pool import PREPARED
 from workbench.registry.sources import assets
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely")

@@ -18,11 +18,12 @@ from tests.support.processes import ROOT, Listener, eventually, forked_fakes, go
 from workbench.core.errors import BadInput, Cancelled, SessionDied
 from workbench.core.progress import listening
 from workbench.core.settings import Server, SessionSpec, Settings
-from workbench.isolation import prepared
 from workbench.isolation.concurrent import ParallelSession
-from workbench.isolation.kinds import Kind, kind_of
-from workbench.isolation.prepared import PreparedProcesses, prepared_processes
+from workbench.isolation.kinds import kind_of
 from workbench.isolation.serial import ProcessSession
+from workbench.prepared import pool as prepared
+from workbench.prepared.kinds import Kind
+from workbench.prepared.pool import PreparedProcesses, prepared_processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely")
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from workbench.core.settings import SessionSpec
-from workbench.isolation.kinds import unused_packages
 from workbench.isolation.loader import open_here
+from workbench.prepared.kinds import unused_packages
 from workbench.system.imports import without
 
 

@@ -6,13 +6,14 @@ import os
 import threading
 
 from tests.support.fake_worker import open_fake
-from workbench.isolation import preparation, worker
-from workbench.isolation.kinds import Kind
+from workbench.isolation import worker
+from workbench.prepared import process
+from workbench.prepared.kinds import Kind
 from workbench.system.forks import why_not_forkable
 
 
 def import_nothing(kind: Kind) -> str:
-    """Instead of `workbench.isolation.preparation.import_all`; the kind says what goes wrong."""
+    """Instead of `workbench.prepared.process.import_all`; the kind says what goes wrong."""
     if kind.runtime == "dying":
         os._exit(3)
     if kind.runtime == "slow":
@@ -25,5 +26,5 @@ def import_nothing(kind: Kind) -> str:
 if __name__ == "__main__":
     worker.open_here = open_fake  # type: ignore[assignment]
     worker.CANCEL_SECONDS = 1.0
-    preparation.import_all = import_nothing
-    preparation.main()
+    process.import_all = import_nothing
+    process.main()

@@ -14,11 +14,12 @@ import psutil
 import pytest
 
 from workbench.core.settings import SessionSpec
-from workbench.isolation import channel, prepared, serial
+from workbench.isolation import channel, serial
 from workbench.isolation.concurrent import ParallelSession
-from workbench.isolation.kinds import Kind
-from workbench.isolation.prepared import PreparedProcesses
 from workbench.isolation.serial import ProcessSession
+from workbench.prepared import pool as prepared
+from workbench.prepared.kinds import Kind
+from workbench.prepared.pool import PreparedProcesses
 from workbench.session.values import Transcript
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,21 +6,32 @@ import contextlib
 import json
 import os
 import selectors
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.progress import OnProgress
+from workbench.families import FAMILIES
+from workbench.prepared.kinds import Kind
+from workbench.prepared.pool import PREPARED, ForkedProcess
 
-CHILD = ("-m", "workbench.conversion.child")
+MODULE = "workbench.conversion.child"
+CHILD = ("-m", MODULE)
 BEAT_SECONDS = 0.25  # progress is reported at least this often, so that the caller can stop the work at any time
 ENDING_SECONDS = 10.0  # longest wait for the process to clean up after a cancel
+ROOT = str(Path(__file__).resolve().parents[2])
 ERRORS = {error.__name__: error for error in (BadInput, Unavailable, WorkbenchError)}
+
+Process = subprocess.Popen[bytes] | ForkedProcess
+Started = tuple[Process, IO[bytes], Callable[[], object]]
+"""A process, what it writes, and what closes its input."""
 
 
 def run_child(given: dict[str, Any], name: str, on_progress: OnProgress | None = None) -> dict[str, Any]:
@@ -33,11 +44,10 @@ def run_child(given: dict[str, Any], name: str, on_progress: OnProgress | None =
 
     Raises the child's own `BadInput` or `Unavailable`, and `WorkbenchError` if it failed or died.
     """
-    with tempfile.TemporaryFile() as errors, _process(given, name, errors) as process:
-        assert process.stdout is not None
+    with tempfile.TemporaryFile() as errors, _process(given, name, errors) as (process, output):
         last: dict[str, Any] = {"fraction": 0.0, "said": f"preparing {name}"}
         result: dict[str, Any] = {}
-        for line in _lines(process.stdout):
+        for line in _lines(output):
             message = json.loads(line) if line else last
             if "said" in message:
                 last = message
@@ -71,33 +81,59 @@ def _reason(status: int, errors: IO[bytes]) -> str:
 
 
 @contextlib.contextmanager
-def _process(given: dict[str, Any], name: str, errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Yields the process and ends it with the block: its stdin closes, and it removes its unfinished file."""
-    root = str(Path(__file__).resolve().parents[2])
-    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+def _process(given: dict[str, Any], name: str, errors: IO[bytes]) -> Iterator[tuple[Process, IO[bytes]]]:
+    """Yields the process and what it writes. It ends with the block: its input closes, and it removes its unfinished
+    file.
+    """
+    paths = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": paths}
     try:
-        process = subprocess.Popen(
-            [sys.executable, *CHILD, json.dumps(given)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env={**os.environ, "PYTHONPATH": paths},
-            start_new_session=True,  # Ctrl-C in a shell stops the caller, which then ends the process
-        )
+        process, output, hang_up = _forked(given, environment, errors) or _started(given, environment, errors)
     except OSError as error:
         raise WorkbenchError(f"the conversion of {name} cannot start: {error}") from error
     try:
-        yield process
+        yield process, output
     finally:
-        assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(OSError):
-            process.stdin.close()
-        process.stdout.close()
+            hang_up()
+        output.close()
         try:
             process.wait(ENDING_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _started(given: dict[str, Any], environment: dict[str, str], errors: IO[bytes]) -> Started:
+    process = subprocess.Popen(
+        [sys.executable, *CHILD, json.dumps(given)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env=environment,
+        start_new_session=True,  # Ctrl-C in a shell stops the caller, which then ends the process
+    )
+    assert process.stdin is not None and process.stdout is not None
+    return process, process.stdout, process.stdin.close
+
+
+def _forked(given: dict[str, Any], environment: dict[str, str], errors: IO[bytes]) -> Started | None:
+    """Starts the process by a fork where a process is there that has imported torch; else returns None."""
+    family = FAMILIES.get(given.get("family", ""))
+    if CHILD != ("-m", MODULE) or family is None or family.package:
+        return None
+    kind = Kind("pytorch", family.has_language_model)
+    if not PREPARED.is_ready(kind):
+        return None
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = PREPARED.fork(kind, [json.dumps(given)], environment, theirs.fileno(), MODULE, errors.fileno())
+    output = ours.makefile("rb")
+    ours.close()  # the file keeps it open
+    if process is None:
+        output.close()
+        return None
+    return process, output, partial(ours.shutdown, socket.SHUT_WR)
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:

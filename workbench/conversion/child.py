@@ -62,6 +62,14 @@ def main() -> int:
     return 0
 
 
+def serve(file: int) -> None:
+    """Runs the conversion in a forked process; its caller is at the other end of the socket `file`."""
+    for standard in (sys.stdin, sys.stdout):
+        os.dup2(file, standard.fileno())
+    os.close(file)
+    sys.exit(main())
+
+
 def _run(given: dict[str, Any], say: OnProgress) -> dict[str, Any]:
     directory = Path(given["directory"])
     say(0.0, f"reading {directory.name}")

@@ -19,8 +19,9 @@ from typing import Any
 
 from workbench.core.errors import WorkbenchError
 from workbench.core.settings import SessionSpec
-from workbench.isolation.kinds import kind_of, session_environment
-from workbench.isolation.prepared import PREPARED, ROOT, ForkedProcess
+from workbench.isolation.kinds import kind_of
+from workbench.prepared.kinds import session_environment
+from workbench.prepared.pool import PREPARED, ROOT, ForkedProcess
 from workbench.system.process_groups import end_group
 from workbench.system.tempdirs import make_scratch, remove_scratch
 

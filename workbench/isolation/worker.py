@@ -29,8 +29,8 @@ from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable,
 from workbench.core.progress import listening
 from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
-from workbench.isolation.kinds import unused_packages
 from workbench.isolation.loader import open_here
+from workbench.prepared.kinds import unused_packages
 from workbench.session.calls import CALLS, call_of
 from workbench.session.protocols import Session
 from workbench.system.forks import allow_forks

@@ -21,8 +21,8 @@ from workbench.core.progress import report
 from workbench.core.runtimes import CPU_KV_GIGABYTES, RUNTIMES
 from workbench.core.settings import SessionSpec
 from workbench.isolation.base import BEAT_SECONDS, IsolatedSession
-from workbench.isolation.prepared import PREPARED
 from workbench.isolation.threads import in_threads
+from workbench.prepared.pool import PREPARED
 from workbench.system.memory import machine_bytes
 
 SHARE = 0.8  # of the machine's memory

@@ -1,4 +1,4 @@
-"""Imports what sessions of this runtime need, before there is a model; `workbench.isolation.preparation` calls it."""
+"""Imports what sessions of this runtime need, before there is a model; `workbench.prepared.process` calls it."""
 
 from __future__ import annotations
 

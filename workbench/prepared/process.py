@@ -1,7 +1,7 @@
 """A prepared process: it has imported what sessions of one kind need, and forks a process for each of them.
 
 It has one thread, no model and no part of the graphics card, so that a fork is safe; where that is not so after the
-imports, it says why and ends. `workbench.isolation.prepared` is the other end. Between them runs a socket pair:
+imports, it says why and ends. `workbench.prepared.pool` is the other end. Between them runs a socket pair:
 
 - to here: once the pickled `Kind`, then for every session the pickled `Order`, and with it three files: the session's
   socket, where it writes its messages to a person, and the pipe for its status
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from importlib import import_module, reload
 
 from workbench.core.errors import named_message_of
-from workbench.isolation.kinds import READ_BY_HUB, Kind, unused_packages
+from workbench.prepared.kinds import READ_BY_HUB, Kind, unused_packages
 from workbench.system.forks import end_with, why_not_forkable
 from workbench.system.imports import without
 

@@ -2,8 +2,8 @@
 
 A session on PyTorch imports for some seconds before it reads its model, and one on vLLM for longer; forked from a
 prepared process it starts in a moment. There is one prepared process for each kind of session
-(`workbench.isolation.kinds`). It starts when it is first wanted, or early with `start`, and ends with this process.
-`workbench.isolation.preparation` is the other end.
+(`workbench.prepared.kinds`). It starts when it is first wanted, or early with `start`, and ends with this process.
+`workbench.prepared.process` is the other end.
 
 The page uses them; in other programs they are off, since a command opens one session and ends. The environment variable
 WORKBENCH_PREPARED says otherwise: 1 or 0. Where a prepared process cannot be used, sessions start without it.
@@ -28,13 +28,13 @@ from pathlib import Path
 
 from workbench.core.progress import report
 from workbench.core.runtimes import RUNTIMES
-from workbench.isolation.kinds import READ_BY_HUB, READ_LATE, Kind, session_environment
-from workbench.isolation.preparation import READY, STATUS, WORKER, Order
+from workbench.prepared.kinds import READ_BY_HUB, READ_LATE, Kind, session_environment
+from workbench.prepared.process import READY, STATUS, WORKER, Order
 from workbench.system.memory import share_bytes
 from workbench.system.process_groups import end_group
 
 SWITCH = "WORKBENCH_PREPARED"
-MODULE = "workbench.isolation.preparation"
+MODULE = "workbench.prepared.process"
 BEAT_SECONDS = 0.25  # whoever waits for the imports is told so this often, and can stop
 FORK_SECONDS = 20.0  # a prepared process that forks nothing for so long is given up
 END_SECONDS = 2.0  # how long one without sessions may take to end

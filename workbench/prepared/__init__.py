@@ -1,0 +1,1 @@
+"""Prepared processes: they have imported what other processes need, and fork these in a moment."""

@@ -122,7 +122,7 @@ def _draw_panel(figure: Figure, panel: Panel, place: tuple[float, float, float, 
     layer = panel.base
     width, height = figure.get_size_inches()
     left, bottom, wide, high = place
-    words = style.shortened(style.legible(layer.title), style.SMALL_POINTS, wide - 2.2 if layer.scale else wide)
+    words = style.shortened(style.legible(layer.title), style.SMALL_POINTS, wide - 3.3 if layer.scale else wide)
     figure.text(
         left / width,
         (bottom + high + 0.07) / height,
@@ -195,10 +195,19 @@ def _tick_words(axes: Axes, axis: Axis, cells: int, inches: float, which: str) -
     step = max(step, -(-cells // _MOST_TICKS)) if upright else step
     places = [axis.start + (cell + 0.5) * axis.step for cell in range(0, cells, step)]
     most = LEFT_INCHES - 0.35 if upright else max(room * step - 0.04, 0.1)
-    words = [style.shortened(style.legible(word), style.SMALL_POINTS - 1, most) for word in axis.ticks[:cells:step]]
+    words = [_fitting(style.legible(word), most) for word in axis.ticks[:cells:step]]
     families = list(style.families("".join(words)))
     (axes.set_yticks if upright else axes.set_xticks)(places[: len(words)])
     (axes.set_yticklabels if upright else axes.set_xticklabels)(words, fontfamily=families, parse_math=False)
+
+
+def _fitting(word: str, most: float) -> str:
+    """Returns a word that fits in so many inches. A stage loses the begin of its name: its end tells it apart."""
+    points, parts = style.SMALL_POINTS - 1, word.split(".")
+    while len(parts) > 2 and style.text_inches(word, points) > most:
+        del parts[0]
+        word = "…" + ".".join(parts)
+    return style.shortened(word, points, most)
 
 
 # Each kind of layer.
@@ -398,18 +407,15 @@ def _legend(figure: Figure, panel: Panel, place: tuple[float, float, float, floa
 
 
 def _scale(figure: Figure, scale: Scale, place: tuple[float, float]) -> None:
-    """Draws a colour scale of 1.3 inches with its name and its two ends."""
+    """Draws a colour scale of 1.3 inches, its ends included, with its name before it."""
     width, height = figure.get_size_inches()
     left, bottom = place
-    axes = figure.add_axes((left / width, bottom / height, 1.3 / width, 0.08 / height))
+    low, high = f"{scale.low:.3g}", f"{scale.high:.3g}"
+    small = style.SMALL_POINTS - 1
+    bar = 1.3 - style.text_inches(high, small) - 0.05
+    axes = figure.add_axes((left / width, bottom / height, bar / width, 0.08 / height))
     axes.imshow(np.linspace(0, 1, 128)[None], aspect="auto", cmap=_colours(scale)["cmap"])
     axes.set_axis_off()
-    small = style.SMALL_POINTS - 2
-    figure.text(left / width, (bottom - 0.09) / height, f"{scale.low:.3g}", color=style.INK, fontsize=small)
-    figure.text(
-        (left + 1.3) / width, (bottom - 0.09) / height, f"{scale.high:.3g}", color=style.INK, fontsize=small, ha="right"
-    )
-    name = style.shortened(scale.name, style.SMALL_POINTS - 1, 1.5)
-    figure.text(
-        (left - 0.08) / width, bottom / height, name, color=style.INK, fontsize=style.SMALL_POINTS - 1, ha="right"
-    )
+    name = style.shortened(scale.name, small, 1.5)
+    figure.text((left - 0.05) / width, bottom / height, f"{name}   {low}", color=style.INK, fontsize=small, ha="right")
+    figure.text((left + 1.3) / width, bottom / height, high, color=style.INK, fontsize=small, ha="right")

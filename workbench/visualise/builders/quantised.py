@@ -59,19 +59,19 @@ def quantised(scene: Scene, options: ViewOptions) -> Drawn:
     values = np.array([[errors[stage].get(each, np.nan) for stage in stages] for each in shown])
     logs = np.log10(np.maximum(values, SMALLEST))
     x = Axis("stage, in the order of the computation", "layers", ticks=tuple(stages))
-    scale = Scale("log10 of relative L2", float(np.nanmin(logs, initial=0.0)), float(np.nanmax(logs, initial=-9.0)))
+    scale = Scale("log10", float(np.nanmin(logs, initial=0.0)), float(np.nanmax(logs, initial=-9.0)))
     table = Layer(
         "errors",
         "table",
-        "relative L2 error of each stage, against float64",
+        "log10 of the relative L2 error of each stage, against float64",
         logs,
         x,
         Axis("type", "rows", ticks=tuple(shown), down=True),
-        labels=tuple(f"{value:.0e}" for value in values.flat),
+        labels=tuple(f"{value:.1f}" for value in logs.flat),
         scale=scale,
     )
     lines = Layer(
-        "growth", "lines", "growth of the error through the model", logs, x, Axis("log10"), labels=tuple(shown)
+        "growth", "lines", "growth of the error through the model", logs, x, Axis("log10 error"), labels=tuple(shown)
     )
     notes = tuple(f"{each}: {why}" for each, why in failed.items())
     return Drawn("Where quantisation error enters", (lines, table), notes=notes)

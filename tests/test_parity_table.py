@@ -56,7 +56,7 @@ def test_it_says_who_computed_it_and_when() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", PAGE.facts["Date"])
     for package in ("torch", "llama-cpp-python", "vllm", "transformers"):
         assert re.search(rf"\b{package}(-cpu)? \d", PAGE.facts["Versions"])
-    held = {path.name for path in (assets() / "samples").glob("*.wav")}
+    held = {path.name for path in parity_table.sample_recordings()}
     assert set(PAGE.facts["Recordings"].split(", ")) == held
 
 
@@ -257,6 +257,7 @@ def test_the_mapping_in_the_docs_does_what_it_says(tmp_path: Path) -> None:
     layer = np.arange(6.0, dtype=np.float32).reshape(2, 3)
     output = np.arange(1024.0, dtype=np.float32).reshape(2, 512)
     theirs = {"blk_03_out": layer[None], "enc": output.reshape(512, 2), "lfr": layer.T, "ctc": np.zeros((740, 4))}
+    theirs["last_norm"] = np.ones((1, 3))
     (tmp_path / "dumps").mkdir()
     for name, array in theirs.items():
         np.save(tmp_path / "dumps" / f"{name}.npy", array)

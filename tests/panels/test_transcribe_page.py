@@ -424,7 +424,7 @@ def test_the_endpoints_for_scripts(served: Served, tmp_path: Path) -> None:
     client = client_module.Client(served.url, verbose=False)
     names = client.view_api(return_format="dict")["named_endpoints"]
     assert set(names) >= {"/transcribe", "/models"}
-    assert set(names) <= {"/transcribe", "/models", "/compare", "/inject", "/chat", "/decode"}, (
+    assert set(names) <= {"/transcribe", "/models", "/compare", "/inject", "/chat", "/decode", "/visualise"}, (
         "events of the page are no endpoints"
     )
 

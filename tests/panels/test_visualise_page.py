@@ -53,7 +53,11 @@ FRAMES = """async () => {
 def made(uploads: str) -> Iterator[Served]:
     """The page over fake models whose pictures are made up: a view is one of them, two sides are two."""
 
+    real = run.compute
+
     def compute(pool: Any, scenes: Any, request: run.Request, stop: Any, tell: Any) -> run.Look:
+        if not isinstance(pool.registry, FakeRegistry):  # another page of the same process
+            return real(pool, scenes, request, stop, tell)
         if request.view.name == "filterbank":
             if len(request.offers) > 1:
                 raise BadInput("the checkpoint <b>lacks</b> its filter bank")

@@ -296,7 +296,7 @@ def test_the_demo_model_on_vllm_from_its_start_to_its_end(demos: Served, page: A
     page.get_by_role("tab", name="Models").click()
     row = page.locator("#residents tbody tr")
     expect(row).to_contain_text("vLLM")
-    expect(row.locator("td").nth(0)).to_have_text(re.compile(r"^\d\.\d GB$"))
+    expect(row.locator("td").nth(0)).to_have_text(re.compile(r"^(\d{3} M|\d\.\d G)B$"))
     expect(row.locator("td").nth(1)).to_have_text(re.compile(r"^(\d+ min )?\d[\d.]* s$"))
     row.get_by_role("button", name="Log").click()
     expect(page.locator("#engine-log pre")).to_contain_text("INFO")

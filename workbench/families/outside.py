@@ -41,6 +41,7 @@ RESERVED = (
         "text",
         "values",
     ),
+    *("against", "baseline", "junit", "list", "narrow", "summary", "view", "worse_by"),
     *("candidates", "embedding", "float64", "force", "format", "help", "isolated", "json", "keep", "mapping", "model"),
     *("preset", "reference", "report", "runtime", "same_precision", "tensor", "tolerance"),
 )

@@ -23,6 +23,7 @@ OWN: tuple[Family, ...] = (
         module="workbench.families.sensevoice",
         recognise="is_sensevoice",
         options="SenseVoiceOptions",
+        parts=("ctc", "fsmn"),
         cells={
             "pytorch": Cell("workbench.runtimes.pytorch.sensevoice"),
             "gguf": Cell("workbench.runtimes.gguf.sensevoice"),
@@ -45,6 +46,7 @@ OWN: tuple[Family, ...] = (
         module="workbench.families.paraformer",
         recognise="is_paraformer",
         options="ParaformerOptions",
+        parts=("cif", "fsmn"),
         cells={
             "pytorch": Cell("workbench.runtimes.pytorch.paraformer"),
             "gguf": Cell("workbench.runtimes.gguf.paraformer"),
@@ -66,6 +68,7 @@ OWN: tuple[Family, ...] = (
         module="workbench.families.funasr_nano",
         recognise="is_funasr_nano",
         options="FunasrNanoOptions",
+        parts=("fsmn",),
         cells={
             "pytorch": Cell("workbench.runtimes.pytorch.funasr_nano"),
             "gguf": Cell("workbench.runtimes.gguf.funasr_nano"),
@@ -140,6 +143,7 @@ OWN: tuple[Family, ...] = (
         module="workbench.families.speechlm",
         recognise="is_speechlm",
         options="SpeechLmOptions",
+        parts=("codec",),
         cells={
             "pytorch": Cell("workbench.runtimes.pytorch.speechlm"),
             "gguf": Cell("workbench.runtimes.gguf.speechlm"),

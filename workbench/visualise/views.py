@@ -5,7 +5,7 @@ A new view is a builder in `workbench.visualise.builders` and one entry here. Th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from workbench.core.errors import BadInput
@@ -55,9 +55,9 @@ class View:
         return reason and f"{reason[0].lower()}{reason[1:]}"
 
 
-def _all_but(names: Sequence[str], reason: str) -> Mapping[str, str]:
-    """Returns the reason for every family of this project except some; those of other packages may have the view."""
-    return {name: reason for name, family in FAMILIES.items() if name not in names and not family.package}
+def _without(part: str, reason: str) -> Mapping[str, str]:
+    """Returns the reason for every family of this project that lacks a part; those of other packages may have it."""
+    return {name: reason for name, f in FAMILIES.items() if part not in f.parts and not f.package}
 
 
 _READS_TEXT = {
@@ -91,7 +91,7 @@ VIEWS: Mapping[str, View] = {
             ("ctc.posteriors", "tokens"),
             ctc.ctc,
             absent={
-                **_all_but(["sensevoice"], "It has no CTC head"),
+                **_without("ctc", "It has no CTC head"),
                 "funasr_nano": "It writes with its language model, and only a beam search reads its CTC branch",
             },
         ),
@@ -102,7 +102,7 @@ VIEWS: Mapping[str, View] = {
             "whole number.",
             ("predictor.alphas", "predictor.fine_alphas", "tokens"),
             cif.cif,
-            absent=_all_but(["paraformer"], "It has no CIF predictor"),
+            absent=_without("cif", "It has no CIF predictor"),
         ),
         View(
             "attention",
@@ -122,7 +122,7 @@ VIEWS: Mapping[str, View] = {
             memory.memory,
             ("stack", "layer"),
             absent={
-                **_all_but(["sensevoice", "paraformer", "funasr_nano"], "It has no FSMN memory"),
+                **_without("fsmn", "It has no FSMN memory"),
                 "fsmn_vad": "It shows no stages between its features and its scores",
             },
         ),
@@ -167,7 +167,7 @@ VIEWS: Mapping[str, View] = {
             "The streams of codes that the model writes, delayed as it writes them and aligned as frames of sound.",
             ("codec.rows", "codec.codes"),
             codec.codec,
-            absent=_all_but(["speechlm"], "It writes no codes of a codec"),
+            absent=_without("codec", "It writes no codes of a codec"),
         ),
         View(
             "embeddings",
@@ -178,7 +178,7 @@ VIEWS: Mapping[str, View] = {
             embedded.embedded,
             ("count",),
             absent={
-                **_all_but(["funasr_nano", "fireredasr", "causal_lm"], "It has no language model"),
+                **{name: "It has no language model" for name, f in FAMILIES.items() if not f.has_language_model},
                 "speechlm": "It does not show the table of its embeddings",
             },
         ),

@@ -63,13 +63,22 @@ def choose_only(page: Any, label: str) -> None:
             page.get_by_label(value).uncheck()
 
 
+PREPARED = "workbench.prepared.process"
+
+
 def engine_processes() -> list[str]:
-    """The command lines of our sessions' and vLLM's processes that this one has started."""
+    """The command lines of our sessions' and vLLM's processes that this one has started.
+
+    A process that was forked from a prepared one may have its command line.
+    """
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            found.append(" ".join(process.cmdline()))
-    return [command for command in found if "workbench.isolation.worker" in command or "VLLM" in command]
+            words, before = (" ".join(each.cmdline()) for each in (process, psutil.Process(process.ppid())))
+            named = "workbench.isolation.worker" in words or "VLLM" in words
+            if named or (PREPARED in words and PREPARED in before):
+                found.append(words)
+    return found
 
 
 # Settings.

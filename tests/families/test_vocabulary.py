@@ -34,12 +34,13 @@ def test_pieces_are_the_librarys(model: tuple[Vocabulary, Any]) -> None:
 
 
 @given(st.lists(st.integers(0, COUNT - 1), max_size=12))
+@example([362, 362])  # spaces alone
 @example([214, 1, 148])  # the bytes of a character on both sides of <s>
 def test_text_of_any_ids_is_the_librarys(model: tuple[Vocabulary, Any], ids: list[int]) -> None:
     vocabulary, processor = model
     ours = vocabulary.text(ids)
-    theirs = processor.decode(ids)  # which takes off the space before the first word
-    assert ours == theirs or ours == f" {theirs}"
+    theirs = processor.decode(ids)  # which takes off the spaces before the first word
+    assert ours == theirs or ours.lstrip(" ") == theirs.lstrip(" ")
 
 
 @given(st.lists(st.sampled_from([*b"\xe4\xb8\xad\xf0\x9f\x98\x80 a\xff\xc0\x80\xed\xa0"]), max_size=8))

@@ -13,20 +13,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
+from itertools import chain
 from typing import IO, Any
 
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
-from workbench.prepared.kinds import Kind
-from workbench.prepared.pool import PREPARED, ForkedProcess
+from workbench.prepared.kinds import Kind, session_environment
+from workbench.prepared.pool import PREPARED, ROOT, ForkedProcess
 
 MODULE = "workbench.conversion.child"
 CHILD = ("-m", MODULE)
 BEAT_SECONDS = 0.25  # progress is reported at least this often, so that the caller can stop the work at any time
 ENDING_SECONDS = 10.0  # longest wait for the process to clean up after a cancel
-ROOT = str(Path(__file__).resolve().parents[2])
 ERRORS = {error.__name__: error for error in (BadInput, Unavailable, WorkbenchError)}
 
 Process = subprocess.Popen[bytes] | ForkedProcess
@@ -47,7 +46,7 @@ def run_child(given: dict[str, Any], name: str, on_progress: OnProgress | None =
     with tempfile.TemporaryFile() as errors, _process(given, name, errors) as (process, output):
         last: dict[str, Any] = {"fraction": 0.0, "said": f"preparing {name}"}
         result: dict[str, Any] = {}
-        for line in _lines(output):
+        for line in chain([b""], _lines(output)):  # first at once: a quick process may end within a beat
             message = json.loads(line) if line else last
             if "said" in message:
                 last = message
@@ -85,8 +84,7 @@ def _process(given: dict[str, Any], name: str, errors: IO[bytes]) -> Iterator[tu
     """Yields the process and what it writes. It ends with the block: its input closes, and it removes its unfinished
     file.
     """
-    paths = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": paths}
+    environment = session_environment(ROOT, parallel=False)
     try:
         process, output, hang_up = _forked(given, environment, errors) or _started(given, environment, errors)
     except OSError as error:

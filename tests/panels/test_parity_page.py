@@ -34,7 +34,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.mkdir()
         return path
 
-    monkeypatch.setattr("workbench.parity_lab.run.make_scratch", make)
+    monkeypatch.setattr("workbench.parity_lab.tracer.make_scratch", make)
     return folder
 
 

@@ -7,23 +7,21 @@ what the dump has before it, so each stage shows only the dump's own error. This
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from workbench.compare.presets import half_of
-from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.errors import BadInput
 from workbench.core.sides import Side
 from workbench.parity_lab.outcome import Computed, Outcome
+from workbench.parity_lab.sources import Found, Sources, found_or_why
 from workbench.trace.cuts import cuts_of
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
 from workbench.trace.recorder import can_stand_for
 from workbench.trace.trace import Trace
-
-Found = tuple[Computed | None, str]
-"""A trace, or why there is none."""
 
 
 def is_dump(side: Side, mapping: StageMapping | None) -> bool:
@@ -81,15 +79,6 @@ class _Chosen(Trace):
         return len(self._names)
 
 
-@dataclass(frozen=True)
-class Sources:
-    """What a dump is compared with, all computed from the dump's stages."""
-
-    reference: Computed
-    exact: Found
-    peers: Mapping[str, Found]  # by half precision
-
-
 class DumpJudge:
     """Judges the dumps of a run.
 
@@ -128,9 +117,4 @@ class DumpJudge:
         return self._judge(Sources(reference, self.exact, peers), dump)
 
     def _or_why(self, side: Side, file: str, given: Path) -> Found:
-        try:
-            return self._compute(side, file, given=given), ""
-        except Cancelled:
-            raise
-        except WorkbenchError as error:
-            return None, str(error)
+        return found_or_why(partial(self._compute, side, file, given=given))

@@ -11,12 +11,13 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.sides import Side
-from workbench.parity_lab.dumps import Found, Sources
 from workbench.parity_lab.outcome import Computed, Inside, Outcome
+from workbench.parity_lab.sources import Found, Sources, found_or_why
 
 Compute = Callable[[Side, str, Sequence[str]], Computed]
 """Takes a side, the name of a file and globs of stages; returns the trace."""
@@ -85,12 +86,7 @@ class Narrowing:
     def _once(self, side: Side, file: str, layer: str) -> Found:
         """Returns the trace of a side, or why there is none, as from the first call with this file name."""
         if file not in self._traced:
-            try:
-                self._traced[file] = self._compute(side, file, _globs(layer)), ""
-            except Cancelled:
-                raise
-            except WorkbenchError as error:
-                self._traced[file] = None, str(error)
+            self._traced[file] = found_or_why(partial(self._compute, side, file, _globs(layer)))
         return self._traced[file]
 
 

@@ -6,11 +6,6 @@ the run needs the memory of one session and one trace.
 
 from __future__ import annotations
 
-import contextlib
-import re
-import shutil
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -24,30 +19,25 @@ from workbench.compare.presets import Tolerances, check_rules, find_preset, half
 from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.core.options import build_options
-from workbench.core.progress import OnProgress, listening
-from workbench.core.runtimes import RUNTIMES
+from workbench.core.progress import OnProgress
 from workbench.core.sides import Side, read_side, read_sides
 from workbench.embeddings.prompt import embeddings_given
 from workbench.families import FAMILIES
-from workbench.parity_lab.dumps import DumpJudge, Sources, is_dump
+from workbench.parity_lab.dumps import DumpJudge, is_dump
 from workbench.parity_lab.narrow import Narrowing
 from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
 from workbench.parity_lab.peers import peer_side, peers_for
-from workbench.registry.handle import OpenSession
+from workbench.parity_lab.source_name import described
+from workbench.parity_lab.sources import Found, Sources, found_or_why
+from workbench.parity_lab.tracer import Tracer, folder_for
 from workbench.registry.registry import Registry
 from workbench.session.values import CONVERSATION, AudioSource, Prompt
-from workbench.system.tempdirs import make_scratch
 from workbench.text.prompts import check_prompt, messages_of
-from workbench.text.scripts import clipped
 from workbench.trace.cuts import cut_like
 from workbench.trace.mapping import StageMapping
-from workbench.trace.read import read_trace
-from workbench.trace.trace import StageFilter, Trace
+from workbench.trace.trace import StageFilter
 
 EXACT = "float64"
-BEAT_SECONDS = 0.25  # the caller gets progress at least this often, and can stop the trace then
-GRACE_SECONDS = 5.0  # after a cancel, a trace has this long before its process is ended
-_LOADED, _TRACED = 0.4, 0.7  # progress of a side after loading and after tracing
 
 
 def run_parity(
@@ -129,7 +119,7 @@ def run_parity(
     halves, their_halves = (peers_for(each, mapping) if exact and same_precision else [] for each in (runs, dumps))
     steps = 1 + exact * bool(runs) + len(halves) + len(others) + len(dumps) * (1 + exact) + len(their_halves)
     steps *= 1 + narrow
-    tracer = _Tracer(registry, model, source, stages, shared, mapping, _place(keep), on_progress, steps)
+    tracer = Tracer(registry, model, source, stages, shared, mapping, folder_for(keep), on_progress, steps)
     try:
         computed = tracer.compute(first, "reference", ("*.*", "logits", stages) if isolated else ())
         check_rules(changes, filter(wanted, computed.trace))  # before the candidates are computed
@@ -138,7 +128,7 @@ def run_parity(
         truth, no_truth = (None, "")
         if exact and runs:
             truth, no_truth = _float64(tracer, first)
-        peers = {half: _or_why(tracer, peer_side(first, half), "peer") for half in halves}
+        peers = {half: found_or_why(partial(tracer.compute, peer_side(first, half), "peer")) for half in halves}
         judged = partial(_judged, computed, truth, no_truth, peers, stages, chosen, changes, force)
         judge = partial(_judged_from, tracer, stages, chosen, changes, force)
         from_dumps = DumpJudge(
@@ -168,7 +158,7 @@ def run_parity(
     kept = keep is not None
     return ParityRun(
         card.id,
-        _described(source, reads_text),
+        described(source, reads_text),
         computed,
         truth,
         no_truth,
@@ -180,21 +170,9 @@ def run_parity(
     )
 
 
-def _place(keep: str | Path | None) -> Path | None:
-    """Returns the folder to keep traces in, and creates it if needed."""
-    if keep is None:
-        return None
-    folder = Path(keep).expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{folder} is no folder to keep traces in: {error.strerror or error}") from error
-    return folder
-
-
-def _float64(tracer: _Tracer, reference: Side) -> tuple[Computed | None, str]:
+def _float64(tracer: Tracer, reference: Side) -> Found:
     """Returns the reference in float64 on PyTorch, or why it cannot be computed."""
-    return _or_why(tracer, _in_float64(reference), EXACT)
+    return found_or_why(partial(tracer.compute, _in_float64(reference), EXACT))
 
 
 def _in_float64(reference: Side) -> Side:
@@ -202,18 +180,8 @@ def _in_float64(reference: Side) -> Side:
     return Side(f"pytorch:{EXACT}", "pytorch", {**kept, "dtype": EXACT}, dict(reference.options))
 
 
-def _or_why(tracer: _Tracer, side: Side, file: str) -> tuple[Computed | None, str]:
-    """Returns the trace of a side, or why it cannot be computed."""
-    try:
-        return tracer.compute(side, file), ""
-    except Cancelled:
-        raise
-    except WorkbenchError as error:
-        return None, str(error)
-
-
 def _outcome(
-    tracer: _Tracer,
+    tracer: Tracer,
     side: Side,
     file: str,
     judged: Callable[[Computed, Callable[[int, int, str], None]], Outcome],
@@ -242,7 +210,7 @@ def _judged(
     reference: Computed,
     truth: Computed | None,
     no_truth: str,
-    peers: Mapping[str, tuple[Computed | None, str]],
+    peers: Mapping[str, Found],
     stages: str,
     chosen: Any,
     changes: tuple[tuple[str, Mapping[str, float]], ...],
@@ -268,7 +236,7 @@ def _judged(
 
 
 def _judged_from(
-    tracer: _Tracer,
+    tracer: Tracer,
     stages: str,
     chosen: Any,
     changes: tuple[tuple[str, Mapping[str, float]], ...],
@@ -286,7 +254,7 @@ def _judged_from(
 
 
 def _judged_inside(
-    tracer: _Tracer,
+    tracer: Tracer,
     chosen: Any,
     changes: tuple[tuple[str, Mapping[str, float]], ...],
     force: bool,
@@ -297,175 +265,3 @@ def _judged_inside(
     held = list(sources.reference.trace)
     own = tuple(each for each in changes if any(fnmatchcase(stage, each[0]) for stage in held))
     return _judged_from(tracer, "*", chosen, own, force, sources, candidate)
-
-
-class _Tracer:
-    """Computes traces into a folder, one after another, and reports progress."""
-
-    def __init__(
-        self,
-        registry: Registry,
-        model: str | Path,
-        source: Any,
-        stages: str,
-        options: Mapping[str, Any],
-        mapping: StageMapping | None,
-        folder: Path | None,
-        on_progress: OnProgress | None,
-        steps: int,
-    ):
-        self._registry, self._model, self._source = registry, model, source
-        self._stages, self._options, self._mapping = stages, options, mapping
-        self._on_progress, self._steps, self._step = on_progress, steps, -1
-        self._own = folder is None
-        self._written: list[Path] = []
-        self._given: Path | None = None  # the trace whose stages are substituted
-        self.folder = folder or make_scratch()
-
-    def tell(self, share: float, activity: str) -> None:
-        """Reports progress to the caller of the run; an exception from it ends the run."""
-        if self._on_progress:
-            self._on_progress(min(share, 1.0), activity)
-
-    def comparing(self, name: str) -> Callable[[int, int, str], None]:
-        """Returns the progress callback for a comparison."""
-
-        def on_stage(done: int, count: int, stage: str) -> None:
-            self._within(_TRACED + (1 - _TRACED) * done / max(count, 1), f"comparing {name}: {stage}")
-
-        return on_stage
-
-    def isolate(self, reference: Computed, side: Side) -> None:
-        """Substitutes the stages of the reference in all later computations."""
-        if side.path is None:
-            self._given = self._written[-1]
-            return
-        path = self.folder / "reference-stages.safetensors"  # with our names, which may come from a mapping
-        self._written.append(path)
-        self._given = reference.trace.save(path)
-
-    def save(self, trace: Trace, name: str) -> Path:
-        """Writes a trace to a file of the folder, and returns its path."""
-        path = self.folder / f"{name}.safetensors"
-        self._written.append(path)
-        trace.save(path)
-        return path
-
-    def check_inputs(self, candidate: Computed) -> None:
-        """Raises `BadInput` for an end to end trace in an isolated run."""
-        if self._given is not None and not candidate.trace.meta.get("isolated"):
-            raise BadInput(
-                f"{candidate.name} was computed end to end, and the reference is a trace, which cannot be computed "
-                "from its stages; expected a runtime as the reference, or a run end to end"
-            )
-
-    def compute(self, side: Side, file: str, stages: Sequence[str] = (), given: Path | None = None) -> Computed:
-        """Returns the trace of a side, in a file of the folder; for a side that is a trace, that trace.
-
-        Args:
-            stages: globs that replace those of the run.
-            given: the trace whose stages are substituted; by default the reference's in an isolated run.
-        """
-        self._step += 1
-        given = given or self._given
-        if side.runtime is not None and given is not None and (why := RUNTIMES[side.runtime].no_given):
-            raise Unavailable(why)  # before the load, which may take long
-        if side.path is not None:
-            self._within(0.0, f"reading {side.name}")
-            return Computed(side.name, read_trace(side.path, self._mapping))
-        begun = time.perf_counter()
-        path = self.folder / f"{file}-{_file_name(side.name)}.safetensors"
-        self._written.append(path)
-        self._within(0.0, f"loading {side.name}")
-        session = self._registry.open(
-            self._model,
-            runtime=side.runtime,
-            on_progress=lambda share, activity: self._within(_LOADED * share, f"{side.name}: {activity}"),
-            **side.settings,
-        )
-        with session:
-            loaded = time.perf_counter()
-            trace = self._traced(session, side, path, given, ",".join(stages) or self._stages)
-            traced = time.perf_counter()
-        return Computed(side.name, trace, loaded - begun, traced - loaded)
-
-    def _traced(self, session: OpenSession, side: Side, path: Path, given: Path | None, stages: str) -> Trace:
-        """Returns the trace that the session writes to the file."""
-        options = {**self._options, **side.options}
-        trace = partial(session.trace, self._source, stages, given, out=path, **options)
-        activity = f"tracing {side.name}"
-        if self._on_progress is None:
-            return trace()
-        self._within(_LOADED, activity)
-        found: list[Trace | BaseException] = []
-        told = (0.0, activity)  # time and text of the last report
-
-        def hear(_: float, said: str) -> None:
-            nonlocal told
-            told = time.monotonic(), f"{side.name}: {said}"
-
-        def work() -> None:
-            try:
-                with listening(hear):  # the call reports what it waits for
-                    found.append(trace())
-            except BaseException as error:  # raised again in the caller's thread
-                found.append(error)
-
-        worker = threading.Thread(target=work, name=activity, daemon=True)
-        worker.start()
-        try:
-            begun = time.monotonic()
-            while worker.is_alive():
-                worker.join(BEAT_SECONDS)
-                waited = time.monotonic() - begun
-                share = _LOADED + (_TRACED - _LOADED) * waited / (waited + 10)  # the duration is unknown
-                doing = told[1] if time.monotonic() - told[0] < 2 * BEAT_SECONDS else activity
-                self._within(share, f"{doing}, {waited:.0f} s")
-        except BaseException:
-            session.cancel()
-            worker.join(GRACE_SECONDS)
-            raise
-        if isinstance(found[0], BaseException):
-            raise found[0]
-        return found[0]
-
-    def _within(self, share: float, activity: str) -> None:
-        self.tell((self._step + share) / self._steps, activity)
-
-    def discard(self) -> None:
-        """Removes the files that were written."""
-        if self._own:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            return
-        for path in self._written:
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")[:80] or "side"
-
-
-def _described(source: Any, reads_text: bool) -> str:
-    """Returns a recording's file name, or the beginning of a prompt; the model decides which of them a text is."""
-    if isinstance(source, (str, Path)) and not reads_text:
-        return Path(source).name
-    if isinstance(source, str):
-        return clipped(source, 100)
-    if isinstance(source, Sequence) and source and isinstance(source[-1], Mapping):
-        return clipped(_last_words(source[-1].get("content", "")), 100)
-    return "samples"
-
-
-def _last_words(content: Any) -> str:
-    """Returns the content of a message as text: its texts, and the file names of its recordings."""
-    if isinstance(content, str) or not isinstance(content, Sequence):
-        return str(content)
-    return ", ".join(_part(part) for part in content if isinstance(part, Mapping))
-
-
-def _part(part: Mapping[str, Any]) -> str:
-    if "text" in part:
-        return str(part["text"])
-    audio = part.get("audio")
-    return Path(audio).name if isinstance(audio, (str, Path)) else "a recording"

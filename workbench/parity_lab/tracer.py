@@ -1,0 +1,191 @@
+"""Computes the traces of a run, one after another, into one folder, and reports progress.
+
+A session is closed before the next is opened. This file knows nothing of comparisons.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import BadInput, Unavailable
+from workbench.core.progress import OnProgress, listening
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.sides import Side
+from workbench.parity_lab.outcome import Computed
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
+from workbench.system.tempdirs import make_scratch
+from workbench.trace.mapping import StageMapping
+from workbench.trace.read import read_trace
+from workbench.trace.trace import Trace
+
+BEAT_SECONDS = 0.25  # the caller gets progress at least this often, and can stop the trace then
+GRACE_SECONDS = 5.0  # after a cancel, a trace has this long before its process is ended
+_LOADED, _TRACED = 0.4, 0.7  # progress of a side after loading and after tracing
+
+
+def folder_for(keep: str | Path | None) -> Path | None:
+    """Returns the folder to keep traces in, and creates it if needed."""
+    if keep is None:
+        return None
+    folder = Path(keep).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{folder} is no folder to keep traces in: {error.strerror or error}") from error
+    return folder
+
+
+class Tracer:
+    """Computes traces into a folder, one after another, and reports progress."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        model: str | Path,
+        source: Any,
+        stages: str,
+        options: Mapping[str, Any],
+        mapping: StageMapping | None,
+        folder: Path | None,
+        on_progress: OnProgress | None,
+        steps: int,
+    ):
+        self._registry, self._model, self._source = registry, model, source
+        self._stages, self._options, self._mapping = stages, options, mapping
+        self._on_progress, self._steps, self._step = on_progress, steps, -1
+        self._own = folder is None
+        self._written: list[Path] = []
+        self._given: Path | None = None  # the trace whose stages are substituted
+        self.folder = folder or make_scratch()
+
+    def tell(self, share: float, activity: str) -> None:
+        """Reports progress to the caller of the run; an exception from it ends the run."""
+        if self._on_progress:
+            self._on_progress(min(share, 1.0), activity)
+
+    def comparing(self, name: str) -> Callable[[int, int, str], None]:
+        """Returns the progress callback for a comparison."""
+
+        def on_stage(done: int, count: int, stage: str) -> None:
+            self._within(_TRACED + (1 - _TRACED) * done / max(count, 1), f"comparing {name}: {stage}")
+
+        return on_stage
+
+    def isolate(self, reference: Computed, side: Side) -> None:
+        """Substitutes the stages of the reference in all later computations."""
+        if side.path is None:
+            self._given = self._written[-1]
+            return
+        path = self.folder / "reference-stages.safetensors"  # with our names, which may come from a mapping
+        self._written.append(path)
+        self._given = reference.trace.save(path)
+
+    def save(self, trace: Trace, name: str) -> Path:
+        """Writes a trace to a file of the folder, and returns its path."""
+        path = self.folder / f"{name}.safetensors"
+        self._written.append(path)
+        trace.save(path)
+        return path
+
+    def check_inputs(self, candidate: Computed) -> None:
+        """Raises `BadInput` for an end to end trace in an isolated run."""
+        if self._given is not None and not candidate.trace.meta.get("isolated"):
+            raise BadInput(
+                f"{candidate.name} was computed end to end, and the reference is a trace, which cannot be computed "
+                "from its stages; expected a runtime as the reference, or a run end to end"
+            )
+
+    def compute(self, side: Side, file: str, stages: Sequence[str] = (), given: Path | None = None) -> Computed:
+        """Returns the trace of a side, in a file of the folder; for a side that is a trace, that trace.
+
+        Args:
+            stages: globs that replace those of the run.
+            given: the trace whose stages are substituted; by default the reference's in an isolated run.
+        """
+        self._step += 1
+        given = given or self._given
+        if side.runtime is not None and given is not None and (why := RUNTIMES[side.runtime].no_given):
+            raise Unavailable(why)  # before the load, which may take long
+        if side.path is not None:
+            self._within(0.0, f"reading {side.name}")
+            return Computed(side.name, read_trace(side.path, self._mapping))
+        begun = time.perf_counter()
+        path = self.folder / f"{file}-{_file_name(side.name)}.safetensors"
+        self._written.append(path)
+        self._within(0.0, f"loading {side.name}")
+        session = self._registry.open(
+            self._model,
+            runtime=side.runtime,
+            on_progress=lambda share, activity: self._within(_LOADED * share, f"{side.name}: {activity}"),
+            **side.settings,
+        )
+        with session:
+            loaded = time.perf_counter()
+            trace = self._traced(session, side, path, given, ",".join(stages) or self._stages)
+            traced = time.perf_counter()
+        return Computed(side.name, trace, loaded - begun, traced - loaded)
+
+    def _traced(self, session: OpenSession, side: Side, path: Path, given: Path | None, stages: str) -> Trace:
+        """Returns the trace that the session writes to the file."""
+        options = {**self._options, **side.options}
+        trace = partial(session.trace, self._source, stages, given, out=path, **options)
+        activity = f"tracing {side.name}"
+        if self._on_progress is None:
+            return trace()
+        self._within(_LOADED, activity)
+        found: list[Trace | BaseException] = []
+        told = (0.0, activity)  # time and text of the last report
+
+        def hear(_: float, said: str) -> None:
+            nonlocal told
+            told = time.monotonic(), f"{side.name}: {said}"
+
+        def work() -> None:
+            try:
+                with listening(hear):  # the call reports what it waits for
+                    found.append(trace())
+            except BaseException as error:  # raised again in the caller's thread
+                found.append(error)
+
+        worker = threading.Thread(target=work, name=activity, daemon=True)
+        worker.start()
+        try:
+            begun = time.monotonic()
+            while worker.is_alive():
+                worker.join(BEAT_SECONDS)
+                waited = time.monotonic() - begun
+                share = _LOADED + (_TRACED - _LOADED) * waited / (waited + 10)  # the duration is unknown
+                doing = told[1] if time.monotonic() - told[0] < 2 * BEAT_SECONDS else activity
+                self._within(share, f"{doing}, {waited:.0f} s")
+        except BaseException:
+            session.cancel()
+            worker.join(GRACE_SECONDS)
+            raise
+        if isinstance(found[0], BaseException):
+            raise found[0]
+        return found[0]
+
+    def _within(self, share: float, activity: str) -> None:
+        self.tell((self._step + share) / self._steps, activity)
+
+    def discard(self) -> None:
+        """Removes the files that were written."""
+        if self._own:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        for path in self._written:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")[:80] or "side"

@@ -28,8 +28,7 @@ def verdict_html(found: Verdict) -> str:
 
 def _sentence(found: Verdict) -> list[Html]:
     sign = element("span", "✓ within" if found.within else "✗ beyond", class_="good" if found.within else "bad")
-    details = [each for each in found.details if each.partition(": ")[2] not in found.sentence]
-    return [element("p", sign, " ", found.sentence, class_="text"), notes(details)]
+    return [element("p", sign, " ", found.sentence, class_="text"), notes(found.further_details)]
 
 
 def _judged(found: Verdict, comparison: Comparison) -> list[Html]:

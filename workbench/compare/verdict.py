@@ -61,6 +61,11 @@ class Verdict:
     found_by: Evidence | None = None  # the evidence against the faulty stage
     faulty_stages: tuple[str, ...] = ()  # see above; end to end, only the faulty stage
 
+    @property
+    def further_details(self) -> list[str]:
+        """The details that the sentence does not contain."""
+        return [each for each in self.details if each.partition(": ")[2] not in self.sentence]
+
     def _repr_html_(self) -> str:
         from workbench.compare.display import verdict_html
 

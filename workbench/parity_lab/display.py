@@ -8,9 +8,7 @@ from workbench.compare.display import stage_table
 from workbench.display.html import Html, card, element, facts, folded
 from workbench.display.pictures import picture
 from workbench.parity_lab.map_figure import has_map, map_figure
-from workbench.parity_lab.outcome import Outcome, ParityRun
-
-SIGNS = {"within": "✓", "beyond": "✗", "unavailable": "–", "unusable": "!"}
+from workbench.parity_lab.outcome import STATUS, Outcome, ParityRun
 
 
 def run_html(run: ParityRun) -> str:
@@ -25,7 +23,7 @@ def run_html(run: ParityRun) -> str:
 
 def _verdict(outcome: Outcome) -> Html:
     kind = {"within": "good", "beyond": "bad"}.get(outcome.status, "quiet")
-    status = element("span", f"{SIGNS[outcome.status]} {outcome.name}: {outcome.status}", class_=kind)
+    status = element("span", f"{STATUS[outcome.status][0]} {outcome.name}: {outcome.status}", class_=kind)
     return element("div", element("p", status), element("p", outcome.sentence))
 
 

@@ -17,19 +17,12 @@ from workbench.compare.report import rows
 from workbench.core.errors import BadInput
 from workbench.parity_lab.figures import noise_picture, worth_a_look
 from workbench.parity_lab.heat_map import heat_map
-from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
+from workbench.parity_lab.outcome import STATUS, Computed, Outcome, ParityRun
 from workbench.parity_lab.stage_detail import stage_details, written
 from workbench.parity_lab.style import STYLE
 from workbench.parity_lab.tables import pairs, short, table
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-STATUS = {
-    "within": ("✓", "within tolerance"),
-    "beyond": ("✗", "beyond tolerance"),
-    "unavailable": ("–", "not available"),
-    "unusable": ("!", "could not be compared"),
-}
-"""A sign and words for each status of a candidate."""
 
 
 def write_page(run: ParityRun, path: str | Path, looks: int = 4) -> Path:
@@ -88,7 +81,7 @@ def verdict(outcome: Outcome) -> str:
     lines = [f"tolerance {comparison.tolerances.preset.name}: {comparison.reason}"] if comparison else []
     lines += comparison.warnings if comparison else ()
     # Details that the sentence already states are not repeated.
-    lines += [each for each in found.details if each.partition(": ")[2] not in found.sentence] if found else []
+    lines += found.further_details if found else []
     if outcome.no_noise and outcome.computed:
         lines.append(f"noise and bugs are not distinguished: {outcome.no_noise}")
     if outcome.no_peer:

@@ -24,6 +24,14 @@ WITHIN, BEYOND = 0, 1  # exit status, besides those of `BadInput` and `Unavailab
 
 Status = Literal["within", "beyond", "unavailable", "unusable"]
 
+STATUS: dict[Status, tuple[str, str]] = {
+    "within": ("✓", "within tolerance"),
+    "beyond": ("✗", "beyond tolerance"),
+    "unavailable": ("–", "not available"),
+    "unusable": ("!", "could not be compared"),
+}
+"""A sign and words for each status of a candidate."""
+
 
 @dataclass(frozen=True)
 class Computed:

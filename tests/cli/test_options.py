@@ -74,9 +74,9 @@ def test_the_same_as_json(capsys: pytest.CaptureFixture[str], registry: Registry
     assert found["calls"] == ["generate", "inject", "chat", "trace"]
 
 
-def test_a_beam_search_of_fun_asr_nano_is_one_of_pytorch() -> None:
+def test_a_beam_search_of_fun_asr_nano_is_not_one_of_vllm() -> None:
     found = {each["name"]: each["runtimes"] for each in described(Registry().card("demo/funasr-nano"))["options"]}
-    assert found["beam_size"] == found["lm"] == ["pytorch"] and "gguf" in found["hotwords"]
+    assert found["beam_size"] == found["lm"] == ["pytorch", "gguf"] and "vllm" in found["hotwords"]
     found = {each["name"]: each["runtimes"] for each in described(Registry().card("demo/sensevoice"))["options"]}
     assert found["beam_size"] == ["pytorch", "gguf"]
 

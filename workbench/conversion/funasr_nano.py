@@ -1,26 +1,37 @@
-"""Fun-ASR-Nano: one file with encoder, adaptor and language model; in FunASR's layout the pair for its runtime.
-
-A checkpoint's second decoder, for timestamps, is left out.
+"""Fun-ASR-Nano: one file with encoder, adaptor, CTC branch and language model; in FunASR's layout the pair for its
+runtime, which has no CTC branch.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from torch import Tensor
+
 from workbench.audio.cmvn import read_am_mvn
 from workbench.conversion import funasr_layout
 from workbench.conversion.files import LANGUAGE_FILES, funasr_files, small_files, travelling
 from workbench.conversion.language import LanguageHalf, language_name, plan_language
-from workbench.conversion.plan import Plan, Value, usual_type
+from workbench.conversion.plan import Plan, PlannedTensor, Value, usual_type
 from workbench.conversion.tensors import plan_cmvn, plan_tensors, tensor_rows
-from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
+from workbench.core.errors import BadInput
+from workbench.families.funasr_nano import (
+    CTC_TOKENS,
+    UNUSED_TENSORS,
+    CtcBranch,
+    FunasrNanoModel,
+    read_funasr_nano,
+    with_vocabulary,
+)
 from workbench.runtimes.pytorch.funasr_nano import split_language
 from workbench.runtimes.pytorch.mapped import mapped_regions
+from workbench.runtimes.pytorch.nano_ctc import CtcBranchNetwork, branch_tensors
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.weights import build, check_tensors, read_state_dict
 
 ARCHITECTURE = "funasr-nano"
 RUNTIME_ARCHITECTURE = "funasr-sensevoice-encoder"  # the architecture of FunASR's encoder file
+CTC_OUTPUT = "ctc.ctc_lo.weight"
 RUNTIME_CONTEXT = 2048  # positions that FunASR's runtime has room for
 
 
@@ -46,15 +57,33 @@ def plans(directory: Path, layout: str) -> list[Plan]:
             Plan(half.architecture, named, half.tensors, usual_type, types, suffix="-llm", notes=half.notes),
         ]
     cmvn = plan_cmvn(read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
-    tensors = [*cmvn, *encoder, *half.tensors]
-    values |= _language_values(model, half)
-    return [Plan(ARCHITECTURE, values, tensors, notes=half.notes, sources=(model.language.directory,))]
+    branch, left_out = _ctc_branch(model, branch_tensors(speech), weights, where)
+    tensors = [*cmvn, *encoder, *branch, *half.tensors]
+    values |= _language_values(model, half, bool(branch))
+    notes = [*half.notes, *left_out]
+    return [Plan(ARCHITECTURE, values, tensors, notes=notes, sources=(model.language.directory,))]
 
 
-def _language_values(model: FunasrNanoModel, half: LanguageHalf) -> dict[str, Value]:
+def _ctc_branch(
+    model: FunasrNanoModel, tensors: dict[str, Tensor], weights: Path, where: str
+) -> tuple[list[PlannedTensor], list[str]]:
+    """Returns the tensors of the CTC branch; or none, and a note if the checkpoint has a branch that cannot be used."""
+    reason = with_vocabulary(model.ctc)
+    if isinstance(reason, CtcBranch):
+        try:
+            check_tensors(build(CtcBranchNetwork, reason).state_dict(), tensors, where)
+            return plan_tensors(tensors, weights, tables=(CTC_OUTPUT,)), []
+        except BadInput as error:
+            reason = str(error)
+    return [], [f"the CTC branch is left out: {reason}"] if tensors else []
+
+
+def _language_values(model: FunasrNanoModel, half: LanguageHalf, branch: bool) -> dict[str, Value]:
     directory = model.language.directory
+    tokens = {CTC_TOKENS: model.ctc.tokens} if branch and isinstance(model.ctc, CtcBranch) else {}
     files = {
         **funasr_files(model.checkpoint.directory, model.cmvn_file),
+        **tokens,
         **small_files(directory, LANGUAGE_FILES, directory.name),
     }
     return {"workbench.language.architecture": half.architecture, **half.values, **travelling("funasr_nano", files)}

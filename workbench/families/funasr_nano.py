@@ -39,7 +39,8 @@ HOTWORDS_BETWEEN = ", "
 TASK, TASK_INTO = "语音转写", "语音转写成"  # the second is followed by a language
 WITH_ITN, WITHOUT_ITN = "：", "，不进行文本规整："
 NO_THINKING = "<think>\n\n</think>\n\n"
-UNUSED_TENSORS = ("ctc_decoder.*", "ctc.*")  # the CTC branch, which is no part of the way to the language model
+CTC_PREFIXES = ("ctc_decoder.", "ctc.")  # of the tensors of the CTC branch
+UNUSED_TENSORS = tuple(f"{prefix}*" for prefix in CTC_PREFIXES)  # no part of the way to the language model
 CTC_TOKENS = "multilingual.tiktoken"
 CTC_VOCABULARY = 60515  # where the configuration does not say
 
@@ -91,12 +92,12 @@ class FunasrNanoWriting(GenerationOptions, ListeningOptions):
 
 @dataclass(frozen=True)
 class FunasrNanoOptions(CtcHeadOptions, FunasrNanoWriting):
-    """The user's options for Fun-ASR-Nano. A CTC beam search needs a checkpoint with a CTC branch, on PyTorch."""
+    """The user's options for Fun-ASR-Nano. A CTC beam search needs a CTC branch, on PyTorch or GGUF."""
 
     # The options of conversations (see `workbench.core.options.conversing`), and the runtimes on which options work.
     CONVERSING: ClassVar[type] = FunasrNanoWriting
     ONLY_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        spec.name: ("pytorch",) for spec in option_specs(CtcHeadOptions)
+        spec.name: ("pytorch", "gguf") for spec in option_specs(CtcHeadOptions)
     }
 
 
@@ -129,6 +130,17 @@ class CtcBranch:
     def vocabulary(self) -> ByteVocabulary:
         """Its tokens; raises `BadInput` if the file is broken."""
         return read_tiktoken(self.tokens, self.count)
+
+
+def with_vocabulary(branch: CtcBranch | str) -> CtcBranch | str:
+    """Returns the CTC branch with its vocabulary read, or why it cannot be used."""
+    if isinstance(branch, str):
+        return branch
+    try:
+        assert len(branch.vocabulary) == branch.count  # read on the first use
+    except BadInput as error:
+        return str(error)
+    return branch
 
 
 @dataclass(frozen=True)

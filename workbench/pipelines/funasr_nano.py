@@ -13,6 +13,7 @@ from workbench.core.resources import close
 from workbench.decoding.generation import Decoding, decoding_of
 from workbench.families.funasr_nano import (
     SPEECH,
+    CtcBranch,
     FunasrNanoModel,
     FunasrNanoOptions,
     FunasrNanoWriting,
@@ -57,6 +58,8 @@ class NanoPromptFormat(OwnPrompt):
         """
         frame, adaptor = self.model.frontend.frame_seconds, self.model.adaptor
         rows = {} if adaptor.use_low_frame_rate else {"adaptor.*": RowTimes(0.0, frame * adaptor.downsample_rate)}
+        if isinstance(self.model.ctc, CtcBranch):
+            rows["ctc.*"] = RowTimes(0.0, frame * self.model.ctc.decoder.downsample_rate)
         return {**front_end_times(self.model.frontend), "encoder.*": RowTimes(0.0, frame), **rows}
 
     def count(self, samples: int) -> int:
@@ -81,8 +84,8 @@ def check_written(options: FunasrNanoWriting) -> None:
     """Raises `BadInput` if options ask for a beam search over the CTC branch, where only the language model writes."""
     if isinstance(options, FunasrNanoOptions) and options.searches:
         raise BadInput(
-            "options of a CTC beam search are set, and the CTC branch of Fun-ASR-Nano runs on pytorch alone; open the "
-            "model there, or leave out these options"
+            "options of a CTC beam search are set, and the CTC branch of Fun-ASR-Nano runs on pytorch and gguf alone; "
+            "open the model on one of them, or leave out these options"
         )
 
 

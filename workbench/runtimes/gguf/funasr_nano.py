@@ -10,28 +10,38 @@ from pathlib import Path
 import numpy as np
 
 from workbench.core.settings import Settings
-from workbench.families.funasr_nano import FunasrNanoModel, audio_tokens, read_funasr_nano
+from workbench.families.funasr_nano import (
+    CTC_PREFIXES,
+    CTC_TOKENS,
+    CtcBranch,
+    FunasrNanoModel,
+    audio_tokens,
+    read_funasr_nano,
+    with_vocabulary,
+)
 from workbench.formats.gguf_file import GgufFile
 from workbench.pipelines.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.instructed_session import InstructedSession
-from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.nano_search import NanoPipeline
+from workbench.runtimes.gguf import output_layer
 from workbench.runtimes.gguf.cmvn import read_cmvn
 from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.language import open_language
-from workbench.runtimes.gguf.nano_adaptor import adapt
+from workbench.runtimes.gguf.nano_adaptor import adapt, transform
 from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, read_gguf_pair, unpacked
-from workbench.runtimes.gguf.weights import Tensor
+from workbench.runtimes.gguf.weights import Scope, Tensor
 from workbench.trace.recorder import Recorder
 
-ENCODER, ADAPTOR = "audio_encoder", "audio_adaptor"
+ENCODER, ADAPTOR, CTC_DECODER = "audio_encoder", "audio_adaptor", "ctc_decoder"
 
 
 class NanoGraph:
-    """The loaded encoder and adaptor with numpy arrays in and out; implements
-    `workbench.pipelines.funasr_nano.NanoNetwork`.
+    """The loaded encoder, adaptor and CTC branch with numpy arrays in and out; implements
+    `workbench.pipelines.funasr_nano.NanoNetwork` and `workbench.pipelines.nano_search.CtcNetwork`.
 
-    Raises `BadInput` if the file's tensors do not match its configuration.
+    Raises `BadInput` if the file's tensors do not match its configuration. `branch` is the CTC branch, or why there is
+    none that can be used.
     """
 
     def __init__(self, file: GgufFile, model: FunasrNanoModel, threads: int | None = None):
@@ -39,6 +49,7 @@ class NanoGraph:
         self.adaptor = model.adaptor
         self._engine = GraphRunner(file, threads)
         self._engine.check(lambda g: self._build(g, np.zeros((2, self.encoder.input_size), dtype=np.float32)))
+        self.branch = ctc_branch(file, model)
 
     def _build(self, g: Graph, features: np.ndarray) -> dict[str, Tensor]:
         x = g.input(encoder_input(features, self.encoder))
@@ -57,9 +68,32 @@ class NanoGraph:
             place[: len(row)] = row
         return speech, counts
 
+    def ctc_logits(self, features: np.ndarray, recorder: Recorder | None) -> np.ndarray:
+        """See `workbench.pipelines.nano_search.CtcNetwork.ctc_logits`."""
+        branch = self.branch
+        assert isinstance(branch, CtcBranch)
+
+        def build(g: Graph) -> dict[str, Tensor]:
+            encoded = encode(g, g.input(encoder_input(features, self.encoder)), g.scope / ENCODER, self.encoder)
+            return {"decoded": transform(g, encoded, g.scope / CTC_DECODER, branch.decoder, "ctc")}
+
+        decoded = self._engine.run(build, recorder)["decoded"]
+        layer = Scope(self._engine.weights) / "ctc" / "ctc_lo"
+        return output_layer.logits(self._engine, decoded, layer, branch.count)
+
     def close(self) -> None:
         """Frees the memory."""
         self._engine.close()
+
+
+def ctc_branch(file: GgufFile, model: FunasrNanoModel) -> CtcBranch | str:
+    """Returns the CTC branch with its vocabulary read, or why the file has none that can be used."""
+    if not any(name.startswith(CTC_PREFIXES) for name in file.tensors):
+        return (
+            f"{file.name} holds none of its tensors; convert a checkpoint that has the branch and its "
+            f"{CTC_TOKENS}, in the layout of this project"
+        )
+    return with_vocabulary(model.ctc)  # from a file that is unpacked only now
 
 
 def open_session(path: Path, name: str, settings: Settings) -> InstructedSession:
@@ -71,11 +105,12 @@ def open_session(path: Path, name: str, settings: Settings) -> InstructedSession
     with unpacked(file, language_file) as directory:
         model = read_funasr_nano(directory, weights=file.path)
         cmvn, _ = read_cmvn(file, model.cmvn_file)
-    network = NanoGraph(file, model, settings.threads)
+        network = NanoGraph(file, model, settings.threads)
     try:
         language = open_language(language_file, model.language, settings.threads, settings.kv_cache)
     except BaseException:
         network.close()
         raise
     encoder = NanoAudioEncoder(model, cmvn, network)
-    return InstructedSession(name, "gguf", SpeechLanguagePipeline(encoder, language), (*notes(file), *language.notes))
+    pipeline = NanoPipeline(encoder, language, network.branch, network)
+    return InstructedSession(name, "gguf", pipeline, (*notes(file), *language.notes))

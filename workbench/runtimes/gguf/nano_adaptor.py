@@ -1,6 +1,7 @@
 """Fun-ASR-Nano's adaptor as a ggml graph: encoder frames to the embeddings that are put into the prompt.
 
-Axes: T frames, D width of the encoder, H width of the language model; one recording at a time.
+The CTC branch is a network of the same kind. Axes: T frames, D width of the encoder, H width of the result; one
+recording at a time.
 """
 
 from __future__ import annotations
@@ -13,9 +14,15 @@ from workbench.runtimes.gguf.weights import Scope, Tensor
 
 
 def adapt(g: Graph, encoded: Tensor, scope: Scope, config: AdaptorConfig, tokens: int) -> Tensor:
-    """Applies two linear layers to stacked frames [T, D], padded with zeros, then transformer blocks: [tokens, H].
+    """Maps encoder frames [T, D] to embeddings [tokens, H], the first rows of `transform`; taps `adaptor.*`."""
+    return g.tap("adaptor.output", g.rows(transform(g, encoded, scope, config, "adaptor"), 0, tokens))
 
-    Taps the stages `adaptor.*`. Returns the first `tokens` of the ceil(T / downsample_rate) rows.
+
+def transform(g: Graph, encoded: Tensor, scope: Scope, config: AdaptorConfig, part: str) -> Tensor:
+    """Applies two linear layers to stacked frames [T, D], padded with zeros, then transformer blocks:
+    [ceil(T / downsample_rate), H].
+
+    Taps the stages `layers.*` of the part of the network, such as `adaptor`.
     """
     (frames, size), rate = encoded.shape, config.downsample_rate
     if rate > 1:
@@ -24,9 +31,9 @@ def adapt(g: Graph, encoded: Tensor, scope: Scope, config: AdaptorConfig, tokens
         encoded = g.reshape(padded, ((frames + lacking) // rate, rate * size))
     x = g.linear(g.relu(g.linear(encoded, scope / "linear1", config.ffn_dim)), scope / "linear2", config.llm_dim)
     for number in range(config.n_layer):
-        stage = f"adaptor.layers.{number}"
+        stage = f"{part}.layers.{number}"
         x = g.tap(stage, block(g, x, scope / "blocks" / number, config, stage))
-    return g.tap("adaptor.output", g.rows(x, 0, tokens))
+    return x
 
 
 def block(g: Graph, x: Tensor, scope: Scope, config: AdaptorConfig, stage: str) -> Tensor:

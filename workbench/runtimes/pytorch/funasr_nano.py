@@ -65,9 +65,10 @@ class NanoRunner:
         """See `workbench.pipelines.nano_search.CtcNetwork.ctc_logits`."""
         assert not isinstance(self.branch, str)
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
-        with in_steps(self.kind), looking_inside(self.network, recorder):
+        inside = looking_inside(self.network, recorder), looking_inside(self.branch, recorder)
+        with in_steps(self.kind), inside[0], inside[1]:
             encoded = self.network.audio_encoder(batch, None, tap_into(recorder))
-            return array_of(self.branch(encoded)[0])
+            return array_of(self.branch(encoded, tap_into(recorder))[0])
 
 
 def split_language(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -151,7 +151,7 @@ NANO_ADAPTOR = LayerMap(
     {**SANM.places, **_each("self_attn.linear_{}")},
     SANM.attention,
 )
-"""A block of Fun-ASR-Nano's adaptor."""
+"""A block of Fun-ASR-Nano's adaptor or CTC branch."""
 
 LANGUAGE = LayerMap(
     {
@@ -201,4 +201,4 @@ def stacks_of(network: nn.Module) -> Iterator[tuple[str, Sequence[nn.Module], La
         elif isinstance(module, ConformerEncoder):
             yield "encoder.layers", list(module.layer_stack), CONFORMER
         elif isinstance(module, Adaptor):
-            yield "adaptor.layers", list(getattr(module, "blocks", ())), NANO_ADAPTOR
+            yield module.stack, list(getattr(module, "blocks", ())), NANO_ADAPTOR

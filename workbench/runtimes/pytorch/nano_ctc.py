@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import BadInput
-from workbench.families.funasr_nano import CtcBranch
+from workbench.families.funasr_nano import CTC_PREFIXES, CtcBranch
 from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.nano_encoder import Adaptor
 from workbench.runtimes.pytorch.sensevoice import CtcHead
+from workbench.runtimes.pytorch.tap import Tap, no_tap
 from workbench.runtimes.pytorch.weights import build, load_into
-
-PREFIXES = ("ctc_decoder.", "ctc.")
 
 
 class CtcBranchNetwork(nn.Module):
@@ -26,13 +25,18 @@ class CtcBranchNetwork(nn.Module):
 
     def __init__(self, branch: CtcBranch):
         super().__init__()
-        self.ctc_decoder = Adaptor(branch.decoder)
+        self.ctc_decoder = Adaptor(branch.decoder, "ctc")
         self.ctc = CtcHead(branch.decoder.llm_dim, branch.count)
 
-    def forward(self, encoded: Tensor) -> Tensor:
+    def forward(self, encoded: Tensor, tap: Tap = no_tap) -> Tensor:
         """Maps [B, T, D] to logits [B, ceil(T / downsample rate), V]."""
-        logits: Tensor = self.ctc(self.ctc_decoder(encoded))
+        logits: Tensor = self.ctc(self.ctc_decoder(encoded, tap=tap))
         return logits
+
+
+def branch_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns those of a checkpoint's tensors that are of the branch."""
+    return {name: value for name, value in tensors.items() if name.startswith(CTC_PREFIXES)}
 
 
 def open_ctc_branch(
@@ -44,10 +48,11 @@ def open_ctc_branch(
     """
     if isinstance(branch, str):
         return branch
-    own = {name: value for name, value in tensors.items() if name.startswith(PREFIXES)}
     network = build(CtcBranchNetwork, branch)
     try:
-        load_into(network, own, f"{weights.parent.name}/{weights.name}", mapped_from=weights, dtype=dtype)
+        load_into(
+            network, branch_tensors(tensors), f"{weights.parent.name}/{weights.name}", mapped_from=weights, dtype=dtype
+        )
     except BadInput as error:
         return str(error)
     settle(network, device, weights)

@@ -54,11 +54,17 @@ class TransformerBlock(nn.Module):
 
 
 class Adaptor(nn.Module):
-    """Two linear layers over stacked encoder frames, then transformer blocks."""
+    """Two linear layers over stacked encoder frames, then transformer blocks.
 
-    def __init__(self, config: AdaptorConfig):
+    Args:
+        config: its dimensions.
+        part: the first word of its stages.
+    """
+
+    def __init__(self, config: AdaptorConfig, part: str = "adaptor"):
         super().__init__()
         self.config = config
+        self.stack = f"{part}.layers"
         self.linear1 = nn.Linear(config.encoder_dim * config.downsample_rate, config.ffn_dim)
         self.linear2 = nn.Linear(config.ffn_dim, config.llm_dim)
         if config.n_layer:
@@ -75,7 +81,7 @@ class Adaptor(nn.Module):
         x = self.linear2(F.relu(self.linear1(x)))
         keys = None if lengths is None else length_mask((lengths - 1) // rate + 1, x.shape[1])
         for number, block in enumerate(getattr(self, "blocks", ())):
-            x = tap(f"adaptor.layers.{number}", block(x, keys))
+            x = tap(f"{self.stack}.{number}", block(x, keys))
         return x
 
 

@@ -1,0 +1,122 @@
+"""Fun-ASR-Nano's CTC branch on gguf: its definition, the beam search of PyTorch, and files that have no branch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.nano_ctc import branch_by_definition, lively_checkpoint
+from tests.support.tiny_checkpoints import noise
+from tests.support.tiny_funasr_nano import CTC_OUTPUTS, add_ctc_branch, tiny_funasr_nano
+from workbench.conversion import funasr_nano, writer
+from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
+from workbench.formats.gguf_file import read_gguf
+from workbench.pipelines.speech_session import SpeechSession
+from workbench.runtimes.gguf.funasr_nano import open_session
+from workbench.runtimes.pytorch import funasr_nano as pytorch
+from workbench.trace.times import row_times
+
+AUDIO = noise(2.0)
+SETTINGS = Settings(threads=1)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return lively_checkpoint(tmp_path_factory.mktemp("nano") / "nano", AUDIO)
+
+
+@pytest.fixture(scope="module")
+def file(directory: Path) -> Path:
+    [plan] = funasr_nano.plans(directory, "workbench")
+    assert not plan.notes
+    [path] = writer.write([plan], "f32", directory.with_suffix(".gguf"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def session(file: Path) -> Iterator[SpeechSession]:
+    session = open_session(file, "nano", SETTINGS)
+    yield session
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def reference(directory: Path) -> Iterator[SpeechSession]:
+    session = pytorch.open_session(directory, "nano", SETTINGS)
+    yield session
+    session.close()
+
+
+def test_the_branch_is_its_definition(directory: Path, session: SpeechSession) -> None:
+    trace = session.trace(AUDIO, "*", beam_size=8)
+    tensors = {name: value.double() for name, value in torch.load(directory / "model.pt", weights_only=True).items()}
+    expected = branch_by_definition(torch.from_numpy(np.array(trace["encoder.output"])).double(), tensors).numpy()
+    assert expected.shape == (len(trace["encoder.output"]), CTC_OUTPUTS)
+    np.testing.assert_allclose(trace["ctc.logits"], expected, atol=2e-4 * np.abs(expected).max())
+
+
+def test_stages_are_those_of_pytorch(session: SpeechSession, reference: SpeechSession) -> None:
+    for stages in ("*", "ctc.layers.1.*"):
+        ours, theirs = (each.trace(AUDIO, stages, beam_size=8) for each in (session, reference))
+        assert list(ours) == list(theirs) and len(theirs) > 8
+        for stage in theirs:
+            if theirs[stage].dtype.kind != "f":
+                np.testing.assert_array_equal(ours[stage], theirs[stage])
+            else:
+                near = 1e-3 * np.abs(theirs[stage]).max()
+                np.testing.assert_allclose(ours[stage], theirs[stage], atol=near, err_msg=stage)
+            assert row_times(ours.meta, stage) == row_times(theirs.meta, stage)
+    assert row_times(ours.meta, "ctc.logits") == (0.0, 0.06)
+
+
+@pytest.mark.parametrize("recombination", ["sum", "max"])
+def test_a_beam_search_finds_what_it_finds_on_pytorch(
+    session: SpeechSession, reference: SpeechSession, recombination: str, tmp_path: Path
+) -> None:
+    (tmp_path / "phrases.txt").write_text("a ▁the\n你\n")
+    options = {"beam_size": 64, "nbest": 5, "recombination": recombination, "boost": str(tmp_path / "phrases.txt")}
+    ours, theirs = (each.transcribe(AUDIO, **options) for each in (session, reference))
+    assert ours.text == theirs.text and len(ours.hypotheses) == 5
+    for mine, other in zip(ours.hypotheses, theirs.hypotheses, strict=True):
+        assert (mine.text, mine.tokens) == (other.text, other.tokens)
+        assert mine.score == pytest.approx(other.score, abs=1e-2)
+
+
+def test_without_these_options_the_language_model_writes(session: SpeechSession, reference: SpeechSession) -> None:
+    brief = {"max_new_tokens": 8, "dither": 0.0}
+    assert session.transcribe(AUDIO, **brief).tokens == reference.transcribe(AUDIO, **brief).tokens
+
+
+def test_a_checkpoint_without_tokens_leaves_the_branch_out_and_both_say_so(tmp_path: Path) -> None:
+    add_ctc_branch(tiny_funasr_nano(tmp_path / "nano")).unlink()
+    [plan] = funasr_nano.plans(tmp_path / "nano", "workbench")
+    assert plan.notes == [
+        "the CTC branch is left out: nano has no multilingual.tiktoken, which lists the tokens of its CTC branch; "
+        "put that file beside model.pt"
+    ]
+    [path] = writer.write([plan], "f32", tmp_path / "it.gguf")
+    assert not any(name.startswith("ctc") for name in read_gguf(path).tensors)
+    session = open_session(path, "nano", SETTINGS)
+    with pytest.raises(BadInput, match=r"no CTC branch to search: it\.gguf holds none of its tensors; convert"):
+        session.transcribe(AUDIO, beam_size=4)
+    session.close()
+
+
+def test_a_branch_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
+    directory = tiny_funasr_nano(tmp_path / "nano")
+    add_ctc_branch(directory)
+    weights = torch.load(directory / "model.pt", weights_only=True)
+    weights["ctc.ctc_lo.bias"] = weights["ctc.ctc_lo.bias"][:-1]
+    torch.save(weights, directory / "model.pt")
+    [plan] = funasr_nano.plans(directory, "workbench")
+    assert len(plan.notes) == 1 and plan.notes[0].startswith("the CTC branch is left out: nano/model.pt")
+    assert not any(tensor.name.startswith("ctc") for tensor in plan.tensors)
+
+
+def test_funasrs_pair_has_no_branch(directory: Path) -> None:
+    assert not any(t.name.startswith("ctc") for plan in funasr_nano.plans(directory, "funasr") for t in plan.tensors)

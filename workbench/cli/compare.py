@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.compare.compare import AS_ASKED, Comparison, compare
+from workbench.compare.explain import with_hints
 from workbench.compare.noise import NoiseReport, noise_or_bug
 from workbench.compare.presets import Tolerances, find_preset, preset_of, read_rules
 from workbench.compare.report import table, to_json
@@ -88,4 +89,5 @@ def compare_files(
     found, reason = (chosen, AS_ASKED) if chosen else preset_of(ours.meta, theirs.meta)
     comparison = compare(ours, theirs, Tolerances(found, changes), stages, force, on_stage, reason)
     noise = noise_or_bug(ours, theirs, third, stages, same) if third else None
+    comparison = with_hints(comparison, noise, ours, theirs)
     return Result(comparison, judge(comparison, noise), noise)

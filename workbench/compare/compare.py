@@ -33,6 +33,7 @@ from workbench.compare.choices import (
     tells_choices,
 )
 from workbench.compare.discrete import as_tokens
+from workbench.compare.explain import with_hints
 from workbench.compare.inputs import Whose, whose_inputs
 from workbench.compare.logits import Choice, choice_among, choice_at, deciding_row, spread_of
 from workbench.compare.logprobs import IDS, ReportedTokens, reported_tokens
@@ -210,7 +211,7 @@ def compare(
     part = first_id(reference, candidate, answers, tolerances) if answers else None
     if part:
         found = _tokens_first(found, part)
-    return Comparison(
+    whole = Comparison(
         stages=tuple(_alone(found) if inputs else _with_growth(found, tolerances)),
         tolerances=tolerances,
         reason=reason,
@@ -223,6 +224,7 @@ def compare(
         inputs=inputs,
         first_id=part,
     )
+    return with_hints(whole, None, reference, candidate)
 
 
 def _compared_choice(

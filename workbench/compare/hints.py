@@ -1,7 +1,8 @@
-"""Explains why an array may have another shape or other numbers than the reference.
+"""Explains why an array may have another shape than the reference, and says where an array differs.
 
-Each guess is tried on the numbers. The result names the guess under which the two arrays are nearest, with the
-remaining error. This file compares arrays; it knows no stages.
+Each guess at a shape is tried on the numbers. The result names the guess under which the two arrays are nearest, with
+the remaining error. This file compares arrays; it knows no stages. Other numbers of the right shape are explained in
+`workbench.compare.explain`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,8 @@ import numpy as np
 
 from workbench.compare.measures import Measures, measure
 
-_MUCH_NEARER = 0.1  # a guess is named if at most this share of the error remains
 _NEAR = 0.5  # relative L2 above which two arrays have nothing in common
 _TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
-_MOST_REORDERED = 64  # rows; each is compared with each
-_FITTED_ROWS = 8  # with fewer rows, a fit may succeed by chance
 _FEW = 0.1  # share of all rows or channels
 
 Guess = tuple[str, np.ndarray, np.ndarray]
@@ -48,70 +46,10 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
     return f"{said}: {counts}"
 
 
-def explain_numbers(reference: np.ndarray, candidate: np.ndarray, found: Measures) -> str | None:
-    """Returns what may have happened to an array of the right shape; None if no simple change explains it."""
+def where_it_differs(found: Measures) -> str | None:
+    """Returns where the difference is, if only a few rows or channels differ; else None."""
     if not found.relative_l2 or not math.isfinite(found.relative_l2) or found.nonfinite_differences:
         return None
-    enough = _MUCH_NEARER * min(found.relative_l2, 1.0)
-    if found.factor_residual <= enough and found.factor:
-        beside = _percent(found.factor_residual)
-        return f"it is {found.factor:.6g} times the reference, and otherwise differs by {beside}"
-    if reference.ndim != 2 or reference.dtype.kind == "c":
-        return None
-    for words, one, other in _rearranged(reference, candidate):
-        if (left := _left(one, other)) <= enough:
-            return f"{words}, and otherwise differs by {_percent(left)}"
-    if place := _reordered(reference, candidate, found, enough) or _concentrated(found):
-        return place
-    if (left := _affine_left(reference, candidate)) <= enough:
-        return (
-            "each channel is a multiple of the reference's plus a constant, as where CMVN or a norm is left out or "
-            f"done twice, and otherwise it differs by {_percent(left)}"
-        )
-    return None
-
-
-def _rearranged(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
-    """Yields possible changes of order in an array of the right shape, each with the arrays to compare then."""
-    rows, columns = reference.shape
-    if rows == columns and rows > 1:
-        yield "it is transposed", reference.T, candidate
-    if rows > 2:
-        yield "its rows come one position late", reference[:-1], candidate[1:]
-        yield "its rows come one position early", reference[1:], candidate[:-1]
-    if rows > 1:
-        yield "its rows are in reverse order", reference[::-1], candidate
-
-
-def _reordered(reference: np.ndarray, candidate: np.ndarray, found: Measures, enough: float) -> str | None:
-    """Returns the description of a permutation, if the few rows that differ are in each other's places; else None."""
-    rows = _standing_out(found.by_position)
-    if not 2 <= len(rows) <= _MOST_REORDERED:
-        return None
-    one, other = reference[rows].astype(np.float64), candidate[rows].astype(np.float64)
-    # The nearest row for each, without an array of all differences.
-    order = ((one * one).sum(axis=1) - 2 * other @ one.T).argmin(axis=1)
-    if len(set(order.tolist())) < len(rows) or _left(one[order], other) > enough:
-        return None
-    return f"rows {_listed(rows)} hold what the reference has in rows {_listed(rows[order])}"
-
-
-def _affine_left(reference: np.ndarray, candidate: np.ndarray) -> float:
-    """Returns the relative L2 that remains if each channel is fitted by a factor and a constant."""
-    if len(reference) < _FITTED_ROWS:
-        return math.inf
-    most = max(_FITTED_ROWS, _TRIED_VALUES // max(reference.shape[1], 1))
-    r, c = (side[:most].astype(np.float64) for side in (reference, candidate))
-    r -= r.mean(axis=0)
-    c -= c.mean(axis=0)
-    variance = (r * r).sum(axis=0)
-    factor = np.divide((r * c).sum(axis=0), variance, out=np.zeros_like(variance), where=variance > 0)
-    size = float(np.linalg.norm(c))
-    return float(np.linalg.norm(c - factor * r)) / size if size and np.any(factor) else math.inf
-
-
-def _concentrated(found: Measures) -> str | None:
-    """Returns where the difference is, if only a few rows or channels differ; else None."""
     for errors, what in ((found.by_position, "row"), (found.by_channel, "channel")):
         places = _standing_out(errors)
         if len(places) <= _FEW * len(errors):

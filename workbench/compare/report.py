@@ -74,6 +74,7 @@ def _stage(comparison: Comparison, each: StageComparison, profiles: bool) -> dic
         "before": each.before,
         "mismatch": each.mismatch,
         "hint": each.hint,
+        "explanation": asdict(each.explanation) if each.explanation else None,
     }
     if each.numbers:
         found["numbers"] = _numbers(each.numbers, profiles)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from workbench.compare.discrete import SequenceMeasures, as_text, as_tokens, measure_text, measure_tokens
-from workbench.compare.hints import explain_numbers, explain_shape, shapes
+from workbench.compare.guesses.guess import Hint
+from workbench.compare.hints import explain_shape, shapes, where_it_differs
 from workbench.compare.logits import LogitMeasures, explain_logits, measure_logits
 from workbench.compare.logprobs import STAGE as LOGPROBS
 from workbench.compare.logprobs import LogprobMeasures, measure_logprobs
@@ -50,6 +51,7 @@ class StageComparison:
     logprobs: LogprobMeasures | None = None
     mismatch: str | None = None  # why the stage could not be measured
     hint: str | None = None  # what may have happened
+    explanation: Hint | None = None  # what explains the numbers to within rounding (`workbench.compare.explain`)
     # sqrt(e^2 - f^2) with e the relative L2 of this stage and f that of the previous one; 0 if e < f; e if isolated.
     own: float | None = None
     before: float | None = None  # f; None without an earlier stage of numbers, and if isolated
@@ -199,7 +201,7 @@ def compare_stage(
     hint = None
     if guess and not StageComparison(**found, numbers=numbers).passes:
         hint = explain_logits(reference, candidate) if kind == "logits" else None
-        hint = hint or explain_numbers(reference, candidate, numbers)
+        hint = hint or where_it_differs(numbers)
     logits = measure_logits(reference, candidate) if kind == "logits" else None
     return StageComparison(**found, numbers=numbers, logits=logits, hint=hint)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workbench.compare.compare import AS_ASKED, Comparison, FirstToken
+from workbench.compare.guesses.guess import Hint
 from workbench.compare.logits import Choice
 from workbench.compare.noise import REFERENCE, NoiseReport
 from workbench.compare.stage import StageComparison
@@ -60,6 +61,7 @@ class Verdict:
     faulty_stage: str | None = None  # the earlier of `first_divergent` and `first_bug`, without noise
     found_by: Evidence | None = None  # the evidence against the faulty stage
     faulty_stages: tuple[str, ...] = ()  # see above; end to end, only the faulty stage
+    explanation: Hint | None = None  # what explains the numbers of the faulty stage, if anything known does
 
     @property
     def further_details(self) -> list[str]:
@@ -84,7 +86,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
         faulty = _by_themselves(faulty)
     rounded = first is not None and not faulty and _as_its_peer(comparison, noise)
     hidden = bool(faulty) and comparison.passes(faulty[0])  # only float64 finds the first fault
-    parts = [_hidden(comparison, first, faulty[0].stage, noise)] if hidden and noise else [_opening(comparison, first)]
+    parts = [_hidden(comparison, first, faulty[0], noise)] if hidden and noise else [_opening(comparison, first)]
     if rounded and first and noise:
         parts = [_rounded(comparison, first, noise)]
     elif comparison.isolated:
@@ -115,6 +117,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
         first_bug=noise.first_bug.stage if noise and noise.first_bug else None,
         faulty_stage=faulty[0].stage if faulty else None,
         found_by=found_by,
+        explanation=faulty[0].explanation if faulty else None,
         faulty_stages=tuple(each.stage for each in (faulty if comparison.isolated else faulty[:1])),
     )
 
@@ -167,11 +170,13 @@ def _largest(comparison: Comparison) -> StageComparison | None:
     return max(grown, key=lambda each: each.jump or 0.0, default=None)
 
 
-def _hidden(comparison: Comparison, first: StageComparison | None, stage: str, noise: NoiseReport) -> str:
+def _hidden(comparison: Comparison, first: StageComparison | None, fault: StageComparison, noise: NoiseReport) -> str:
     """Returns the opening of the sentence if float64 finds a fault before any tolerance does."""
     count, name = _stages(len(comparison.stages)), _tolerance(comparison)
     how = f"C{_inputs(comparison)[1:]}, " if comparison.isolated else ""
-    said = f"{how}{stage} is the first of {count} in error, though within tolerance {name}: {noise.sentence}"
+    said = f"{how}{fault.stage} is the first of {count} in error, though within tolerance {name}: {noise.sentence}"
+    if fault.explanation:
+        said += f" ({fault.explanation.sentence})"
     if first is None:
         return f"{said}; no stage is beyond tolerance"
     return f"{said}; {first.stage} is the first beyond tolerance: {_why(first)}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.compare.compare import AS_ASKED, compare
+from workbench.compare.explain import with_hints
 from workbench.compare.noise import NoiseReport, noise_or_bug
 from workbench.compare.presets import Tolerances, check_rules, find_preset, half_of, preset_of, read_rules
 from workbench.compare.verdict import judge
@@ -228,6 +229,7 @@ def _judged(
             noise = noise_or_bug(ours, theirs, truth.trace, stages, peer.trace if peer else None)
         except BadInput as error:
             no_truth = str(error)
+    comparison = with_hints(comparison, noise, ours, theirs)
     verdict = judge(comparison, noise)
     status = "within" if verdict.within else "beyond"
     cut = cut_like(ours, theirs)

@@ -1,0 +1,283 @@
+"""The first bad stage is explained if something known explains it to within rounding, and else nothing is said."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.layers import HEAD, HEADS, WIDTH, rms, softmax, stages, turned
+from workbench.compare import compare, judge, to_dict
+from workbench.compare.explain import explain
+from workbench.compare.guesses.functions import ACTIVATIONS
+from workbench.compare.guesses.guess import Hint, Scene
+from workbench.trace.trace import Trace
+
+REFERENCE = stages()
+ROUNDED = stages(noise=2e-7)
+LAYER = "llm.layers.1"
+BEFORE = "llm.layers.0"
+
+
+def explained(candidate: dict[str, np.ndarray], reference: dict[str, np.ndarray] | None = None) -> Hint | None:
+    """What a verdict says of a candidate."""
+    candidate = {name: np.asarray(each, np.float32) for name, each in candidate.items()}
+    return judge(compare(Trace(reference or REFERENCE, {}), Trace(candidate, {}))).explanation
+
+
+def with_stage(stage: str, change: Callable[[np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
+    return {**ROUNDED, stage: change(ROUNDED[stage].astype(np.float64))}
+
+
+def of_heads(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x: change(x.reshape(len(x), HEADS, HEAD)).reshape(x.shape)
+
+
+def brain(x: np.ndarray) -> np.ndarray:
+    return (x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+DRAWN = np.random.default_rng(7)
+ORDER, CONSTANTS = DRAWN.permutation(WIDTH), DRAWN.standard_normal(WIDTH)
+CHANGES: list[tuple[str, Callable[[np.ndarray], np.ndarray], str, str]] = [
+    (LAYER, lambda x: ROUNDED[BEFORE], "left out", f"equals the reference's {BEFORE}, as if nothing were computed"),
+    ("llm.layers.2", lambda x: ROUNDED["llm.norm"], "already normed", "equals the reference's llm.norm: it is already"),
+    ("llm.norm", lambda x: ROUNDED["llm.layers.2"], "before the norm", "the norm is left out"),
+    (LAYER, lambda x: x[::-1], "rows reversed", "rows are in reverse order"),
+    (LAYER, lambda x: np.roll(x, 1, axis=0), "rows shifted", "rows come one position late"),
+    (LAYER, lambda x: np.roll(x, -2, axis=0), "rows shifted", "rows come 2 positions early"),
+    (LAYER, lambda x: x[:, ::-1], "channels reversed", "channels are in reverse order"),
+    (LAYER, lambda x: np.roll(x, WIDTH // 2, axis=1), "halves swapped", "the halves have changed places"),
+    (LAYER, of_heads(lambda x: x[:, [2, 0, 3, 1]]), "heads permuted", "blocks of 8 channels are permuted"),
+    (LAYER, of_heads(lambda x: x.reshape(-1, HEADS, 2, 4).swapaxes(2, 3)), "halves interleaved", "of each 8 channels"),
+    (LAYER, of_heads(lambda x: x.reshape(-1, HEADS, 4, 2).swapaxes(2, 3)), "halves interleaved", "even and odd"),
+    (LAYER, lambda x: x[:, ORDER], "channels permuted", "channels"),
+    (LAYER, lambda x: x[np.r_[3, 1, 2, 0, 4:20]], "rows permuted", "rows 0, 3 hold what the reference has in row"),
+    (LAYER, lambda x: x.T.reshape(x.shape), "layout", "transposed, in the shape of the untransposed"),
+    (LAYER, lambda x: x.reshape(-1, HEADS, HEAD).swapaxes(0, 1).reshape(x.shape), "layout", "4 heads of 8"),
+    (LAYER, lambda x: np.where(np.arange(WIDTH) < 4, -x, x), "signs", "4 of 32 channels have the other sign"),
+    (LAYER, lambda x: x * WIDTH**0.5, "factor", "it is 5.65685 times the reference (√32"),
+    (LAYER, lambda x: x * 0.4342945, "factor", "logarithms of base 10, not e"),
+    (LAYER, lambda x: x - 20.79442, "constant", "samples of full scale 1, not 32768"),
+    (LAYER, lambda x: 3 * x + 1, "factor and constant", "3 times the reference plus 1"),
+    (LAYER, lambda x: x + CONSTANTS, "constant of each channel", "as where a bias"),
+    (LAYER, lambda x: x * CONSTANTS, "factor of each channel", "as where a norm's weight"),
+    (LAYER, lambda x: x * (1 + (np.arange(20) == 3))[:, None], "factor of each row", "only row 3 differs: it is 2"),
+    (LAYER, lambda x: x * (np.arange(WIDTH) != 7), "factor of each channel", "only channel 7 differs: it is 0"),
+    (LAYER, lambda x: 0 * x, "zeros", "all zeros"),
+    (LAYER, lambda x: x.astype(np.float16), "coarser type", "it is the reference rounded to float16"),
+    (LAYER, lambda x: brain(x * (1 + 0.003 * CONSTANTS)), "coarser type", "it is in bfloat16"),
+    (LAYER, lambda x: np.maximum(x, 0), "function", "it is the ReLU of the reference"),
+    ("logits", lambda x: x - np.log(np.exp(x).sum(1, keepdims=True)), "function", "log-softmax"),
+    (LAYER, lambda x: x / np.linalg.norm(x, axis=1, keepdims=True), "already normed", "is the reference after a norm"),
+    (LAYER, lambda x: x + ROUNDED[f"{LAYER}.attention.residual"], "addend", "has twice the reference's"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("stage, change, kind, said", CHANGES, ids=[f"{n} {each[2]}" for n, each in enumerate(CHANGES)])
+def test_a_changed_stage_is_explained(
+    stage: str, change: Callable[[np.ndarray], np.ndarray], kind: str, said: str
+) -> None:
+    found = explained(with_stage(stage, change))
+    assert found is not None and (found.kind, found.stage) == (kind, stage)
+    assert said in found.sentence and found.remaining < 1e-5 < found.error
+
+
+STEPS: list[tuple[str, Any, str, str, str]] = [
+    ("input_norm", lambda x, w: rms(x, 1e-3) * w, "input_norm", "epsilon", "epsilon 0.001, where"),
+    ("mlp_norm", lambda x, w: rms(x), "mlp_norm", "norm", "without its weight"),
+    ("mlp_norm", lambda x, w: rms(x) * (1 + w), "mlp_norm", "norm", "with one plus its weight"),
+    ("mlp_norm", lambda x, w: rms(x - x.mean(1, keepdims=True)) * w, "mlp_norm", "norm", "of the kind LayerNorm"),
+    ("attention__query_norm", lambda x, w: x, "attention.query_norm", "before the norm", "equals the reference's"),
+    ("attention__query_norm", lambda x, w: rms(rms(x) * w) * w, "attention.query_norm", "norm twice", "applied twice"),
+    ("attention__query_rope", lambda x: turned(x, neighbours=True), "attention.query_rope", "RoPE layout", "neighbour"),
+    ("attention__query_rope", lambda x: turned(x, base=1e4), "attention.query_rope", "RoPE base", "has the base 10000"),
+    ("attention__query_rope", lambda x: turned(x, first=1), "attention.query_rope", "RoPE position", "off by +1"),
+    ("attention__query_rope", lambda x: turned(x[:, ::-1]), "attention.query_rope", "rows", ""),
+    ("attention__query", lambda x, w: (x @ w.T).reshape(-1, HEADS, HEAD), "attention.query", "", ""),
+    ("mlp__activation", lambda g, u: ACTIVATIONS["GELU"](g) * u, "mlp.activation", "activation", "is GELU, where"),
+    ("mlp__activation", lambda g, u: ACTIVATIONS["GELU by tanh"](g) * u, "mlp.activation", "activation", "by tanh"),
+    ("mlp__activation", lambda g, u: g * ACTIVATIONS["SiLU"](u), "mlp.activation", "gate", "applied to up"),
+    ("layer", lambda x, down: down, "", "other stage", "equals the reference's llm.layers.1.mlp.down"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("step, does, part, kind, said", STEPS, ids=[f"{n} {each[3]}" for n, each in enumerate(STEPS)])
+def test_a_wrong_step_inside_a_layer_is_explained(step: str, does: Any, part: str, kind: str, said: str) -> None:
+    changed = stages(noise=2e-7, **{step: does})
+    verdict = judge(compare(Trace(REFERENCE, {}), Trace(changed, {})))
+    assert verdict.faulty_stage == (f"{LAYER}.{part}" if part else LAYER)
+    found = verdict.explanation
+    if not kind:
+        assert found is None
+    elif kind == "rows":  # heads in another order: the only change that a permutation explains
+        assert found is not None and found.kind == "heads permuted"
+    else:
+        assert found is not None and found.kind in (kind, "left out") and said in found.sentence
+
+
+@pytest.mark.parametrize(
+    "weights, kind, said",
+    [
+        (
+            lambda q, k: _weights(q, k, scale=1.0),
+            "scale of scores",
+            "the scores are 2.8284 times the reference's, as w",
+        ),
+        (lambda q, k: _weights(q, k, sees=1), "mask", "sees 19 keys that the reference hides"),
+        (
+            lambda q, k: _weights(q, k)[[1, 0, 2, 3]],
+            "rows permuted",
+            "heads 0, 1 hold what the reference has in heads 1",
+        ),
+    ],
+)
+def test_wrong_attention_weights_are_explained(weights: Any, kind: str, said: str) -> None:
+    found = explained(stages(noise=1e-7, attention__weights=weights))
+    assert found is not None and found.kind == kind and said in found.sentence
+
+
+def _weights(q: np.ndarray, k: np.ndarray, scale: float = HEAD**-0.5, sees: int = 0) -> np.ndarray:
+    scores = np.einsum("qhd,khd->hqk", q, k) * scale
+    return softmax(np.where(np.tril(np.ones(scores.shape[1:], bool), sees), scores, -np.inf))
+
+
+def test_stages_that_come_one_too_late_are_told_from_a_layer_left_out() -> None:
+    names = ["llm.embeddings", *(f"llm.layers.{n}" for n in range(3))]
+    reference = {name: REFERENCE[name] for name in (*names, "llm.norm")}
+    late = {**reference, **{name: reference[earlier] for earlier, name in pairwise(names)}}
+    found = explained(late, reference)
+    assert found is not None and found.kind == "stages shifted" and "one stage too late" in found.sentence
+    early = {**reference, **dict(zip(names[1:], (reference[each] for each in (*names[2:], "llm.norm"))))}
+    found = explained(early, reference)
+    assert found is not None and "equals the reference's llm.layers.1: it and the stage after it" in found.sentence
+
+
+def test_a_scale_left_out_before_positions_are_added_is_explained() -> None:
+    draw = np.random.default_rng(3)
+    features, positions = draw.standard_normal((30, 16)), draw.standard_normal((34, 16))
+    queries = draw.standard_normal((4, 16))
+    held = np.vstack([queries, features])
+    reference = {
+        "frontend.features": features,
+        "encoder.input": 8 * held + positions,
+        "encoder.layers.0": draw.random((34, 64)),
+    }
+    reference = {name: each.astype(np.float32) for name, each in reference.items()}
+    found = explained({**reference, "encoder.input": held + positions}, reference)
+    assert found is not None and found.kind == "scale of an addend"
+    assert found.sentence.startswith("from row 4 on frontend.features is in it without the factor 8 = √64")
+
+
+def test_wrong_uses_of_cmvn_are_explained() -> None:
+    draw = np.random.default_rng(4)
+    lfr, shift, scale = draw.standard_normal((40, 12)) + 9, draw.standard_normal(12) - 9, 0.1 + draw.random(12)
+    reference = {
+        "frontend.lfr": lfr.astype(np.float32),
+        "frontend.features": ((lfr + shift) * scale).astype(np.float32),
+    }
+    for wrong, kind, said in (
+        (lfr, "no CMVN", "equals the reference's frontend.lfr: CMVN is left out"),
+        (((lfr + shift) * scale + shift) * scale, "CMVN", "CMVN is applied twice"),
+        (lfr * scale, "CMVN", "shift is left out"),
+        (lfr + shift, "CMVN", "scale is left out"),
+        ((lfr - shift) * scale, "CMVN", "wrong sign"),
+    ):
+        found = explained({**reference, "frontend.features": wrong}, reference)
+        assert found is not None and found.kind == kind and said in found.sentence
+
+
+OTHER: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
+    "noise": lambda x, draw: x + 0.01 * draw.standard_normal(x.shape),
+    "relative noise": lambda x, draw: x * (1 + 0.001 * draw.standard_normal(x.shape)),
+    "clipped": lambda x, draw: np.clip(x, -1, 1.2),
+    "squared": lambda x, draw: x + 0.1 * x * x,
+    "dropped": lambda x, draw: x * (draw.random(x.shape) > 0.1),
+    "low rank": lambda x, draw: x + draw.standard_normal((len(x), 1)) * draw.standard_normal((1, x.shape[1])),
+    "mixed rows": lambda x, draw: 0.9 * x + 0.1 * np.roll(x, 1, axis=0),
+    "8 bits": lambda x, draw: np.round(x * 40 / np.abs(x).max()) * np.abs(x).max() / 40,
+    "another matrix": lambda x, draw: x @ draw.standard_normal((x.shape[1], x.shape[1])),
+    "unrelated": lambda x, draw: draw.standard_normal(x.shape),
+    "nearly a factor": lambda x, draw: 1.5 * x * (1 + 1e-4 * draw.standard_normal(x.shape)),
+    "nearly reversed": lambda x, draw: x[::-1] + 1e-4 * draw.standard_normal(x.shape),
+    "nearly shifted": lambda x, draw: np.roll(x, 1, axis=0) * (1 + 1e-4 * draw.standard_normal(x.shape)),
+    "half of the rows": lambda x, draw: np.where(np.arange(len(x))[:, None] % 2, x[::-1] + draw.random(x.shape), x),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(OTHER)), st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(3, 24))
+def test_other_faults_get_no_hint(kind: str, seed: int, rows: int, columns: int) -> None:
+    draw = np.random.default_rng(seed)
+    names = ("llm.embeddings", "llm.layers.0", "llm.layers.1", "llm.norm")
+    reference = {name: draw.standard_normal((rows, columns)).astype(np.float32) for name in names}
+    candidate = {name: each * (1 + 1e-7 * draw.standard_normal(each.shape)) for name, each in reference.items()}
+    candidate["llm.layers.1"] = OTHER[kind](reference["llm.layers.1"].astype(np.float64), draw)
+    assert explained(candidate, reference) is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(6, 40), st.integers(4, 24), st.integers(0, 8))
+def test_an_explanation_survives_rounding(seed: int, rows: int, columns: int, which: int) -> None:
+    draw = np.random.default_rng(seed)
+    reference = {
+        name: draw.standard_normal((rows, columns)).astype(np.float32) for name in ("llm.layers.0", "llm.norm")
+    }
+    order = draw.permutation(columns)
+    change: Any = [
+        (lambda x: x[::-1], "rows reversed"), (lambda x: 3 * x, "factor"), (lambda x: x + 2, "constant"),
+        (lambda x: np.roll(x, 1, axis=0), "rows shifted"), (lambda x: reference["llm.norm"], "already normed"),
+        (lambda x: -x, "factor"), (lambda x: np.exp(x), "function"), (lambda x: x[:, ::-1], "channels reversed"),
+        (lambda x: x[:, order] if (order != np.arange(columns)).any() else x[:, ::-1], ""),
+    ][which]  # fmt: skip
+    found = explained({**reference, "llm.layers.0": change[0](reference["llm.layers.0"].astype(np.float64))}, reference)
+    assert found is not None and (not change[1] or found.kind == change[1])
+
+
+def test_half_precision_needs_a_hint_beyond_its_rounding() -> None:
+    draw = np.random.default_rng(5)
+    x = draw.standard_normal((50, 64)).astype(np.float32)
+    meta = {"dtype": "bfloat16"}
+
+    def found(change: Callable[[np.ndarray], np.ndarray]) -> Hint | None:
+        candidate = brain(change(x * (1 + 0.002 * draw.standard_normal(x.shape))))
+        return judge(compare(Trace({"llm.layers.0": x}, {}), Trace({"llm.layers.0": candidate}, meta))).explanation
+
+    reversed_rows = found(lambda x: x[::-1])
+    assert reversed_rows is not None and reversed_rows.kind == "rows reversed"
+    assert found(lambda x: x + 0.06 * draw.standard_normal(x.shape)) is None, "its type is no explanation"
+
+
+def test_a_hint_is_in_the_sentence_in_the_json_and_in_the_table() -> None:
+    comparison = compare(Trace(REFERENCE, {}), Trace(with_stage(LAYER, lambda x: x[::-1]), {}))
+    verdict = judge(comparison)
+    assert "(its rows are in reverse order, and otherwise differs by " in verdict.sentence
+    found = json.loads(json.dumps(to_dict(comparison, verdict)))
+    assert found["verdict"]["explanation"]["kind"] == "rows reversed"
+    [stage] = [each for each in found["stages"] if each["explanation"]]
+    assert stage["stage"] == LAYER and stage["hint"] == stage["explanation"]["sentence"]
+    assert set(stage["explanation"]) == {"kind", "stage", "sentence", "remaining", "error"}
+
+
+def test_only_the_first_bad_stage_is_explained_end_to_end_and_each_if_isolated() -> None:
+    wrong = {**ROUNDED, LAYER: 2 * ROUNDED[LAYER], "llm.layers.2": 3 * ROUNDED["llm.layers.2"]}
+    for meta, expected in (({}, 1), ({"isolated": True}, 2)):
+        comparison = compare(Trace(REFERENCE, {}), Trace(wrong, meta))
+        assert sum(each.explanation is not None for each in comparison.stages) == expected
+
+
+def test_a_search_needs_little_memory() -> None:
+    x = np.random.default_rng(7).standard_normal((300, 1500)).astype(np.float32)
+    scene = Scene("llm.layers.0", x, np.ascontiguousarray(x[::-1]), 1e-6)
+    tracemalloc.start()
+    found = explain(scene, 1.4)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found is not None and found.kind == "rows reversed" and peak < 16e6

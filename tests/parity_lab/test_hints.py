@@ -1,0 +1,42 @@
+"""Hints where a user meets them: in a run's sentence, its JSON, its report and the command's output."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.fake_lab import FakeRegistry
+from tests.support.networks import computed
+from workbench.cli import commands
+from workbench.parity_lab import run_parity, write_page
+from workbench.trace.trace import Trace
+
+
+def test_a_run_and_its_report_hold_the_hint(tmp_path: Path) -> None:
+    fakes = FakeRegistry()
+    fakes.faults["gguf"] = {"encoder.layers.3": lambda x: x[::-1]}
+    with run_parity(fakes, "tiny", "talk.wav", candidates=("gguf",)) as run:  # type: ignore[arg-type]
+        [outcome] = run.outcomes
+        assert outcome.verdict and outcome.verdict.explanation
+        hint = outcome.verdict.explanation
+        assert (hint.kind, hint.stage) == ("rows reversed", "encoder.layers.3") and hint.remaining < 1e-5
+        assert f"({hint.sentence})" in outcome.sentence
+        found = json.loads(run.to_json())["candidates"][0]["comparison"]["verdict"]["explanation"]
+        assert found["kind"] == "rows reversed"
+        assert escape(hint.sentence) in write_page(run, tmp_path / "report.html", looks=1).read_text(encoding="utf-8")
+
+
+def test_a_fault_that_only_float64_finds_is_explained_by_the_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faults = {"encoder.layers.3": lambda x: x * np.float32(1 + 5e-5)}
+    traces = {"exact": computed("float64"), "reference": computed(), "port": computed(faults=faults, reverse=True)}
+    paths = {name: str(trace.save(tmp_path / f"{name}.safetensors")) for name, trace in traces.items()}
+    assert isinstance(traces["port"], Trace)
+    assert commands.main(["compare", paths["reference"], paths["port"], "--float64", paths["exact"]]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "though within tolerance" in said and "(it is 1.00005 times the reference, and otherwise differs" in said

@@ -1,0 +1,138 @@
+"""Says what would explain the first bad stage of a candidate, such as "it equals the reference's llm.layers.1".
+
+An explanation is a `Hint`. It is given only if it predicts the candidate to within rounding, on all its rows, from the
+reference and from the candidate's earlier stages. What that means: at most a tenth of the stage's error, at most the
+stage's own limit, and at most a few times the error that stood before it, or the distance from float64 that noise
+explains. A fault of another kind gets no hint: the stage itself is all that is known then.
+
+A hint says what the numbers are, not how the port computes them. Two causes may make the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from workbench.compare.guesses.attention import weights
+from workbench.compare.guesses.dither import dither
+from workbench.compare.guesses.functions import activations, functions
+from workbench.compare.guesses.guess import Guess, Hint, Scene, remaining
+from workbench.compare.guesses.norms import extra_norms, norms
+from workbench.compare.guesses.orders import orders
+from workbench.compare.guesses.rotary import rotary
+from workbench.compare.guesses.scales import row_scales, scales
+from workbench.compare.guesses.stages import addends, cmvn, other_stages
+from workbench.trace.cuts import cut_like
+from workbench.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from workbench.compare.compare import Comparison
+    from workbench.compare.noise import NoiseReport
+    from workbench.compare.stage import StageComparison
+
+_SHARE = 0.1  # of a stage's error that may remain
+_ROUNDINGS = 16  # that may remain without earlier stages and without float64
+_BEFORE = 4.0  # times the largest error of the stages before
+_MOST_STAGES = 8  # of an isolated run
+_NUMBERS = ("numbers", "logits")
+
+_FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
+    other_stages,
+    rotary,
+    activations,
+    weights,
+    norms,
+    cmvn,
+    functions,
+    orders,
+    scales,
+    extra_norms,
+    row_scales,
+    addends,
+    dither,
+)
+"""In the order in which they are tried: what is known about a kind of stage comes before fits."""
+
+
+def explain(scene: Scene, error: float) -> Hint | None:
+    """Returns the first explanation that predicts the candidate to within what the scene allows; None without one."""
+    if scene.reference.shape != scene.candidate.shape or scene.candidate.ndim < 1 or not scene.candidate.size:
+        return None
+    if "c" in (scene.reference.dtype.kind, scene.candidate.dtype.kind):
+        return None
+    best: tuple[float, Guess] | None = None
+    for family in _FAMILIES:
+        for guess in family(scene):
+            found = remaining(guess, scene.candidate, scene.sample, scene.allowed)
+            if found <= scene.allowed and (best is None or found < 0.5 * best[0]):
+                best = found, guess
+        if best:
+            break
+    if best is None:
+        return None
+    found, guess = best
+    beside = "" if guess.shown else f", and otherwise differs by {100 * found:.2g} %"
+    return Hint(guess.kind, scene.stage, f"{guess.words}{beside}", found, error)
+
+
+def with_hints(comparison: Comparison, noise: NoiseReport | None, reference: Trace, candidate: Trace) -> Comparison:
+    """Returns the comparison with an explanation of its first bad stage, if there is one.
+
+    In an isolated run each stage in error has a fault of its own, and the first few are explained. A stage that cannot
+    be measured keeps what is known of its shape.
+
+    Args:
+        noise: the report on the same traces; it says what rounding explains, and it may find an earlier stage.
+    """
+    bugs = {each.stage for each in noise.bugs} if noise else set[str]()
+    excused = noise.noise if noise else frozenset[str]()
+    beyond = {each.stage for each in comparison.stages if not comparison.passes(each)} - excused
+    bad = [each for each in comparison.stages if each.stage in bugs or each.stage in beyond]
+    bad = [each for each in bad if each.kind in _NUMBERS][: _MOST_STAGES if comparison.isolated else 1]
+    if not bad:
+        return comparison
+    reference = cut_like(reference, candidate)
+    changed = {each.stage: _hinted(each, comparison, noise, reference, candidate) for each in bad}
+    return replace(comparison, stages=tuple(changed.get(each.stage, each) for each in comparison.stages))
+
+
+def _hinted(
+    each: StageComparison, comparison: Comparison, noise: NoiseReport | None, reference: Trace, candidate: Trace
+) -> StageComparison:
+    if each.explanation or each.numbers is None or each.numbers.nonfinite_differences or not each.numbers.relative_l2:
+        return each
+    names = [one.stage for one in comparison.stages if one.numbers and one.kind in _NUMBERS]
+    here = names.index(each.stage)
+    scene = Scene(
+        stage=each.stage,
+        reference=reference[each.stage],
+        candidate=candidate[each.stage],
+        allowed=_allowed(each, comparison, noise),
+        ours=reference,
+        theirs=candidate,
+        before=tuple(names[:here][::-1]),
+        after=tuple(names[here + 1 :]),
+        roundoff=comparison.tolerances.preset.roundoff,
+        inputs_of=comparison.inputs,
+    )
+    found = explain(scene, each.numbers.relative_l2)
+    return replace(each, hint=found.sentence, explanation=found) if found else each
+
+
+def _allowed(each: StageComparison, comparison: Comparison, noise: NoiseReport | None) -> float:
+    """Returns the relative L2 that counts as rounding at a stage."""
+    assert each.numbers
+    preset = comparison.tolerances.preset
+    found = min(_SHARE * each.numbers.relative_l2, preset.limits.relative_l2 or _ROUNDINGS * preset.roundoff)
+    if noise:
+        for one in noise.stages:
+            if one.stage == each.stage:
+                return min(found, max(one.bound, _ROUNDINGS * 2.0**-24))
+    earlier = () if comparison.isolated else comparison.stages[: comparison.stages.index(each)]
+    before = [
+        one.numbers.relative_l2
+        for one in earlier
+        if one.numbers and one.kind in _NUMBERS and not one.numbers.nonfinite_differences
+    ]
+    return min(found, max(_ROUNDINGS * preset.roundoff, _BEFORE * max(before, default=0.0)))

@@ -1,0 +1,74 @@
+"""Guesses at attention weights [heads, queries, keys]: another scale of the scores, another mask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from workbench.compare.guesses.guess import Guess, Rows, Scene, same
+
+_CLOSE = 2e-3
+
+
+def weights(scene: Scene) -> Iterator[Guess]:
+    """Yields what a factor of the scores, or other hidden keys, would make of the reference's weights."""
+    r, c = scene.reference, scene.candidate
+    if scene.part != "weights" or r.ndim != 3 or r.size > 1 << 24:
+        return
+    r, c = np.asarray(r, np.float64), np.asarray(c, np.float64)
+    if not (np.isfinite(c).all() and (r >= 0).all() and (c >= 0).all()):
+        return
+    both = (r > 0) & (c > 0)
+    if np.array_equal(r > 0, c > 0):
+        yield from _scaled(r, c, both)
+    else:
+        yield from _masked(r, c, both)
+
+
+def _scaled(r: np.ndarray, c: np.ndarray, both: np.ndarray) -> Iterator[Guess]:
+    with np.errstate(all="ignore"):
+        x, y = (np.where(both & (r > 1e-6) & (c > 1e-6), np.log(side), np.nan) for side in (r, c))
+        x, y = (side - np.nanmean(side, axis=-1, keepdims=True) for side in (x, y))
+    shown = np.isfinite(x) & np.isfinite(y)
+    square = float(np.square(x[shown]).sum())
+    if not square:
+        return
+    times = float((x[shown] * y[shown]).sum()) / square
+    known = ""
+    for width in range(2, 1025):
+        if any(math.isclose(times, value, rel_tol=_CLOSE) for value in (width**0.5, width**-0.5)) and width % 4 == 0:
+            known = f", as {'without' if times > 1 else 'with a second'} division by √{width}"
+            break
+
+    def expected(rows: Rows) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            scores = times * np.log(r[rows])
+            found = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            return np.asarray((found / found.sum(axis=-1, keepdims=True)).reshape(len(rows), -1))
+
+    yield Guess("scale of scores", f"the scores are {times:.5g} times the reference's{known}", expected)
+
+
+def _masked(r: np.ndarray, c: np.ndarray, both: np.ndarray) -> Iterator[Guess]:
+    """Yields another mask, if the weights of the keys that both sides see are in proportion."""
+    more, fewer = int(((c > 0) & (r == 0)).any(axis=0).sum()), int(((r > 0) & (c == 0)).any(axis=0).sum())
+    shared = [np.where(both, side, 0.0) for side in (r, c)]
+    with np.errstate(all="ignore"):
+        one, other = (side / side.sum(axis=-1, keepdims=True) for side in shared)
+    one, other = np.nan_to_num(one), np.nan_to_num(other)
+    if not one.any():
+        return
+    seen = [f"{count} keys that the reference {verb}" for count, verb in ((more, "hides"), (fewer, "sees")) if count]
+    words = "other keys are hidden: it " + " and ".join(
+        f"{'sees' if 'hides' in each else 'hides'} {each}" for each in seen
+    )
+
+    def expected(rows: Rows) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            kept = shared[1][rows].sum(axis=-1, keepdims=True)
+        return np.asarray(np.where(both[rows], one[rows] * kept, c[rows]).reshape(len(rows), -1))
+
+    if same(one, other, 1e-2):
+        yield Guess("mask", words, expected)

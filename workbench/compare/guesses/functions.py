@@ -1,0 +1,121 @@
+"""Guesses at another function: of the values of the stage itself, or the activation of a feed-forward part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
+
+Function = Callable[[np.ndarray], np.ndarray]
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.logaddexp(0.0, x))
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    found = np.exp(x - x.max(axis=-1, keepdims=True))
+    return np.asarray(found / found.sum(axis=-1, keepdims=True))
+
+
+def _log_softmax(x: np.ndarray) -> np.ndarray:
+    x = x - x.max(axis=-1, keepdims=True)
+    return np.asarray(x - np.log(np.exp(x).sum(axis=-1, keepdims=True)))
+
+
+ACTIVATIONS: Mapping[str, Function] = {
+    "SiLU": lambda x: x * _sigmoid(x),
+    "GELU": lambda x: 0.5 * x * (1 + _erf(x * 0.5**0.5).astype(np.float64)),
+    "GELU by tanh": lambda x: 0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
+    "GELU by a sigmoid": lambda x: x * _sigmoid(1.702 * x),
+    "ReLU": lambda x: np.maximum(x, 0.0),
+    "squared ReLU": lambda x: np.square(np.maximum(x, 0.0)),
+    "the identity": lambda x: x,
+    "sigmoid": _sigmoid,
+    "tanh": np.tanh,
+    "mish": lambda x: x * np.tanh(_softplus(x)),
+    "softplus": _softplus,
+    "ELU": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
+    "hard swish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    "leaky ReLU": lambda x: np.where(x > 0, x, 0.01 * x),
+}
+"""Activations by name."""
+
+OTHERS: Mapping[str, Function] = {
+    **{name: function for name, function in ACTIVATIONS.items() if name != "the identity"},
+    "log-softmax": _log_softmax,
+    "softmax": _softmax,
+    "exp": lambda x: np.exp(np.minimum(x, 700.0)),
+    "log": np.log,
+    "square": np.square,
+    "square root": np.sqrt,
+    "absolute value": np.abs,
+}
+"""Functions that a stage may have too many or too few of."""
+
+
+def activations(scene: Scene) -> Iterator[Guess]:
+    """Yields other activations of a feed-forward part, if its input is traced too."""
+    if scene.part != "activation":
+        return
+    gate, up = scene.input_named("mlp.gate"), scene.input_named("mlp.up", "ffn1.up", "ffn2.up")
+    inputs = [each for each in (gate, up) if each is not None]
+    if not inputs or any(each[0].shape != scene.reference.shape for each in inputs):
+        return
+    right = None
+    for name in ACTIVATIONS:
+        ours = [each[0][scene.sample] for each in inputs]
+        with np.errstate(all="ignore"):
+            if same(_activated(name, *map(table, ours)), scene.pair[0], scene.allowed):
+                right = name
+                break
+    if right is None:
+        return
+    theirs = [each[1] for each in inputs]
+
+    def guess(kind: str, words: str, name: str, *arrays: np.ndarray) -> Guess:
+        return Guess(kind, words, lambda rows: _activated(name, *(table(each[rows]) for each in arrays)))
+
+    for name in ACTIVATIONS:
+        if name != right:
+            yield guess("activation", f"the activation is {name}, where the reference has {right}", name, *theirs)
+    if len(theirs) == 2:
+        yield guess("gate", "the activation is applied to up, not to the gate", right, *theirs[::-1])
+        yield guess("gate", "the activated gate is not multiplied by up", right, theirs[0])
+        yield guess("gate", "it is the activated up without the gate", right, theirs[1])
+
+
+def _activated(name: str, gate: np.ndarray, up: np.ndarray | None = None) -> np.ndarray:
+    found = ACTIVATIONS[name](gate)
+    return found if up is None else found * up
+
+
+def functions(scene: Scene) -> Iterator[Guess]:
+    """Yields functions of the reference, and functions of which the reference is the result."""
+    r, c = scene.pair
+    reference, candidate = scene.reference, scene.candidate
+    for name, function in OTHERS.items():
+        with np.errstate(all="ignore"):
+            after, before = function(r), function(c)
+        if same(after, c, 2 * scene.allowed):
+
+            def expected(rows: Rows, function: Function = function) -> np.ndarray:
+                return function(table(reference[rows]))
+
+            yield Guess("function", f"it is the {name} of the reference: that comes once too often", expected)
+        elif same(r, before, 2 * scene.allowed) and before.any():
+            # Not every function can be undone, so the prediction is made the other way round and is as near.
+            def undone(rows: Rows, function: Function = function) -> np.ndarray:
+                r, c = table(reference[rows]), table(candidate[rows])
+                times = np.linalg.norm(c) / max(float(np.linalg.norm(r)), 1e-300)
+                return np.asarray(c + (r - function(c)) * times)
+
+            yield Guess("function", f"the reference is the {name} of it: that is left out", undone)

@@ -1,0 +1,152 @@
+"""What a guess is, and what it may look at: one stage of both sides, and the other stages of both traces.
+
+A guess predicts rows of the candidate from the reference. It is named only if the prediction equals the candidate to
+within rounding, so a wrong guess is no worse than none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+SAMPLE_VALUES = 1 << 17  # a guess is first tried on so many values
+BLOCK_VALUES = 1 << 20  # values at a time when a guess is tried on all rows
+_LEAST_ROWS = 16
+
+Rows = np.ndarray
+"""Indices of rows (axis 0) of the candidate."""
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What would explain a stage that is wrong."""
+
+    kind: str  # such as "other stage", "factor", "halves interleaved", "epsilon"
+    stage: str
+    sentence: str  # without capital letter and full stop; "it" is the candidate's stage
+    remaining: float  # relative L2 between the candidate and what the explanation predicts
+    error: float  # relative L2 between the candidate and the reference
+
+
+@dataclass(frozen=True)
+class Guess:
+    """One explanation."""
+
+    kind: str
+    words: str  # a predicate with the subject "it", the candidate's stage
+    expected: Callable[[Rows], np.ndarray]  # what the candidate would hold in these rows, in float64
+    first: int = 0  # the rows for which it predicts anything: from `first`
+    last: int | None = None  # and before `last`; None for all
+    shown: bool = False  # whether the guess has shown by itself that it is true; it then predicts nothing
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A stage that is wrong, and what is known about it.
+
+    The other stages are read on access. `before` and `after` name stages of numbers that both traces have, the nearest
+    one first.
+    """
+
+    stage: str
+    reference: np.ndarray
+    candidate: np.ndarray
+    allowed: float  # relative L2 that counts as rounding
+    ours: Mapping[str, np.ndarray] = field(default_factory=dict)
+    theirs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    roundoff: float = 2.0**-24  # unit roundoff of the arithmetic that is expected
+    inputs_of: str | None = None  # "reference" or "candidate", if both sides computed the stage from that side's inputs
+
+    @cached_property
+    def sample(self) -> Rows:
+        """Rows on which guesses are tried first, spread over the stage."""
+        count = len(self.candidate)
+        width = max(self.candidate.size // max(count, 1), 1)
+        wanted = min(count, max(_LEAST_ROWS, SAMPLE_VALUES // width))
+        return np.unique(np.linspace(0, count - 1, wanted).round().astype(int))
+
+    @cached_property
+    def pair(self) -> tuple[np.ndarray, np.ndarray]:
+        """The sample rows of both sides as tables [rows, channels] in float64."""
+        return table(self.reference[self.sample]), table(self.candidate[self.sample])
+
+    @property
+    def part(self) -> str:
+        """The last word of the stage's name."""
+        return self.stage.rpartition(".")[2]
+
+    @property
+    def widths(self) -> list[int]:
+        """The widths of this stage and of its neighbours: what a scale may depend on."""
+        near = [self.ours[each].shape for each in (*self.before[:4], *self.after[:4])]
+        shapes = [self.reference.shape, *(shape for shape in near if len(shape) > 1)]
+        return list(dict.fromkeys(width for shape in shapes for width in shape[:0:-1] if width > 1))
+
+    def input_named(self, *parts: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Returns an earlier part of the same layer on both sides: `mlp.gate` for `llm.layers.0.mlp.activation`."""
+        for name in self.before:
+            if any(name.endswith(f".{each}") and self.stage.startswith(name[: -len(each)]) for each in parts):
+                return self._entered(name)
+        return None
+
+    def inputs(self, most: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
+        """Returns the nearest earlier stages of the same shape: name, and both sides."""
+        found = list[tuple[str, np.ndarray, np.ndarray]]()
+        for name in self.before:
+            if len(found) == most:
+                break
+            if self.ours[name].shape == self.reference.shape == self.theirs[name].shape:
+                found.append((name, *self._entered(name)))
+        return found
+
+    def _entered(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns an earlier stage as it entered the computation of the reference and of the candidate."""
+        ours = self.theirs if self.inputs_of == "candidate" else self.ours
+        theirs = self.ours if self.inputs_of == "reference" else self.theirs
+        return ours[name], theirs[name]
+
+
+def table(rows: np.ndarray) -> np.ndarray:
+    """Returns rows of a stage as [rows, channels] in float64; axes after the first are joined."""
+    found: np.ndarray = np.asarray(rows, np.float64).reshape(len(rows), -1)
+    return found
+
+
+def left(expected: np.ndarray, found: np.ndarray) -> float:
+    """Returns the relative L2 of the difference; infinite if anything is not finite or nothing is expected."""
+    with np.errstate(all="ignore"):
+        size = float(np.linalg.norm(expected))
+        apart = float(np.linalg.norm(np.asarray(found, np.float64) - expected))
+    return apart / size if size > 0 and np.isfinite(apart) else np.inf
+
+
+def remaining(guess: Guess, candidate: np.ndarray, sample: Rows, allowed: float) -> float:
+    """Returns the relative L2 that remains under a guess: of the sample if that is too much, else of all rows."""
+    if guess.shown:
+        return 0.0
+    last = len(candidate) if guess.last is None else guess.last
+    rows = sample[(sample >= guess.first) & (sample < last)]
+    if not len(rows):
+        return np.inf
+    with np.errstate(all="ignore"):
+        tried = left(guess.expected(rows), table(candidate[rows]))
+        if not tried <= 2 * allowed or len(rows) == last - guess.first:
+            return tried
+        width = max(candidate.size // len(candidate), 1)
+        apart = size = 0.0
+        for start in range(guess.first, last, max(1, BLOCK_VALUES // width)):
+            block = np.arange(start, min(last, start + max(1, BLOCK_VALUES // width)))
+            expected = guess.expected(block)
+            apart += float(np.square(table(candidate[block]) - expected).sum())
+            size += float(np.square(expected).sum())
+    return float((apart / size) ** 0.5) if size > 0 and np.isfinite(apart) else np.inf
+
+
+def same(expected: np.ndarray, found: np.ndarray, allowed: float) -> bool:
+    """Returns whether two arrays are equal to within what is allowed."""
+    return left(expected, found) <= allowed

@@ -1,0 +1,184 @@
+"""Guesses at another order of the same numbers: of rows, of channels, of heads, of axes; and other signs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from workbench.compare.guesses.guess import Guess, Scene, same, table
+
+_SHIFTS = (1, -1, 2, -2)
+_MOST_MATCHED = 4096  # rows or channels; each is compared with each
+_MATCHED_VALUES = 64  # of each row or channel, for that
+_SORTED = 8  # rows, or channels, whose sorted values are compared
+
+
+def orders(scene: Scene) -> Iterator[Guess]:
+    """Yields changes of order that occur in ports."""
+    reference, count = scene.reference, len(scene.reference)
+    if count > 1:
+        yield Guess("rows reversed", "its rows are in reverse order", lambda rows: table(reference[count - 1 - rows]))
+    for shift in _SHIFTS:
+        if count >= abs(shift) + 3:
+            yield _late(reference, shift)
+    if reference.ndim == 2 and count == reference.shape[1] and count > 1:
+        yield Guess("transposed", "it is transposed", lambda rows: table(reference[:, rows].T))
+    yield from _reshaped(scene)
+    yield from _signs(scene)
+    if (channels := _channels(scene)) is not None:
+        order = channels
+        yield Guess(*_about_channels(order), lambda rows: table(reference[rows])[:, order])
+    if (places := _rows(scene)) is not None:
+        yield Guess("rows permuted", _about_rows(places, scene), lambda rows: table(reference[places[rows]]))
+
+
+def _late(reference: np.ndarray, shift: int) -> Guess:
+    many = "one position" if abs(shift) == 1 else f"{abs(shift)} positions"
+    words = f"its rows come {many} {'late' if shift > 0 else 'early'}"
+    first, last = max(shift, 0), len(reference) + min(shift, 0)
+    return Guess("rows shifted", words, lambda rows: table(reference[rows - shift]), first, last)
+
+
+def _reshaped(scene: Scene) -> Iterator[Guess]:
+    """Yields wrong reshapes around a transposition: all numbers are there, in another order."""
+    reference = scene.reference
+    if reference.ndim < 2 or reference.size > 1 << 24:
+        return
+    flat = np.asarray(reference).reshape(len(reference), -1)
+    rows, columns = flat.shape
+    pieces = [(1, columns)]
+    if reference.ndim == 3:
+        pieces.append(reference.shape[1:])
+    else:
+        pieces += [(columns // width, width) for width in _head_widths(columns) if width < columns]
+    for heads, width in pieces:
+        if rows < 2 or heads * width != columns:
+            continue
+        if heads == 1:
+            yield Guess("layout", "its numbers are the reference's transposed, in the shape of the untransposed",
+                        _rows_of(flat.T.reshape(flat.shape)))  # fmt: skip
+            continue
+        parts = flat.reshape(rows, heads, width)
+        yield Guess("layout", f"its {heads} heads of {width} were put before its rows and joined in that order",
+                    _rows_of(parts.transpose(1, 0, 2).reshape(rows, columns)))  # fmt: skip
+        yield Guess("layout", f"its rows were read as {heads} heads of {width} before rows",
+                    _rows_of(flat.reshape(heads, rows, width).transpose(1, 0, 2).reshape(rows, columns)))  # fmt: skip
+
+
+def _rows_of(array: np.ndarray):  # type: ignore[no-untyped-def]
+    return lambda rows: table(array[rows])
+
+
+def _signs(scene: Scene) -> Iterator[Guess]:
+    """Yields other signs of some channels."""
+    r, c = scene.pair
+    if not same(np.abs(r), np.abs(c), 2 * scene.allowed):
+        return
+    signs = np.where((r * c).sum(axis=0) < 0, -1.0, 1.0)
+    off = np.flatnonzero(signs < 0)
+    if 0 < len(off) < len(signs):
+        words = f"{len(off)} of {len(signs)} channels have the other sign: {_listed(off)}"
+        yield Guess("signs", words, lambda rows: signs * table(scene.reference[rows]))
+
+
+def _channels(scene: Scene) -> np.ndarray | None:
+    """Returns the order of channels, if the candidate has the reference's in another order."""
+    r, c = scene.pair
+    if not 2 <= r.shape[1] <= _MOST_MATCHED or not len(r):
+        return None
+    few = slice(0, _SORTED)
+    if not same(np.sort(r[few], axis=1), np.sort(c[few], axis=1), 2 * scene.allowed):
+        return None
+    return _matched(r[:_MATCHED_VALUES].T, c[:_MATCHED_VALUES].T)
+
+
+def _rows(scene: Scene) -> np.ndarray | None:
+    """Returns the order of rows, if the candidate has the reference's in another order."""
+    count = len(scene.reference)
+    if not 2 <= count <= _MOST_MATCHED:
+        return None
+    flat = [np.asarray(side).reshape(count, -1) for side in (scene.reference, scene.candidate)]
+    width = flat[0].shape[1]
+    if not width:
+        return None
+    columns = np.unique(np.linspace(0, width - 1, min(width, _MATCHED_VALUES)).round().astype(int))
+    r, c = (side[:, columns].astype(np.float64) for side in flat)
+    few = slice(0, _SORTED)
+    if not (np.isfinite(r).all() and np.isfinite(c).all()):
+        return None
+    if not same(np.sort(r[:, few], axis=0), np.sort(c[:, few], axis=0), 2 * scene.allowed):
+        return None
+    return _matched(r, c)
+
+
+def _matched(one: np.ndarray, other: np.ndarray) -> np.ndarray | None:
+    """Returns for each row of `other` the nearest row of `one`; None if two have the same.
+
+    A row that is as near to the one in its own place stays there, so that equal rows are no change of order.
+    """
+    squares = np.square(one).sum(axis=1)
+    distances = squares[None] - 2 * other @ one.T
+    order = distances.argmin(axis=1)
+    places = np.arange(len(one))
+    least = distances[places, order] + np.square(other).sum(axis=1)
+    own = np.square(other - one).sum(axis=1)
+    stays = own <= 4 * np.maximum(least, 0.0) + 1e-12 * squares.mean()
+    order = np.where(stays, places, order)
+    if len(np.unique(order)) < len(order) or np.array_equal(order, places):
+        return None
+    return order
+
+
+def _about_channels(order: np.ndarray) -> tuple[str, str]:
+    """Returns kind and words for channels in another order: place n of the candidate holds `order[n]`."""
+    count = len(order)
+    places = np.arange(count)
+    if np.array_equal(order, places[::-1]):
+        return "channels reversed", "its channels are in reverse order"
+    for width in _head_widths(count):
+        where = f" of each {width} channels" if width < count else ""
+        block = np.arange(width).reshape(2, -1) if width % 2 == 0 else None
+        if block is None:
+            continue
+        for kind, words, inner in (
+            ("halves swapped", f"the halves{where} have changed places", block[::-1].ravel()),
+            ("halves interleaved", f"the halves{where} are interleaved, as in another layout of RoPE", block.T.ravel()),
+            (
+                "halves interleaved",
+                f"even and odd channels{where} are in separate halves, as in another layout of RoPE",
+                np.arange(width).reshape(-1, 2).T.ravel(),
+            ),
+        ):
+            if np.array_equal(order, (places.reshape(-1, width)[:, inner]).ravel()):
+                return kind, words
+    for width in sorted(_head_widths(count), reverse=True):
+        blocks = order.reshape(-1, width)
+        if 1 < width < count and not (blocks[:, 0] % width).any() and (np.diff(blocks, axis=1) == 1).all():
+            heads = blocks[:, 0] // width
+            moved = np.flatnonzero(heads != np.arange(len(heads)))
+            return "heads permuted", (
+                f"blocks of {width} channels are permuted: blocks {_listed(moved)} hold what the reference has in "
+                f"blocks {_listed(heads[moved])}"
+            )
+    moved = np.flatnonzero(order != places)
+    return (
+        "channels permuted",
+        f"channels {_listed(moved)} hold what the reference has in channels {_listed(order[moved])}",
+    )
+
+
+def _head_widths(count: int) -> list[int]:
+    """Returns the widths that heads of so many channels may have, the whole first."""
+    return [width for width in range(count, 1, -1) if count % width == 0]
+
+
+def _about_rows(order: np.ndarray, scene: Scene) -> str:
+    what = "heads" if scene.reference.ndim == 3 and scene.part == "weights" else "rows"
+    moved = np.flatnonzero(order != np.arange(len(order)))
+    return f"{what} {_listed(moved)} hold what the reference has in {what} {_listed(order[moved])}"
+
+
+def _listed(places: np.ndarray, most: int = 8) -> str:
+    shown = ", ".join(map(str, places[:most].tolist()))
+    return f"{shown} and {len(places) - most} more" if len(places) > most else shown

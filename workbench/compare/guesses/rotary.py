@@ -1,0 +1,101 @@
+"""Guesses at rotary positions: the other layout, another base, positions off by one, turned the other way.
+
+A rotary embedding turns pairs of channels of each head by an angle that grows with the position. The angles are read
+off the reference, from the stages before and after it. Source: Su et al., RoFormer (2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from workbench.compare.guesses.guess import Guess, Rows, Scene, same
+
+_BASES = (10000.0, 500000.0, 1000000.0, 100000.0, 50000.0, 20000.0, 5000000.0, 1000.0)
+_SHIFTS = (1, -1, 2, -2)
+Complex = np.ndarray
+"""[rows, heads, pairs]: the two channels of a pair as one complex number."""
+
+
+def rotary(scene: Scene) -> Iterator[Guess]:
+    """Yields other rotary embeddings of queries or keys [rows, heads, head width]."""
+    if scene.part not in ("query_rope", "key_rope") or scene.reference.ndim != 3 or scene.reference.shape[2] % 2:
+        return
+    what = scene.part.removesuffix("_rope")
+    if (found := scene.input_named(f"{what}_norm", what, f"attention.{what}_norm", f"attention.{what}")) is None:
+        return
+    ours, theirs = found
+    if ours.shape != scene.reference.shape or len(ours) < 3:
+        return
+    layout = next((name for name in _LAYOUTS if _turns(name, ours, scene.reference, scene.allowed)), None)
+    if layout is None:
+        return
+    angles = _angles(layout, ours, scene.reference)  # [rows, pairs], as e^(i angle)
+    other = next(name for name in _LAYOUTS if name != layout)
+
+    def guess(kind: str, words: str, turned: Complex, used: str = layout) -> Guess:
+        def expected(rows: Rows) -> np.ndarray:
+            pairs = _LAYOUTS[used][0](np.asarray(theirs[rows], np.float64)) * turned[rows][:, None]
+            return _LAYOUTS[used][1](pairs).reshape(len(rows), -1)
+
+        return Guess(kind, words, expected)
+
+    yield guess("RoPE layout", f"RoPE turns {_WORDS[other]}, where the reference turns {_WORDS[layout]}", angles, other)
+    yield guess("RoPE", "RoPE is left out", np.ones_like(angles))
+    yield guess("RoPE", "RoPE turns the other way", angles.conj())
+    yield guess("RoPE", "RoPE is applied twice", angles * angles)
+    rates = np.angle(angles[1] * angles[0].conj())
+    count, pairs = angles.shape
+    start = np.angle(angles[0])
+    places = np.arange(count)[:, None]
+    regular = np.exp(1j * (start + places * rates))
+    if not same(regular.view(np.float64), np.ascontiguousarray(angles).view(np.float64), 1e-2):
+        return
+    for shift in _SHIFTS:
+        off = f"{shift:+d}"
+        turned = np.exp(1j * (start + (places + shift) * rates))
+        yield guess("RoPE position", f"RoPE's positions are off by {off}", turned)
+    for base in _BASES:
+        turned = np.exp(1j * places * base ** (-np.arange(pairs) / pairs))
+        yield guess("RoPE base", f"RoPE has the base {base:.0f}, where the reference has another", turned)
+
+
+def _halves(x: np.ndarray) -> Complex:
+    one, other = np.split(x, 2, axis=-1)
+    return np.asarray(one + 1j * other)
+
+
+def _unhalved(pairs: Complex) -> np.ndarray:
+    return np.concatenate([pairs.real, pairs.imag], axis=-1)
+
+
+def _neighbours(x: np.ndarray) -> Complex:
+    return np.asarray(x[..., 0::2] + 1j * x[..., 1::2])
+
+
+def _unneighboured(pairs: Complex) -> np.ndarray:
+    found = np.empty((*pairs.shape[:-1], 2 * pairs.shape[-1]))
+    found[..., 0::2], found[..., 1::2] = pairs.real, pairs.imag
+    return found
+
+
+_LAYOUTS: dict[str, tuple[Callable[[np.ndarray], Complex], Callable[[Complex], np.ndarray]]] = {
+    "halves": (_halves, _unhalved),
+    "neighbours": (_neighbours, _unneighboured),
+}
+_WORDS = {"halves": "channels of the two halves of a head together", "neighbours": "neighbouring channels together"}
+
+
+def _angles(layout: str, before: np.ndarray, after: np.ndarray) -> Complex:
+    """Returns e^(i angle) for each row and pair, from all heads together."""
+    one, other = (_LAYOUTS[layout][0](np.asarray(side, np.float64)) for side in (before, after))
+    found = (other * one.conj()).sum(axis=1)
+    with np.errstate(all="ignore"):
+        return np.where(np.abs(found) > 0, found / np.abs(found), 1.0)
+
+
+def _turns(layout: str, before: np.ndarray, after: np.ndarray, allowed: float) -> bool:
+    """Returns whether one angle for each row and pair, the same in all heads, makes one of the other."""
+    pairs = _LAYOUTS[layout][0](np.asarray(before, np.float64)) * _angles(layout, before, after)[:, None]
+    return same(_LAYOUTS[layout][1](pairs), np.asarray(after, np.float64), allowed)

@@ -1,0 +1,210 @@
+"""Guesses that fit factors and constants: of the whole stage, of each channel, of each row; and coarser numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from workbench.compare.guesses.guess import Guess, Rows, Scene, table
+
+_FITTED = 8  # rows, or channels, that a fit of two numbers needs
+_CLOSE = 2e-4
+_STANDS_OUT = 1e-3  # of the largest change: smaller ones are rounding
+_SOME = 0.1  # share of rows or channels that are named
+_MOST_VALUES = 1 << 24  # of a stage whose rows are fitted
+_FULL_SCALE = 32768
+_BFLOAT16, _FLOAT16 = 2.0**-8, 2.0**-11  # unit roundoff
+_STEPS = 4  # roundings of a type that the error of a stage computed in it may take
+
+
+def scales(scene: Scene) -> Iterator[Guess]:
+    """Yields fits with few numbers before those with many, since these also fit what the former do."""
+    r, c = scene.pair
+    if not (np.isfinite(r).all() and np.isfinite(c).all()) or r.size < _FITTED:
+        return
+    if not c.any():
+        if not np.any(scene.candidate):
+            yield Guess("zeros", "it is all zeros", _nothing, shown=True)
+        return
+    yield from _whole(scene, r, c)
+    yield from coarser(scene, r, c)
+    if r.shape[1] < 2:
+        return
+    if len(r) >= _FITTED:
+        yield from _of_channels(scene, r, c)
+
+
+def _whole(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
+    reference = scene.reference
+    square = float((r * r).sum())
+    factor = float((r * c).sum()) / square if square else 0.0
+    if factor:
+        yield Guess(
+            "factor",
+            f"it is {_number(factor)} times the reference{_known_factor(factor, scene)}",
+            lambda rows: factor * table(reference[rows]),
+        )
+    constant = float((c - r).mean())
+    if constant:
+        yield Guess(
+            "constant",
+            f"it is the reference plus {_number(constant)}{_known_constant(constant)}",
+            lambda rows: table(reference[rows]) + constant,
+        )
+    centred = r - r.mean()
+    spread = float((centred * centred).sum())
+    if spread and r.size > 4 * _FITTED:
+        a = float((centred * (c - c.mean())).sum()) / spread
+        b = float(c.mean() - a * r.mean())
+        if a:
+            yield Guess(
+                "factor and constant",
+                f"it is {_number(a)} times the reference plus {_number(b)}",
+                lambda rows: a * table(reference[rows]) + b,
+            )
+
+
+def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
+    reference = scene.reference
+    constants = (c - r).mean(axis=0)
+    words = _few(constants, 0.0, "channel", "the reference's plus {:.6g}", "the reference's plus a constant")
+    yield Guess(
+        "constant of each channel",
+        words or "each channel is the reference's plus a constant, as where a bias or a shift is left out or other",
+        lambda rows: table(reference[rows]) + constants,
+    )
+    square = (r * r).sum(axis=0)
+    factors = np.divide((r * c).sum(axis=0), square, out=np.ones_like(square), where=square > 0)
+    words = _few(factors, 1.0, "channel", "{:.6g} times the reference's", "a multiple of the reference's")
+    yield Guess(
+        "factor of each channel",
+        words or "each channel is a multiple of the reference's, as where a norm's weight is left out or other",
+        lambda rows: factors * table(reference[rows]),
+    )
+    mean_r, mean_c = r.mean(axis=0), c.mean(axis=0)
+    variance = np.square(r - mean_r).sum(axis=0)
+    both = np.divide(
+        ((r - mean_r) * (c - mean_c)).sum(axis=0), variance, out=np.zeros_like(variance), where=variance > 0
+    )
+    if both.any():
+        yield Guess(
+            "factor and constant of each channel",
+            "each channel is a multiple of the reference's plus a constant, as where CMVN or a norm is left out or done"
+            " twice",
+            lambda rows: both * (table(reference[rows]) - mean_r) + mean_c,
+        )
+
+
+def row_scales(scene: Scene) -> Iterator[Guess]:
+    """Yields a factor, or a constant, of each row."""
+    if scene.pair[0].shape[1] < _FITTED or scene.reference.size > _MOST_VALUES:
+        return
+    r, c = table(scene.reference), table(scene.candidate)
+    square = (r * r).sum(axis=1)
+    factors = np.divide((r * c).sum(axis=1), square, out=np.ones_like(square), where=square > 0)
+    words = _few(factors, 1.0, "row", "{:.6g} times the reference's", "a multiple of the reference's")
+    yield Guess(
+        "factor of each row",
+        words
+        or "each row is the reference's times a factor of its own, as where a norm is left out, done twice, or has "
+        "another epsilon",
+        lambda rows: factors[rows, None] * r[rows],
+    )
+    constants = (c - r).mean(axis=1)
+    words = _few(constants, 0.0, "row", "the reference's plus {:.6g}", "the reference's plus a constant")
+    yield Guess(
+        "constant of each row",
+        words or "each row is the reference's plus a constant of its own",
+        lambda rows: r[rows] + constants[rows, None],
+    )
+
+
+def _few(found: np.ndarray, neutral: float, what: str, one: str, several: str) -> str:
+    """Returns the sentence for a few places whose number is not the neutral one; empty if there are many."""
+    apart = np.abs(found - neutral)
+    places = np.flatnonzero(apart > _STANDS_OUT * apart.max(initial=0.0))
+    if not 0 < len(places) <= _SOME * len(found):
+        return ""
+    if len(places) == 1:
+        return f"of {len(found)} {what}s, only {what} {places[0]} differs: it is {one.format(found[places[0]])}"
+    shown = ", ".join(map(str, places[:8].tolist())) + (f" and {len(places) - 8} more" if len(places) > 8 else "")
+    return f"of {len(found)} {what}s, only {what}s {shown} differ: each is {several}"
+
+
+def coarser(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
+    """Yields coarser types, if every value of the candidate is one of theirs and the error is of their size."""
+    held, size = c[c != 0], float(np.linalg.norm(r))
+    error = float(np.linalg.norm(c - r)) / size if size else math.inf
+    for name, roundoff, rounded in (("bfloat16", _BFLOAT16, _brain), ("float16", _FLOAT16, _half)):
+        if roundoff <= scene.roundoff:
+            continue  # expected anyway
+        if np.array_equal(rounded(held), held) and not np.array_equal(rounded(r), r):
+            once = _same_rounding(rounded(r), c)
+            if not once and not 0.1 * roundoff <= error <= _STEPS * roundoff:
+                return
+            words = (
+                f"it is the reference rounded to {name}"
+                if once
+                else f"it is in {name}: its values all are, and its error is of that size"
+            )
+            yield Guess("coarser type", words, _nothing, shown=True)
+            return
+
+
+def _nothing(rows: Rows) -> np.ndarray:
+    raise AssertionError("this guess predicts nothing")
+
+
+def _same_rounding(rounded: np.ndarray, c: np.ndarray) -> bool:
+    """Returns whether nearly all values are the rounded ones; ties and the reference's own rounding move a few."""
+    return bool((rounded == c).mean() > 0.98)
+
+
+def _half(x: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return x.astype(np.float16).astype(np.float64)
+
+
+def _brain(x: np.ndarray) -> np.ndarray:
+    bits = x.astype(np.float32).view(np.uint32)
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _known_factor(factor: float, scene: Scene) -> str:
+    """Returns what a factor may come from, as an addition to the sentence."""
+    known = {
+        math.log10(math.e): "log10 e: logarithms of base 10, not e",
+        math.log(10): "ln 10: logarithms of base e, not 10",
+        math.log2(math.e): "log2 e: logarithms of base 2, not e",
+        10 * math.log10(math.e): "10 log10 e: decibels, not natural logarithms",
+        20 * math.log10(math.e): "20 log10 e: decibels of amplitudes",
+        1.0 * _FULL_SCALE: "the full scale of 16 bits",
+        1 / _FULL_SCALE: "one over the full scale of 16 bits",
+    }
+    for value, words in known.items():
+        if math.isclose(abs(factor), value, rel_tol=_CLOSE):
+            return f" ({words})"
+    for width in scene.widths:
+        if width > 1:
+            for value, words in ((math.sqrt(width), f"√{width}"), (1 / math.sqrt(width), f"1/√{width}")):
+                if math.isclose(abs(factor), value, rel_tol=_CLOSE):
+                    return f" ({words}, a scale by the width)"
+    return ""
+
+
+def _known_constant(constant: float) -> str:
+    samples = 2 * math.log(_FULL_SCALE)
+    for value, words in (
+        (samples, "2 ln 32768: samples of full scale 32768, not 1"),
+        (-samples, "-2 ln 32768: samples of full scale 1, not 32768"),
+    ):
+        if math.isclose(constant, value, rel_tol=_CLOSE):
+            return f" ({words})"
+    return ""

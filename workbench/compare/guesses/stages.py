@@ -1,0 +1,144 @@
+"""Guesses that name another stage: shifted by one, before or after a norm, without or with twice an addend, CMVN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from workbench.compare.guesses.guess import Guess, Rows, Scene, left, same, table
+
+_NEAREST = 12  # stages that may be missing as an addend
+_TIMES = {-1.0: "lacks", 1.0: "has twice", -0.5: "has half of", 0.5: "has one and a half times", -2.0: "subtracts"}
+
+
+def other_stages(scene: Scene) -> Iterator[Guess]:
+    """Yields the reference's other stages of this shape, the nearest first."""
+    for name in _nearest(scene):
+        theirs = scene.ours[name]
+        if theirs.shape != scene.candidate.shape:
+            continue
+        if not same(table(theirs[scene.sample]), scene.pair[1], 2 * scene.allowed):
+            continue
+        kind, words = _about(scene, name)
+        yield Guess(kind, words, lambda rows, array=theirs: table(array[rows]))  # type: ignore[misc]
+
+
+def _nearest(scene: Scene) -> Iterator[str]:
+    for number in range(max(len(scene.before), len(scene.after))):
+        yield from scene.before[number : number + 1]
+        yield from scene.after[number : number + 1]
+
+
+def _about(scene: Scene, name: str) -> tuple[str, str]:
+    """Returns kind and words for a candidate that equals the reference's stage `name`."""
+    said = f"it equals the reference's {name}"
+    if _shifted(scene, name):
+        way = "early" if name in scene.after else "late"
+        return "stages shifted", f"{said}: it and the stage after it come one stage too {way}"
+    if name in scene.after:
+        return ("already normed", f"{said}: it is already normed") if _is_norm(name) else ("other stage", said)
+    if _is_norm(scene.stage):
+        return "before the norm", f"{said}: the norm is left out"
+    if scene.stage == "frontend.features":
+        return "no CMVN", f"{said}: CMVN is left out"
+    outside = [each for each in scene.before if not each.startswith(f"{scene.stage}.")]
+    if outside and name == outside[0]:
+        return "left out", f"{said}, as if nothing were computed between them"
+    return "other stage", said
+
+
+def _is_norm(stage: str) -> bool:
+    return "norm" in stage.rpartition(".")[2] or stage.endswith("encoder.output")
+
+
+def _shifted(scene: Scene, name: str) -> bool:
+    """Returns whether the candidate's next stage of this shape is as many stages off."""
+    stages = (*scene.before[::-1], scene.stage, *scene.after)
+    order = [each for each in stages if scene.ours[each].shape == scene.candidate.shape]
+    here, there = order.index(scene.stage), order.index(name)
+    following = here + 1
+    source = following + there - here
+    if following >= len(order) or not 0 <= source < len(order):
+        return False
+    held, expected = scene.theirs[order[following]], scene.ours[order[source]]
+    if held.shape != expected.shape:
+        return False
+    return same(table(expected[scene.sample]), table(held[scene.sample]), 4 * scene.allowed)
+
+
+def addends(scene: Scene) -> Iterator[Guess]:
+    """Yields sums of the reference and a multiple of one of its earlier stages: a residual left out, a wrong scale.
+
+    An earlier stage with fewer rows belongs to the last ones: prompts stand before sound.
+    """
+    if scene.reference.ndim != 2:
+        return
+    r, c = scene.pair
+    apart = c - r
+    for name in scene.before[:_NEAREST]:
+        other = scene.ours[name]
+        first = len(scene.reference) - len(other) if other.ndim == 2 else -1
+        if first < 0 or other.shape[1:] != scene.reference.shape[1:] or len(other) < max(2, len(scene.reference) / 2):
+            continue
+        chosen = scene.sample >= first
+        part, d = table(other[scene.sample[chosen] - first]), apart[chosen]
+        size = float((part * part).sum())
+        if not size or not chosen.any():
+            continue
+        times = float((part * d).sum()) / size
+        if not left(times * part, d) <= 0.05 or not times:
+            continue
+
+        def expected(rows: Rows, other: np.ndarray = other, first: int = first, times: float = times) -> np.ndarray:
+            return table(scene.reference[rows]) + times * table(other[rows - first])
+
+        yield Guess(*_addend(scene, name, times, first), expected, first)
+
+
+def _addend(scene: Scene, name: str, times: float, first: int) -> tuple[str, str]:
+    where = f"from row {first} on " if first else ""
+    for value, words in _TIMES.items():
+        if math.isclose(times, value, rel_tol=1e-3):
+            return "addend", f"{where}it {words} the reference's {name}"
+    for width in scene.widths:
+        if math.isclose(times, 1 - math.sqrt(width), rel_tol=1e-3):
+            return "scale of an addend", f"{where}{name} is in it without the factor {math.sqrt(width):.5g} = √{width}"
+    if math.isclose(times, -0.75, rel_tol=1e-3):
+        return "addend", f"{where}it has a quarter of the reference's {name}"
+    return "addend", f"{where}it is the reference plus {times:.5g} times the reference's {name}"
+
+
+def cmvn(scene: Scene) -> Iterator[Guess]:
+    """Yields wrong uses of a shift and a scale of each channel, read off the reference: CMVN, or a norm of batches."""
+    if scene.reference.ndim != 2 or len(scene.sample) < 8:
+        return
+    for _, ours, theirs in scene.inputs(1):
+        x, r = table(ours[scene.sample]), scene.pair[0]
+        scale, constant = _lines(x, r)
+        if not same(scale * x + constant, r, scene.allowed) or np.allclose(scale, 1.0) or not scale.all():
+            continue
+        shift = constant / scale
+
+        def of(array: np.ndarray, a: np.ndarray, b: np.ndarray) -> object:
+            return lambda rows: a * table(array[rows]) + b
+
+        for words, array, a, b in (
+            ("CMVN is applied twice", scene.reference, scale, constant),
+            ("CMVN's shift is left out", theirs, scale, 0 * scale),
+            ("CMVN's scale is left out", theirs, 1 + 0 * scale, shift),
+            ("CMVN's shift has the wrong sign", theirs, scale, -constant),
+            ("CMVN divides by its scale", theirs, 1 / scale, shift / scale),
+            ("CMVN scales before it shifts", theirs, scale, shift),
+        ):
+            yield Guess("CMVN", words, of(array, a, b))  # type: ignore[arg-type]
+
+
+def _lines(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns factor and constant of the line through each channel, by least squares."""
+    mean_x, mean_y = x.mean(axis=0), y.mean(axis=0)
+    variance = np.square(x - mean_x).sum(axis=0)
+    product = ((x - mean_x) * (y - mean_y)).sum(axis=0)
+    factor = np.divide(product, variance, out=np.ones_like(product), where=variance > 0)
+    return factor, mean_y - factor * mean_x

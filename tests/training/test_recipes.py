@@ -1,14 +1,19 @@
 """Every demo recipe from takes to a checkpoint that opens, with next to no training."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.training.tones import tone_takes
+from workbench.core.errors import BadInput
 from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES, family_of
 from workbench.isolation.loader import open_here
+from workbench.registry.sources import assets
 from workbench.training.course import Course, DemoOptions
-from workbench.training.demo import recipe_of
+from workbench.training.demo import check_start, recipe_of
+from workbench.training.digits import Take
 
 MEGABYTES = 12  # what a demo may weigh
 PARAMETERS = 6_000_000
@@ -18,10 +23,11 @@ TRAINABLE = [name for name, family in FAMILIES.items() if family.recipe and "tra
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", TRAINABLE)
-def test_a_recipe_writes_a_checkpoint_that_opens(family, tmp_path):
+def test_a_recipe_writes_a_checkpoint_that_opens_and_goes_on_from_it(family, tmp_path):
     said = []
     options = DemoOptions(strings=60, workers=0, threads=1, updates_scale=1e-3)
-    course = Course(options, [*tone_takes("a", "b"), *tone_takes("c", human=False)], tmp_path / "cache", said.append)
+    takes = [*tone_takes("a", "b"), *tone_takes("c", human=False)]
+    course = Course(options, takes, tmp_path / "cache", said.append)
     recipe = recipe_of(family)
     out = tmp_path / "demo"
     out.mkdir()
@@ -34,3 +40,29 @@ def test_a_recipe_writes_a_checkpoint_that_opens(family, tmp_path):
     session = open_here(SessionSpec("demo", family, "pytorch", out))
     samples = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
     assert session.transcribe((samples, 16_000)).audio_seconds == pytest.approx(1.0)
+
+    takes.append(Take("d", (), samples, 16_000))
+    course = Course(replace(options, strings=12), takes, tmp_path / "cache", said.append)
+    further = tmp_path / "further"
+    further.mkdir()
+    (out / "README.md").write_text("# a card\n")
+    assert recipe.write(check_start(family, recipe, out)(course, out), further) == parameters
+    (out / "README.md").unlink()
+    assert {path.relative_to(further) for path in further.rglob("*")} == {
+        path.relative_to(out) for path in out.rglob("*")
+    }
+    for name in ("am.mvn", "cmvn.ark", "cmvn.txt"):  # the features are normalised as before
+        if (out / name).exists():
+            assert (further / name).read_bytes() == (out / name).read_bytes()
+    session = open_here(SessionSpec("further", family, "pytorch", further))
+    assert session.transcribe((samples, 16_000)).audio_seconds == pytest.approx(1.0)
+
+
+def test_another_checkpoint_cannot_go_on(tmp_path):
+    recipe = recipe_of("paraformer")
+    with pytest.raises(BadInput, match="is no checkpoint directory of paraformer"):
+        check_start("paraformer", recipe, assets() / "demo-sensevoice")
+    with pytest.raises(BadInput, match="is no checkpoint directory of paraformer"):
+        check_start("paraformer", recipe, tmp_path / "missing")
+    with pytest.raises(BadInput, match="the demo of speechlm cannot be trained further"):
+        check_start("speechlm", recipe_of("speechlm"), assets() / "demo-speechlm")

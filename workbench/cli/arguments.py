@@ -169,6 +169,19 @@ def parser() -> argparse.ArgumentParser:
         help="folder for synthetic voices and training strings, for the next run",
     )
     train.add_argument(
+        "--continue",
+        dest="start",
+        type=Path,
+        metavar="FOLDER",
+        help="go on from this checkpoint, with more short strings and with recordings in which no digit is said",
+    )
+    train.add_argument(
+        "--other-speech",
+        type=Path,
+        metavar="FOLDER",
+        help="with --continue: recordings of people who say no English digits, a folder per speaker",
+    )
+    train.add_argument(
         "--scale",
         type=float,
         metavar="SHARE",

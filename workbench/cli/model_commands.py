@@ -61,8 +61,17 @@ def train_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     threads = check_setting("threads", parsed.threads, f"--threads is {parsed.threads}")
     [scale] = option_specs(Training)
     updates_scale = check_value(scale, parsed.scale, f"--scale is {parsed.scale}")
+    if parsed.other_speech is not None and parsed.start is None:
+        raise BadInput("--other-speech is for a training that goes on; name the checkpoint with --continue")
     from workbench.training.demo import DemoOptions, train_demo
 
-    options = DemoOptions(threads=threads, workers=threads, cache=parsed.cache, updates_scale=updates_scale)
+    options = DemoOptions(
+        threads=threads,
+        workers=threads,
+        cache=parsed.cache,
+        updates_scale=updates_scale,
+        start=parsed.start,
+        other_speech=parsed.other_speech,
+    )
     for row in train_demo(parsed.family, parsed.data, parsed.out, options, say):
         yield f"{row.word_error_rate:.1%}\t{row.condition}\t{row.digits} digits"

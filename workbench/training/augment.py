@@ -320,6 +320,7 @@ class MaskOptions:
     max_frames: int = 10  # of 10 ms; a short digit has 25
     band_masks: int = 2
     max_bands: int = 12  # of 80
+    stretch: float = 0.0  # largest change of the frequency axis: of 0.1, factors 1/1.1 to 1.1
 
 
 def masked(
@@ -329,6 +330,8 @@ def masked(
     band.
     """
     options = options or MaskOptions()
+    if options.stretch:
+        features = stretched(features, float(np.exp(rng.uniform(-1.0, 1.0) * np.log1p(options.stretch))))
     features = features.copy()
     frames, bands = features.shape
     mean = features.mean(axis=0)
@@ -341,3 +344,16 @@ def masked(
         start = int(rng.integers(0, bands - width + 1))
         features[:, start : start + width] = mean[start : start + width]
     return features
+
+
+def stretched(features: NDArray[np.float32], factor: float) -> NDArray[np.float32]:
+    """Returns log-mel frames [frames, mels] whose band `b` is what lay at `b * factor`, between bands linearly.
+
+    This resembles a vocal tract that is longer (factor above 1) or shorter, after Jaitly and Hinton, "Vocal Tract
+    Length Perturbation (VTLP) improves speech recognition", 2013. Bands above the last one repeat it.
+    """
+    bands = features.shape[1]
+    place = np.minimum(np.arange(bands, dtype=np.float32) * np.float32(factor), bands - 1)
+    below = np.minimum(place.astype(np.int64), bands - 2)
+    share = place - below
+    return features[:, below] * (1 - share) + features[:, below + 1] * share

@@ -30,6 +30,7 @@ from workbench.training.augment import (
     warp,
 )
 from workbench.training.digits import Take, words_of
+from workbench.training.music import music, tones
 
 # Weights of the number of digits in a string: mostly three to seven, and a few much longer strings, so that a network
 # that uses positions has seen large ones.
@@ -78,6 +79,8 @@ class CorpusOptions:
 
     human_share: float = 0.5  # of the strings with speech; the others are synthetic voices
     silent_share: float = 0.03  # of all strings: noise or silence only, with an empty label
+    music_share: float = 0.0  # of all strings: music and tones, with an empty label
+    speech_share: float = 0.0  # of all strings: speech that is no digits, with an empty label
     # Of synthetic strings: made of utterances of several digits if the voice has some.
     breath_share: float = 0.5
     lengths: Mapping[int, float] = field(default_factory=lambda: dict(LENGTHS))  # digits in a string -> weight
@@ -117,7 +120,7 @@ class TakeBank:
         sounds: list[NDArray[np.int16]] = []
         rows: list[tuple[Take, float]] = []
         for take in takes:
-            for tempo in tempos if take.human else (1.0,):
+            for tempo in tempos if take.human and take.digits else (1.0,):
                 sound = change_tempo(take.samples, tempo, take.sample_rate)
                 sound = soxr.resample(sound, take.sample_rate, SAMPLE_RATE, "HQ")
                 peak = float(np.abs(sound).max()) + 1e-9
@@ -139,9 +142,17 @@ class TakeBank:
 
     @functools.cached_property
     def voices(self) -> Mapping[bool, tuple[str, ...]]:
-        """Names of the human (True) and the synthetic (False) speakers."""
+        """Names of the human (True) and the synthetic (False) speakers of digits."""
         return {
-            kind: tuple(sorted({s for s, human in zip(self.speakers, self.human, strict=True) if bool(human) is kind}))
+            kind: tuple(
+                sorted(
+                    {
+                        speaker
+                        for speaker, digits, human in zip(self.speakers, self.digits, self.human, strict=True)
+                        if digits and bool(human) is kind
+                    }
+                )
+            )
             for kind in (True, False)
         }
 
@@ -150,12 +161,19 @@ class TakeBank:
         """Maps (speaker, tempo) to (takes of each digit alone, takes of several digits)."""
         index: dict[tuple[str, float], tuple[dict[int, list[int]], list[int]]] = {}
         for take, (speaker, tempo, digits) in enumerate(zip(self.speakers, self.tempo, self.digits, strict=True)):
+            if not digits:
+                continue
             alone, together = index.setdefault((speaker, float(tempo)), ({}, []))
             if len(digits) == 1:
                 alone.setdefault(digits[0], []).append(take)
             else:
                 together.append(take)
         return index
+
+    @functools.cached_property
+    def others(self) -> tuple[int, ...]:
+        """The takes of speech that is no digits."""
+        return tuple(take for take, digits in enumerate(self.digits) if not digits)
 
     @functools.cached_property
     def tempos_of(self) -> Mapping[str, tuple[float, ...]]:
@@ -280,12 +298,50 @@ def silence(rng: np.random.Generator) -> DigitString:
     return DigitString(samples, (), (), "")
 
 
+def unspoken(rng: np.random.Generator) -> DigitString:
+    """Draws music or tones, between silences, without an effect of a room or a line."""
+    sound = (music if rng.random() < 0.75 else tones)(rng, float(rng.uniform(0.5, 5.0)))
+    return _without_digits([sound], (0.0, 0.4), rng)
+
+
+def other_speech(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions) -> DigitString:
+    """Draws one to three takes of speech that is no digits, or a crowd; raises `ValueError` if the bank has no such
+    take.
+    """
+    if not bank.others:
+        raise ValueError("the bank has no takes without digits")
+    if rng.random() < 0.08:
+        return _without_digits([babble(bank, int(rng.uniform(0.5, 5.0) * SAMPLE_RATE), rng)], (0.0, 0.2), rng)
+    chosen = rng.choice(bank.others, int(rng.choice([1, 2, 3], p=[0.6, 0.3, 0.1])))
+    string = _without_digits([bank.sound(int(take)) for take in chosen], options.lead_seconds, rng)
+    samples = warp(string.samples, float(np.exp(rng.uniform(-1.0, 1.0) * np.log1p(options.warp))))
+    if bank.narrow[chosen[0]] and rng.random() < 0.5:
+        samples = add_upper_band(samples, rng)
+    return DigitString(samples, (), ((0, len(samples), ()),), string.speaker)
+
+
+def _without_digits(
+    sounds: Sequence[NDArray[np.float32]], lead_seconds: tuple[float, float], rng: np.random.Generator
+) -> DigitString:
+    before, after = (int(rng.uniform(*lead_seconds) * SAMPLE_RATE) for _ in range(2))
+    gaps = [int(gap * SAMPLE_RATE) for gap in rng.uniform(0.05, 0.6, len(sounds) - 1)]
+    samples, spans = join(sounds, gaps, before, after)
+    return DigitString(samples, (), tuple((start, end, ()) for start, end in spans), "")
+
+
 def draw_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions | None = None) -> DigitString:
     """Draws one recording for training, with the effects of a random microphone and room."""
     options = options or CorpusOptions()
-    if rng.random() < options.silent_share:
+    kind = rng.random()
+    if kind < options.silent_share:
         return silence(rng)
-    string = clean_string(bank, rng, options)
+    kind -= options.silent_share
+    if kind < options.music_share:
+        string = unspoken(rng)
+    elif kind - options.music_share < options.speech_share:
+        string = other_speech(bank, rng, options)
+    else:
+        string = clean_string(bank, rng, options)
 
     def crowd(count: int) -> NDArray[np.float32]:
         return babble(bank, count, rng)

@@ -7,12 +7,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from workbench.training.augment import MaskOptions
 from workbench.training.corpus import CorpusOptions
 from workbench.training.digits import Take
 from workbench.training.loop import Draw, Loss, TrainOptions, train
 from workbench.training.pool import FeaturePool, generate_pool
 
 GATED_SHARE = 0.4  # of the takes in the strings of the finishing phase
+CONTINUING = CorpusOptions(  # more short strings than at first, and much in which there is nothing to write
+    silent_share=0.05,
+    music_share=0.05,
+    speech_share=0.12,
+    gated_share=0.3,
+    warp=0.22,
+    lengths=dict(enumerate([24, 18, 14, 13, 12, 10, 9, 4, 3, 3] + 14 * [0.25], start=1)),
+)
+CONTINUING_MASKS = MaskOptions(stretch=0.1)
+HEADS = TrainOptions(updates=80, frames_per_batch=800, learning_rate=1e-2, warm_up=5)
 
 
 @dataclass(frozen=True)
@@ -25,6 +38,10 @@ class DemoOptions:
     cache: Path | None = None  # folder of the synthetic voices and the pool; temporary by default
     seed: int = 0
     updates_scale: float = 1.0  # of every phase's number of updates: below 1 trains a worse model sooner
+    start: Path | None = None  # a checkpoint of the same recipe, whose training goes on; None trains from the beginning
+    other_speech: Path | None = (
+        None  # folder of recordings of speech without English digits, for a training that goes on
+    )
 
 
 @dataclass(frozen=True)
@@ -54,13 +71,29 @@ class Course:
         Recordings of single words are often cut by level, which removes weak consonants.
         """
         corpus = CorpusOptions(window=window, gated_share=GATED_SHARE if finishing else 0.0, front_end=front_end)
-        strings = round(share * self.options.strings)
-        seed = self.options.seed + int(finishing)
+        return self._generate(corpus, round(share * self.options.strings), self.options.seed + int(finishing))
 
+    def continuing_pool(self, window: str = "hamming") -> FeaturePool:
+        """Returns strings for a training that goes on; about a fifth of them have no digits.
+
+        `takes` must hold some without digits.
+        """
+        return self._generate(replace(CONTINUING, window=window), self.options.strings, self.options.seed + 2)
+
+    def _generate(self, corpus: CorpusOptions, strings: int, seed: int) -> FeaturePool:
         def progress(share: float) -> None:
             self.log(f"making training strings: {share:.0%}")
 
         return generate_pool(self.takes, self.cache, strings, seed, corpus, self.options.workers, progress)
+
+    def train_heads(self, loss: Any, heads: nn.Module, draw: Draw) -> None:
+        """Trains only the heads that a loss has for the training, which no checkpoint keeps."""
+        learnt = [parameter for parameter in loss.parameters() if parameter.requires_grad]
+        loss.requires_grad_(False)
+        heads.requires_grad_(True)
+        self.train("heads that exist only in training", loss, draw, HEADS)
+        for parameter in learnt:
+            parameter.requires_grad_(True)
 
     def train(self, phase: str, loss: Loss, draw: Draw, training: TrainOptions, strings: int | None = None) -> Any:
         """Minimises the loss; returns its network with averaged weights.

@@ -15,15 +15,17 @@ from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, load
 from workbench.training.course import Course, DemoOptions
 from workbench.training.digits import Take, load_fsdd, split_by_speaker
-from workbench.training.model_card import CardFacts, Measured, measure_checkpoint, write_card
+from workbench.training.model_card import CardFacts, Measured, continue_card, measure_checkpoint, write_card
+from workbench.training.other_speech import backwards, recorded_speech, synthetic_speech
 from workbench.training.voices import synthetic_takes
 
 
 class Recipe(Protocol):
     """The recipe to train and write a family's demo.
 
-    A recipe of a model that is no recogniser has a function `finish(directory, held_out, facts)`, too, which measures
-    the checkpoint and writes its card.
+    A recipe whose demo can be trained further has a function `go_on(course, directory)`, which returns the same as
+    `teach`. A recipe of a model that is no recogniser has a function `finish(directory, held_out, facts)`, too, which
+    measures the checkpoint and writes its card.
     """
 
     ABOUT: str  # the card's text on the training, beyond the text for all families
@@ -46,6 +48,10 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
     """
     family = family.replace("-", "_")
     recipe = recipe_of(family)
+    earlier, recorded = "", list[str]()
+    if options.start is not None:
+        further = check_start(family, recipe, options.start)
+        earlier = (options.start / "README.md").read_text(encoding="utf-8")
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file; expected a folder to write the checkpoint to")
     if out.is_dir() and any(out.iterdir()) and not FAMILIES[family].recognises(out):
@@ -62,7 +68,16 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         cache.mkdir(parents=True, exist_ok=True)
         log("speaking the synthetic voices")
         course = Course(options, human + synthetic_takes(cache), cache, log)
-        taught = recipe.teach(course)
+        if options.start is None:
+            taught = recipe.teach(course)
+        else:
+            log("speaking what is no digits")
+            course.takes = [*course.takes, *synthetic_speech(cache), *backwards(human)]
+            if options.other_speech is not None:
+                others = recorded_speech(options.other_speech)
+                recorded = sorted({take.speaker.partition(",")[0] for take in others})
+                course.takes += others
+            taught = further(course, options.start)
     minutes = (time.monotonic() - begun) / 60
 
     out.mkdir(parents=True, exist_ok=True)
@@ -79,7 +94,21 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         about=recipe.ABOUT,
     )
     log("measuring")
-    return finish(recipe, out, held_out, facts)
+    if options.start is None:
+        return finish(recipe, out, held_out, facts)
+    measured = measure_checkpoint(out, family, held_out)
+    continue_card(out / "README.md", earlier, facts, measured, recorded)
+    return measured
+
+
+def check_start(family: str, recipe: Recipe, start: Path) -> Callable[[Course, Path], Any]:
+    """Returns the recipe's `go_on`; raises `BadInput` unless it can train the checkpoint in the folder further."""
+    go_on: Callable[[Course, Path], Any] | None = getattr(recipe, "go_on", None)
+    if go_on is None:
+        raise BadInput(f"the demo of {family} cannot be trained further; leave the checkpoint to start from out")
+    if not start.is_dir() or not FAMILIES[family].recognises(start) or not (start / "README.md").is_file():
+        raise BadInput(f"{start} is no checkpoint directory of {family}; expected one that this command wrote")
+    return go_on
 
 
 def finish(recipe: Recipe, directory: Path, held_out: Sequence[Take], facts: CardFacts) -> list[Measured]:

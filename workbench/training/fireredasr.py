@@ -18,12 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from workbench.core.errors import BadInput
 from workbench.families.conformer import ConformerConfig, encoder_frames
 from workbench.families.fireredasr import PROMPT, SPEECH
 from workbench.families.language import LanguageTokenizer
 from workbench.runtimes.pytorch.conformer import ConformerEncoder
-from workbench.runtimes.pytorch.fireredasr import HearingNetwork
-from workbench.training.course import Course
+from workbench.runtimes.pytorch.fireredasr import HearingNetwork, read_checkpoint
+from workbench.runtimes.pytorch.lora import WRAPPER
+from workbench.runtimes.pytorch.weights import read_safetensors
+from workbench.training.course import CONTINUING_MASKS, Course
 from workbench.training.language import QWEN2_SPECIAL, VOCABULARY, make_tokenizer, write_language_folder
 from workbench.training.loop import Draw, TrainOptions, epochs
 from workbench.training.lora import add_lora, base_tensors, lora_tensors
@@ -39,6 +42,7 @@ from workbench.training.speech_language import (
     ctc_loss,
     text_loss,
 )
+from workbench.training.start import copy_tensors
 
 ENCODER = ConformerConfig(idim=80, n_layers=4, n_head=4, d_model=112, kernel_size=15, pe_maxlen=5000)
 DOWNSAMPLE_RATE = 2
@@ -134,6 +138,8 @@ READING_ROWS = 32
 LISTENING = TrainOptions(updates=2200, learning_rate=1e-3, warm_up=100)
 FINISHING = TrainOptions(updates=1300, learning_rate=5e-4, warm_up=100)
 FINISHING_AGAIN = TrainOptions(updates=900, learning_rate=5e-4, warm_up=100, seed=1)
+GOING_ON = TrainOptions(updates=1500, learning_rate=6e-4, warm_up=100)
+HEAD_BYTES = 15  # of a Kaldi matrix without a key, before its values
 FOLDER = "Qwen2-demo"  # of the language model, in the checkpoint
 ABOUT = """
 The encoder first learns alone, by CTC, and the language half small text tasks (counting, figures and words, order) and
@@ -185,6 +191,30 @@ def teach(course: Course) -> Taught:
         draw = epochs(pool, cmvn, training.frames_per_batch)
         network = course.train(phase, loss, draw, training, len(pool))
     return Taught(network, statistics)
+
+
+def go_on(course: Course, directory: Path) -> Taught:
+    """Trains the checkpoint in the directory further: encoder, adapter and the low-rank changes of its language
+    model.
+    """
+    checkpoint = read_checkpoint(directory)
+    language = make_language()
+    copy_tensors(language, read_safetensors(directory / FOLDER / "model.safetensors"), f"{FOLDER}/model.safetensors")
+    add_lora(language)
+    network = TrainingNetwork(language, GOING_ON.dropout)
+    changes = {
+        f"llm.{name.removeprefix(WRAPPER).removesuffix('.default.weight')}": value
+        for name, value in checkpoint.language.items()
+    }
+    base = {f"llm.{name}": value for name, value in language.state_dict().items() if "lora_" not in name}
+    copy_tensors(network, {**checkpoint.hearing, **changes, **base}, checkpoint.where)
+    statistics = _read_statistics(directory / "cmvn.ark")
+    pool = course.continuing_pool(window="povey")
+    loss = FireRedAsrLoss(network, DigitVectors(WIDTH), make_tokenizer(QWEN2_SPECIAL))
+    draw = epochs(pool, normalisation(statistics), GOING_ON.frames_per_batch, CONTINUING_MASKS)
+    course.train_heads(loss, loss.vectors, draw)
+    trained = course.train("going on, with recordings without digits, LoRA", loss, draw, GOING_ON, len(pool))
+    return Taught(trained, statistics)
 
 
 def _short(pool: FeaturePool, cmvn: tuple[np.ndarray, np.ndarray]) -> Draw:
@@ -251,6 +281,15 @@ def write(taught: Taught, directory: Path) -> int:
     rows = "\n  ".join(" ".join(f"{value:.9g}" for value in row) for row in taught.statistics)
     (directory / "cmvn.txt").write_text(f" [\n  {rows} ]\n", encoding="utf-8")
     return sum(value.numel() for value in (*tensors.values(), *base.state_dict().values()))
+
+
+def _read_statistics(path: Path) -> np.ndarray:
+    """Returns the sums that `_kaldi_matrix` wrote; raises `BadInput` for a file of another kind."""
+    content = path.read_bytes()
+    head = _kaldi_matrix(np.zeros((2, ENCODER.idim + 1)))[:HEAD_BYTES]
+    if not content.startswith(head) or len(content) != HEAD_BYTES + 16 * (ENCODER.idim + 1):
+        raise BadInput(f"{path.name} is not of a demo; expected a matrix of doubles, 2 x {ENCODER.idim + 1}")
+    return np.frombuffer(content[HEAD_BYTES:], dtype="<f8").reshape(2, ENCODER.idim + 1).astype(np.float64)
 
 
 def _kaldi_matrix(matrix: np.ndarray) -> bytes:

@@ -21,7 +21,7 @@ from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.weights import read_state_dict
 from workbench.training import sensevoice
-from workbench.training.course import Course
+from workbench.training.course import CONTINUING_MASKS, Course
 from workbench.training.digits import WORDS
 from workbench.training.funasr_files import write_funasr_files
 from workbench.training.language import QWEN3_SPECIAL, VOCABULARY, make_tokenizer, write_language_folder
@@ -39,6 +39,7 @@ from workbench.training.speech_language import (
     ctc_loss,
     text_loss,
 )
+from workbench.training.start import copy_tensors
 
 WIDTH = 128  # of the language model
 ADAPTOR = AdaptorConfig(
@@ -122,6 +123,7 @@ READING_ROWS = 32
 LISTENING = TrainOptions(updates=3500, learning_rate=1.5e-3, warm_up=100)
 FINISHING = TrainOptions(updates=1500, learning_rate=6e-4, warm_up=100)
 FINISHING_AGAIN = TrainOptions(updates=1200, learning_rate=6e-4, warm_up=100, seed=1)
+GOING_ON = TrainOptions(updates=1200, learning_rate=5e-4, warm_up=100)
 NO_CMVN = (np.zeros(ENCODER.input_size, np.float32), np.ones(ENCODER.input_size, np.float32))
 FOLDER = "Qwen3-demo"  # of the language model, in the checkpoint
 ABOUT = """
@@ -153,6 +155,22 @@ def teach(course: Course) -> TrainingNetwork:
         draw = epochs(pool, NO_CMVN, training.frames_per_batch)
         network = course.train(phase, FunasrNanoLoss(network, tokenizer), draw, training, len(pool))
     return network
+
+
+def go_on(course: Course, directory: Path) -> TrainingNetwork:
+    """Trains the checkpoint in the directory further and returns the network."""
+    weights = directory / "model.pt"
+    network = TrainingNetwork(make_language(), GOING_ON.dropout)
+    tensors = dict(read_state_dict(weights))
+    if "llm.model.embed_tokens.weight" in tensors:
+        tensors["llm.lm_head.weight"] = tensors["llm.model.embed_tokens.weight"]
+    copy_tensors(network, tensors, f"{directory.name}/{weights.name}")
+    loss = FunasrNanoLoss(network, make_tokenizer(QWEN3_SPECIAL))
+    pool = course.continuing_pool()
+    draw = epochs(pool, NO_CMVN, GOING_ON.frames_per_batch, CONTINUING_MASKS)
+    course.train_heads(loss, loss.frames, draw)
+    trained: TrainingNetwork = course.train("going on, with recordings without digits", loss, draw, GOING_ON, len(pool))
+    return trained
 
 
 def make_language() -> Any:

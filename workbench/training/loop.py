@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from workbench.training.augment import MaskOptions
 from workbench.training.pool import Batch, FeaturePool
 
 Draw = Callable[[np.random.Generator], Iterator[Any]]
@@ -92,12 +93,14 @@ def _rate(update: int, options: TrainOptions) -> float:
     return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
 
 
-def epochs(pool: FeaturePool, cmvn: tuple[np.ndarray, np.ndarray], frames: int) -> Draw:
+def epochs(
+    pool: FeaturePool, cmvn: tuple[np.ndarray, np.ndarray], frames: int, masks: MaskOptions | None = None
+) -> Draw:
     """Yields masked batches of at most `frames` LFR frames after CMVN, epoch after epoch (see `FeaturePool.batch`)."""
 
     def draw(rng: np.random.Generator) -> Iterator[Batch]:
         while True:
             for numbers in pool.batches(frames, rng):
-                yield pool.batch(numbers, *cmvn, rng)
+                yield pool.batch(numbers, *cmvn, rng, masks)
 
     return draw

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.core.errors import BadInput
 from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
 from workbench.isolation.loader import open_here
@@ -20,6 +21,28 @@ COMMON = """Half of the strings are of human speakers
 pitch, loudness, bandwidth, noise, rooms and telephone lines vary. The tight cuts were added after the errors of a first
 model on the unseen speaker, most of them in one word whose consonants were cut off, had been looked at; nothing was
 trained on that speaker."""
+
+
+GOING_ON = """## Training that went on
+
+Made from the checkpoint of the training {begun} by
+
+    workbench train-demo {command} --data FSDD --continue assets/demo-{command}{speech} --out assets/demo-{command}
+
+in {minutes:.0f} minutes on {machine}.
+
+{phases}
+
+About a fifth of these strings have no digits, and an empty text: silence and noises, synthetic music and tones, speech
+of the synthetic voices in made-up words, English and 14 other languages, human digits played backwards{recorded}. The
+strings with digits are shorter than before. The masks also stretch the frequency axis by up to 10 %. The rates above
+are those of this checkpoint; `python -m benchmarks.demo_errors` prints more, also for recordings without digits.
+
+"""
+RECORDED = """, and
+recordings of people who speak other languages ({speakers})"""
+FIGURES_HEAD = "| heard | digits in a string | strings | word error rate |"
+DATA_HEAD = "## Data and licence\n"
 
 
 @dataclass(frozen=True)
@@ -69,14 +92,6 @@ def measure_checkpoint(directory: Path, family: str, held_out: Sequence[Take]) -
 def write_card(path: Path, facts: CardFacts, measured: Sequence[Measured]) -> None:
     """Writes the model card: results, data and its licence, and the command that makes the checkpoint."""
     title = FAMILIES[facts.family].title
-    rows = "\n".join(
-        f"| {row.condition} | {row.digits} | {row.strings} | {row.word_error_rate:.1%} |" for row in measured
-    )
-    phases = "\n".join(
-        f"| {phase.name} | {f'{phase.strings:,}' if phase.strings else 'none'} | {phase.training.updates} | "
-        f"{phase.training.frames_per_batch} | {phase.training.learning_rate:g} |"
-        for phase in facts.phases
-    )
     command = facts.family.replace("_", "-")
     path.write_text(
         f"""---
@@ -94,9 +109,7 @@ the workbench does its real job without a download.
 
 Word error rate on strings of a speaker it was never trained on ({", ".join(facts.held_out)}):
 
-| heard | digits in a string | strings | word error rate |
-| --- | --- | --- | --- |
-{rows}
+{_figures(measured)}
 
 White noise covers 0 to 8 kHz, at the stated ratio to the mean power within the digits. Takes of the speaker are set one
 after another with gaps of 50 to 300 ms. The strings are those of `workbench.training.evaluation`.
@@ -109,9 +122,7 @@ Made by
 
 from strings of 1 to 24 digits (seed {facts.seed}), in {facts.minutes:.0f} minutes on {facts.machine}.
 
-| phase | strings | updates | LFR frames in a batch, at most | learning rate |
-| --- | --- | --- | --- | --- |
-{phases}
+{_phases(facts.phases)}
 
 {COMMON.format(speakers=", ".join(facts.speakers))}
 {facts.about}
@@ -122,3 +133,47 @@ Human speech: the Free Spoken Digit Dataset by Zohar Jackson and contributors
 """,
         encoding="utf-8",
     )
+
+
+def continue_card(
+    path: Path, earlier: str, facts: CardFacts, measured: Sequence[Measured], recorded: Sequence[str]
+) -> None:
+    """Writes the card of a checkpoint whose training went on: the earlier card with new figures and a section more.
+
+    Args:
+        earlier: the text of the card of the checkpoint that it went on from.
+        recorded: the speakers of recordings without English digits.
+
+    Raises `BadInput` if the earlier card is not one of `write_card`.
+    """
+    before, found, after = earlier.partition(FIGURES_HEAD)
+    _, _, after = after.partition("\n\n")
+    training, licensed, licence = after.partition(DATA_HEAD)
+    if not found or not licensed:
+        raise BadInput(f"the model card to go on from lacks the line {FIGURES_HEAD!r} or {DATA_HEAD.strip()!r}")
+    command = facts.family.replace("_", "-")
+    section = GOING_ON.format(
+        begun="above" if "## Training that went on" not in training else "that stands above it",
+        command=command,
+        speech=" --other-speech FOLDER" if recorded else "",
+        minutes=facts.minutes,
+        machine=facts.machine,
+        phases=_phases(facts.phases),
+        recorded=RECORDED.format(speakers=", ".join(recorded)) if recorded else "",
+    )
+    path.write_text(f"{before}{_figures(measured)}\n\n{training}{section}{licensed}{licence}", encoding="utf-8")
+
+
+def _figures(measured: Sequence[Measured]) -> str:
+    rows = [f"| {row.condition} | {row.digits} | {row.strings} | {row.word_error_rate:.1%} |" for row in measured]
+    return "\n".join([FIGURES_HEAD, "| --- | --- | --- | --- |", *rows])
+
+
+def _phases(phases: Sequence[Phase]) -> str:
+    head = "| phase | strings | updates | LFR frames in a batch, at most | learning rate |"
+    rows = [
+        f"| {phase.name} | {f'{phase.strings:,}' if phase.strings else 'none'} | {phase.training.updates} | "
+        f"{phase.training.frames_per_batch} | {phase.training.learning_rate:g} |"
+        for phase in phases
+    ]
+    return "\n".join([head, "| --- | --- | --- | --- | --- |", *rows])

@@ -1,19 +1,26 @@
-"""The training of recognisers without a language model: a main phase, then strings that are cut tightly."""
+"""The training of recognisers without a language model: a main phase, then strings that are cut tightly.
+
+A trained checkpoint can learn on, from strings of which some have no digits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from workbench.training.course import Course
+from workbench.audio.cmvn import read_am_mvn
+from workbench.training.course import CONTINUING_MASKS, Course
 from workbench.training.loop import Loss, TrainOptions, epochs
 from workbench.training.pool import cmvn_statistics
+from workbench.training.start import load_start
 
 MAIN = TrainOptions()
 FINISHING = TrainOptions(updates=2000, learning_rate=6e-4, warm_up=100)
+GOING_ON = TrainOptions(updates=1800, learning_rate=6e-4, warm_up=100)
 
 
 def teach_recogniser(
@@ -35,3 +42,26 @@ def teach_recogniser(
         training = TrainOptions(**{**vars(FINISHING), "seed": number})
         network = course.train(phase, make_loss(network), draw, training, len(pool))
     return network, cmvn
+
+
+def go_on_recogniser(
+    course: Course,
+    directory: Path,
+    network: nn.Module,
+    make_loss: Callable[[Any], Any],
+    heads: Callable[[Any], nn.Module | None] = lambda loss: None,
+) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
+    """Trains the network further from the checkpoint in the directory; returns it and its CMVN, which stays as it was.
+
+    `heads` returns the part of a loss that no checkpoint keeps and that is trained first.
+    """
+    load_start(network, directory / "model.pt")
+    stored = read_am_mvn(directory / "am.mvn")
+    cmvn = (stored.shift, stored.scale)
+    pool = course.continuing_pool()
+    draw = epochs(pool, cmvn, GOING_ON.frames_per_batch, CONTINUING_MASKS)
+    loss = make_loss(network)
+    head = heads(loss)
+    if head is not None:
+        course.train_heads(loss, head, draw)
+    return course.train("going on, with recordings without digits", loss, draw, GOING_ON, len(pool)), cmvn

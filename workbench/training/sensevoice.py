@@ -28,7 +28,7 @@ from workbench.training.course import Course
 from workbench.training.digits import WORDS
 from workbench.training.funasr_files import write_funasr_files
 from workbench.training.pool import Batch
-from workbench.training.recogniser import teach_recogniser
+from workbench.training.recogniser import MAIN, go_on_recogniser, teach_recogniser
 
 ENCODER = SanmConfig(
     input_size=560,
@@ -61,6 +61,11 @@ def network(dropout: float) -> SenseVoiceNetwork:
 def teach(course: Course) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
     """Trains the network; returns it and its CMVN."""
     return teach_recogniser(course, network, SenseVoiceLoss, FINISHING_ROUNDS)
+
+
+def go_on(course: Course, directory: Path) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
+    """Trains the checkpoint in the directory further; returns the network and its CMVN."""
+    return go_on_recogniser(course, directory, network(MAIN.dropout), SenseVoiceLoss)
 
 
 def write(taught: tuple[nn.Module, tuple[np.ndarray, np.ndarray]], directory: Path) -> int:

@@ -137,9 +137,17 @@ def voice_settings(options: VoiceOptions | None = None) -> tuple[VoiceSetting, .
 
 def speak(setting: VoiceSetting, digits: Sequence[int], ending: str = "") -> tuple[NDArray[np.float32], int]:
     """Returns (samples [-1, 1] without leading and trailing silence, sample rate) of the digits said in one breath."""
+    return say(setting, _text(setting, digits, ending))
+
+
+def _text(setting: VoiceSetting, digits: Sequence[int], ending: str) -> str:
+    return " ".join(setting.words[digit] for digit in digits) + ending
+
+
+def say(setting: VoiceSetting, text: str) -> tuple[NDArray[np.float32], int]:
+    """Returns (samples [-1, 1] without leading and trailing silence, sample rate) of a text."""
     import soundfile
 
-    text = " ".join(setting.words[digit] for digit in digits) + ending
     with tempfile.NamedTemporaryFile(suffix=".wav") as file:
         if setting.program == "espeak-ng":
             command = ["espeak-ng", "-v", setting.voice, "-p", str(setting.pitch), "-s", str(setting.speed)]
@@ -183,13 +191,27 @@ def synthetic_takes(cache: str | Path, options: VoiceOptions | None = None, work
             digits = rng.integers(0, 10, size=rng.integers(2, 6))
             jobs.append((setting, tuple(int(digit) for digit in digits), ""))
 
-    described = json.dumps([(asdict(setting), digits, ending) for setting, digits, ending in jobs]).encode()
-    path = Path(cache) / f"voices-{hashlib.sha256(described).hexdigest()[:16]}.npz"
+    texts = [(setting, _text(setting, digits, ending)) for setting, digits, ending in jobs]
+    spoken = spoken_texts(cache, "voices", texts, workers)
+    return [
+        Take(setting.speaker, digits, samples, rate, human=False, number=number)
+        for number, ((setting, digits, _), (samples, rate)) in enumerate(zip(jobs, spoken, strict=True))
+    ]
+
+
+def spoken_texts(
+    cache: str | Path, kind: str, jobs: Sequence[tuple[VoiceSetting, str]], workers: int = 2
+) -> list[tuple[NDArray[np.float32], int]]:
+    """Returns what `say` returns for every pair of a voice and a text.
+
+    The texts are spoken once and stored as one file in `cache`, named after their kind and a digest.
+    """
+    described = json.dumps([(asdict(setting), text) for setting, text in jobs]).encode()
+    path = Path(cache) / f"{kind}-{hashlib.sha256(described).hexdigest()[:16]}.npz"
     if not path.exists():
         with ThreadPoolExecutor(workers) as pool:
-            spoken = list(pool.map(lambda job: speak(*job), jobs))
-        _save(path, spoken)
-    return _load(path, jobs)
+            _save(path, list(pool.map(lambda job: say(*job), jobs)))
+    return _load(path)
 
 
 def _save(path: Path, spoken: list[tuple[NDArray[np.float32], int]]) -> None:
@@ -205,13 +227,9 @@ def _save(path: Path, spoken: list[tuple[NDArray[np.float32], int]]) -> None:
     Path(file.name).replace(path)  # a stopped run leaves no partial file
 
 
-def _load(path: Path, jobs: list[tuple[VoiceSetting, tuple[int, ...], str]]) -> list[Take]:
+def _load(path: Path) -> list[tuple[NDArray[np.float32], int]]:
     with np.load(path, allow_pickle=False) as archive:
         samples = archive["samples"].astype(np.float32) / np.float32(32768.0)
         ends, rates = np.cumsum(archive["lengths"]), archive["rates"]
-    return [
-        Take(setting.speaker, digits, samples[start:end], int(rate), human=False, number=number)
-        for number, ((setting, digits, _), start, end, rate) in enumerate(
-            zip(jobs, np.concatenate([[0], ends[:-1]]), ends, rates, strict=True)
-        )
-    ]
+    starts = np.concatenate([[0], ends[:-1]])
+    return [(samples[start:end], int(rate)) for start, end, rate in zip(starts, ends, rates, strict=True)]

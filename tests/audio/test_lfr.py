@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.audio.lfr import num_stacked, stack_frames
+from workbench.audio.lfr import num_stacked, stack_frames, unstack_gradient
 
 
 def literal(features: list[list[float]], m: int, n: int) -> list[list[float]]:
@@ -46,3 +46,14 @@ def test_the_input_is_not_shared() -> None:
 
 def test_no_frames() -> None:
     assert stack_frames(np.zeros((0, 80), dtype=np.float32), 7, 6).shape == (0, 560)
+
+
+@pytest.mark.parametrize(("m", "n"), [(7, 6), (5, 1), (1, 3)])
+@given(frames=st.integers(1, 60), width=st.integers(1, 3), seed=st.integers(0, 2**32 - 1))
+def test_the_gradient_of_stacking_is_its_transpose(m: int, n: int, frames: int, width: int, seed: int) -> None:
+    """<stack(x), g> = <x, transpose(g)> for all x and g; whole numbers, so that no rounding is in the way."""
+    random = np.random.default_rng(seed)
+    x = random.integers(-9, 10, (frames, width)).astype(np.float32)
+    stacked = stack_frames(x, m, n)
+    g = random.integers(-9, 10, stacked.shape).astype(np.float64)
+    assert (stacked * g).sum() == (x * unstack_gradient(g, frames, m, n)).sum()

@@ -315,6 +315,7 @@ DEMO_VIEWS = {
         "similarity": "",
         "lens": "",
         "confidence": "entropy",
+        "gradient": "gradient",
     },
     "demo/paraformer": {"cif": "weights", "attention": ""},
 }

@@ -186,3 +186,17 @@ def test_what_is_not_there_is_refused_in_one_sentence(
     with pytest.raises(BadInput) as raised:
         picture_of(scene_of(model), view, ViewOptions(**options))  # type: ignore[arg-type]
     assert said in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_the_gradient_is_of_the_token_that_is_asked_for(scene_of: SceneOf) -> None:
+    scene = scene_of("demo/paraformer")
+    first, second = (picture_of(scene, "gradient", ViewOptions(token=token)) for token in (0, 1))
+    assert first["gradient"].title.startswith("token 0, 'three': ")
+    np.testing.assert_allclose(first["frames"].values[0] ** 2, (first["gradient"].values ** 2).sum(axis=0), rtol=1e-6)
+    for picture, token in zip((first, second), first.tokens, strict=False):  # the sound around a token matters most
+        frame = picture["gradient"].x.step * picture["frames"].values[0].argmax()
+        assert token.start - 0.3 < frame < token.end + 0.3
+    with pytest.raises(BadInput, match="the output has 4 tokens, and token 9 is asked for; expected 0 to 3"):
+        picture_of(scene, "gradient", ViewOptions(token=9))
+    with pytest.raises(BadInput, match="ggml computes these models forwards only; trace gradients on pytorch"):
+        picture_of(scene_of("demo/paraformer", "gguf"), "gradient")

@@ -20,12 +20,13 @@ from workbench.visualise.picture import Picture
 from workbench.visualise.run import picture_of
 from workbench.visualise.views import VIEWS, available, find_view
 
+GRADIENT = {"gradient"}
 SOUND, LANGUAGE = {"waveform", "filterbank"}, {"attention", "similarity", "lens", "confidence", "quantisation"}
 HAVE = {
-    "demo/sensevoice": SOUND | LANGUAGE | {"ctc", "fsmn"},
-    "demo/paraformer": SOUND | LANGUAGE | {"cif", "fsmn"},
-    "demo/funasr-nano": SOUND | LANGUAGE | {"fsmn", "embeddings"},
-    "demo/fireredasr": SOUND | LANGUAGE | {"embeddings"},
+    "demo/sensevoice": SOUND | LANGUAGE | GRADIENT | {"ctc", "fsmn"},
+    "demo/paraformer": SOUND | LANGUAGE | GRADIENT | {"cif", "fsmn"},
+    "demo/funasr-nano": SOUND | LANGUAGE | GRADIENT | {"fsmn", "embeddings"},
+    "demo/fireredasr": SOUND | LANGUAGE | GRADIENT | {"embeddings"},
     "demo/speechlm": SOUND | LANGUAGE | {"codec"},
     "demo/qwen3": LANGUAGE | {"embeddings"},
 }

@@ -12,7 +12,7 @@ import numpy as np
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.constants import FRAME_LENGTH_MS, FRAME_SHIFT_MS, NUM_MELS, SAMPLE_RATE
 from workbench.audio.fbank import WINDOWS, FbankOptions, fbank, num_frames
-from workbench.audio.lfr import num_stacked, stack_frames
+from workbench.audio.lfr import num_stacked, stack_frames, unstack_gradient
 from workbench.core.errors import BadInput
 
 
@@ -129,6 +129,18 @@ class Frontend:
     def normalise(self, stacked: np.ndarray) -> np.ndarray:
         """Returns the third stage, `FrontendOutput.features`, from the second."""
         return stacked if self.cmvn is None else self.cmvn.apply(stacked)
+
+    def gradient(self, gradient: np.ndarray, samples: int) -> np.ndarray:
+        """Returns the gradient with respect to the first stage [frames, mels] from that to the third one.
+
+        Args:
+            samples: the length of the recording.
+        """
+        stacked = gradient if self.cmvn is None else gradient * self.cmvn.scale
+        if self.config.lfr_m == self.config.lfr_n == 1:
+            return stacked
+        frames = num_frames(samples, self.config.fbank_options())
+        return unstack_gradient(stacked, frames, self.config.lfr_m, self.config.lfr_n)
 
 
 def _whole(section: Mapping[str, Any], key: str, default: int) -> int:

@@ -24,3 +24,15 @@ def stack_frames(features: np.ndarray, m: int, n: int) -> np.ndarray:
     padded = np.pad(features.astype(np.float32, copy=False), ((left, right), (0, 0)), mode="edge")
     windows = np.lib.stride_tricks.sliding_window_view(padded.reshape(-1), m * width)
     return np.array(windows[:: n * width][:stacked])  # a copy, because the windows share memory
+
+
+def unstack_gradient(gradient: np.ndarray, frames: int, m: int, n: int) -> np.ndarray:
+    """Returns the gradient with respect to the frames [frames, width] from that to stacked ones, in its type.
+
+    It is the transpose of `stack_frames`, which is linear: every frame gets the sum over all its copies.
+    """
+    width = gradient.shape[1] // m
+    places = np.arange(len(gradient))[:, None] * n + np.arange(m) - (m - 1) // 2
+    found = np.zeros((frames, width), dtype=gradient.dtype)
+    np.add.at(found, places.clip(0, frames - 1), gradient.reshape(len(gradient), m, width))
+    return found

@@ -23,6 +23,7 @@ class Runtime:
     opens_served: bool = False  # whether its sessions open directories made by `workbench.conversion.vllm_checkpoint`
     parallel: bool = False  # whether a session takes several calls at once
     no_given: str = ""  # why a trace cannot go on from the stages of another, where it cannot
+    no_gradients: str = ""  # why a trace has no gradients, where it has none
     not_inside: Mapping[str, str] = field(default_factory=dict)  # parts of a layer that it does not show, and why
 
     def takes(self, setting: str, value: object) -> bool:
@@ -54,6 +55,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             "run: pip install llama-cpp-python gguf",
             ("threads", "quantization", "kv_cache"),
             opens_gguf=True,
+            no_gradients="ggml computes these models forwards only; trace gradients on pytorch",
             not_inside={
                 "attention.weights": "with keys and values in q8_0, llama.cpp computes attention in one step and keeps "
                 "no weights; choose kv_cache f32 or f16"
@@ -70,6 +72,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             parallel=True,
             no_given="vLLM goes through all layers by itself and takes no stages of another trace; compare each stage "
             "by itself (isolated) on pytorch or gguf, or end to end",
+            no_gradients="vLLM's kernels compute forwards only; trace gradients on pytorch",
             not_inside={
                 "attention.weights": "vLLM's kernels do not write attention weights down; trace them on pytorch or gguf"
             },

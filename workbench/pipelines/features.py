@@ -29,10 +29,21 @@ class Features:
 
     def __call__(self, samples: np.ndarray, options: ListeningOptions, recorder: Recorder | None = None) -> np.ndarray:
         """Returns features [T, width] of samples [n], with CMVN and dither as the options say."""
-        frontend = self._without_cmvn if options.cmvn == "off" else self.frontend
+        frontend = self._with(options)
         energies = self._on("fbank", frontend.energies(samples, options.dither), recorder)
         stacked = self._on("lfr", frontend.stack(energies), recorder)
         return self._on("features", frontend.normalise(stacked), recorder)
+
+    def gradient(self, gradient: np.ndarray, samples: int, options: ListeningOptions) -> np.ndarray:
+        """Returns the gradient with respect to the filter bank [frames, mels] from that to the features [T, width].
+
+        Args:
+            samples: the length of the recording.
+        """
+        return self._with(options).gradient(gradient, samples)
+
+    def _with(self, options: ListeningOptions) -> Frontend:
+        return self._without_cmvn if options.cmvn == "off" else self.frontend
 
     def _on(self, stage: str, own: np.ndarray, recorder: Recorder | None) -> np.ndarray:
         """Records a stage and returns the values to continue with: those of the trace if it replaces the stage, else
@@ -48,5 +59,6 @@ def front_end_times(config: FrontendConfig) -> Mapping[str, RowTimes]:
     """Returns the times of the rows of the front end's stages (see `workbench.trace.times`)."""
     return {
         "frontend.fbank": RowTimes(0.0, config.frame_shift / 1000),
+        "gradients.fbank.*": RowTimes(0.0, config.frame_shift / 1000),
         "frontend.*": RowTimes(0.0, config.frame_seconds),
     }

@@ -20,6 +20,7 @@ from workbench.families.fireredasr import (
     tidy,
 )
 from workbench.pipelines.features import Features, front_end_times
+from workbench.pipelines.gradients import DifferentiatesHearing
 from workbench.pipelines.speech_language import OwnPrompt
 from workbench.trace.recorder import Recorder
 from workbench.trace.times import RowTimes
@@ -115,6 +116,15 @@ class FireRedAudioEncoder(FireRedPromptFormat):
         # Pads the normalised features with zeros, as in training, so that even the shortest audio gives an embedding.
         features = [_at_least(row, SUBSAMPLING * model.downsample_rate) for row in features]
         return self.network.hear(features, valid, recorder), counts
+
+    def pulled_back(self, samples: np.ndarray, options: FireRedAsrOptions, gradient: Any) -> np.ndarray:
+        """See `workbench.pipelines.gradients.PullsBack`."""
+        assert isinstance(self.network, DifferentiatesHearing)
+        features = self.features(samples, options)
+        valid = self.speech_frames(len(features), options)
+        padded = _at_least(features, SUBSAMPLING * self.model.downsample_rate)
+        found = self.network.pulled_back(padded, gradient, valid=valid)
+        return self.features.gradient(found[: len(features)], len(samples), options)
 
     def close(self) -> None:
         """Frees the network."""

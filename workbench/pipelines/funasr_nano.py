@@ -22,6 +22,7 @@ from workbench.families.funasr_nano import (
     tidy,
 )
 from workbench.pipelines.features import Features, front_end_times
+from workbench.pipelines.gradients import DifferentiatesHearing
 from workbench.pipelines.speech_language import OwnPrompt
 from workbench.trace.recorder import Recorder
 from workbench.trace.times import RowTimes
@@ -105,6 +106,12 @@ class NanoAudioEncoder(NanoPromptFormat):
             self.features(samples, options, None if number else recorder) for number, samples in enumerate(chunks)
         ]
         return self.network.hear(features, recorder)
+
+    def pulled_back(self, samples: np.ndarray, options: FunasrNanoOptions, gradient: Any) -> np.ndarray:
+        """See `workbench.pipelines.gradients.PullsBack`."""
+        assert isinstance(self.network, DifferentiatesHearing)
+        found = self.network.pulled_back(self.features(samples, options), gradient)
+        return self.features.gradient(found, len(samples), options)
 
     def close(self) -> None:
         """Frees the network."""

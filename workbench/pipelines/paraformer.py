@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from workbench.families.paraformer import (
     token_times,
 )
 from workbench.pipelines.features import Features, front_end_times
+from workbench.pipelines.gradients import Differentiates
 from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
 from workbench.trace.recorder import Recorder, Stages
@@ -139,7 +141,18 @@ class ParaformerPipeline:
         self, samples: np.ndarray, options: ParaformerOptions, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
         """See `workbench.pipelines.speech_session.Recogniser.trace`."""
-        return traced(self.recognise, samples, options, wanted, given)
+        found = partial(self._gradients, samples, options) if isinstance(self.network, Differentiates) else None
+        return traced(self.recognise, samples, options, wanted, given, found)
+
+    def _gradients(
+        self, samples: np.ndarray, options: ParaformerOptions, ids: Sequence[int], places: Sequence[int]
+    ) -> Iterator[np.ndarray]:
+        """Yields the gradients of some tokens (see `GradientsOf`)."""
+        assert isinstance(self.network, Differentiates)
+        features = self.features(samples, options)
+        chosen = [(place, ids[place]) for place in places]
+        for gradient in self.network.gradients(features, lambda _: chosen, cif_residual=options.cif_residual):
+            yield self.features.gradient(gradient, len(samples), options)
 
     def close(self) -> None:
         """Frees the network."""

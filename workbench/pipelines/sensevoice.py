@@ -25,6 +25,7 @@ from workbench.families.sensevoice import (
 )
 from workbench.pipelines.ctc_head import CtcHead
 from workbench.pipelines.features import Features, front_end_times
+from workbench.pipelines.gradients import Choice, Differentiates, frames_of
 from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
 from workbench.session.values import Token
@@ -152,7 +153,22 @@ class SenseVoicePipeline:
         self, samples: np.ndarray, options: SenseVoiceOptions, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
         """See `workbench.pipelines.speech_session.Recogniser.trace`."""
-        return traced(self.recognise, samples, options, wanted, given)
+        found = partial(self._gradients, samples, options) if isinstance(self.network, Differentiates) else None
+        return traced(self.recognise, samples, options, wanted, given, found)
+
+    def _gradients(
+        self, samples: np.ndarray, options: SenseVoiceOptions, ids: Sequence[int], places: Sequence[int]
+    ) -> Iterator[np.ndarray]:
+        """Yields the gradients of some tokens, each in the frame where it is likeliest (see `GradientsOf`)."""
+
+        def choose(logits: np.ndarray) -> list[Choice]:
+            frames = frames_of(logits, ids, self.model.blank)
+            return [(frames[place], ids[place]) for place in places]
+
+        assert isinstance(self.network, Differentiates)
+        features = self.features(samples, options)
+        for gradient in self.network.gradients(features, choose, queries=query_ids(options)):
+            yield self.features.gradient(gradient, len(samples), options)
 
     def close(self) -> None:
         """Frees the network, and the language model of the last beam search."""

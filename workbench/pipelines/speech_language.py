@@ -8,7 +8,7 @@ be numpy arrays or torch tensors.
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, Self
 
@@ -22,11 +22,13 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged, merge_speech
 from workbench.families.instruction import OWN, Instruction
 from workbench.families.language import PLACEHOLDER, LanguageConfig, LanguageTokenizer
+from workbench.pipelines.gradients import DifferentiatesLanguage, GradientsOf, PullsBack, record_gradients
 from workbench.pipelines.language import Language
 from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.token_table import Table
 from workbench.session.values import Token
 from workbench.text.scripts import settled_text
+from workbench.trace.gradients import is_gradient
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.times import RowTimes
 from workbench.trace.trace import StageFilter
@@ -203,13 +205,32 @@ class SpeechLanguagePipeline:
         prompt, counts = self._prompt([samples], options, recorder)
         recorder.put("prompt.text", prompt_text(self.encoder, options))
         self.language.trace(prompt, recorder)
-        if not recorder.isolated and (wanted("tokens") or wanted("text")):
+        graded = any(map(is_gradient, wanted.patterns))
+        if not recorder.isolated and (graded or wanted("tokens") or wanted("text")):
             decoding, watched = traced_choices(self.encoder.decoding(options, counts), wanted)
             [recognition] = drained(self._written(prompt, decoding, watched))
             recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
             recorder.stages.update(watched.stages() if watched else {})
             recorder.put("text", np.array(recognition.text))
+            record_gradients(recorder, recognition.ids, self._gradients_of(samples, options, prompt, counts))
         return recorder.stages
+
+    def _gradients_of(
+        self, samples: np.ndarray, options: Any, prompt: Merged[Any], counts: np.ndarray
+    ) -> GradientsOf | None:
+        """Returns what gives the gradients of an answer's tokens; None where the runtime computes none."""
+        language, encoder = self.language, self.encoder
+        if not isinstance(language, DifferentiatesLanguage) or not isinstance(encoder, PullsBack):
+            return None
+        # Embeddings of sound stand in place of the prompt's one placeholder.
+        first = int(np.flatnonzero(encoder.prompt_ids(options) == encoder.placeholder)[0])
+        sound = slice(first, first + int(counts[0]))
+
+        def found(ids: Sequence[int], places: Sequence[int]) -> Iterator[np.ndarray]:
+            for gradient in language.gradients(prompt, ids, places):
+                yield encoder.pulled_back(samples, options, gradient[sound])
+
+        return found
 
     def close(self) -> None:
         """Frees the encoder and the language model."""

@@ -1,4 +1,4 @@
-"""Traces a recogniser that needs one pass: its network's stages, its tokens and its text."""
+"""Traces a recogniser that needs one pass: its network's stages, its tokens, its text, gradients."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.pipelines.gradients import GradientsOf, record_gradients
 from workbench.pipelines.speech_session import Recognition
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import StageFilter
@@ -18,10 +19,16 @@ def traced(
     options: Any,
     wanted: StageFilter,
     given: Stages | None,
+    gradients_of: GradientsOf | None = None,
 ) -> dict[str, np.ndarray]:
-    """Returns the wanted stages of one pass over the samples: those of the network, then `tokens` and `text`."""
+    """Returns the wanted stages of one pass over the samples: those of the network, then `tokens` and `text`.
+
+    Args:
+        gradients_of: as in `workbench.pipelines.gradients.record_gradients`.
+    """
     recorder = Recorder(wanted, given)
     recognition = recognise(samples, options, recorder)
     recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
     recorder.put("text", np.array(recognition.text))
+    record_gradients(recorder, recognition.ids, gradients_of)
     return recorder.stages

@@ -14,6 +14,7 @@ from workbench.core.progress import report
 from workbench.core.runtimes import RUNTIMES
 from workbench.session.protocols import Session
 from workbench.system.versions import versions
+from workbench.trace.gradients import gradient_stage, is_gradient
 from workbench.trace.inside import no_such_part, only_inside
 from workbench.trace.recorder import stage_digest
 from workbench.trace.trace import Given, Out, StageFilter, Trace
@@ -97,6 +98,18 @@ def _check_inside(session: Session, found: Mapping[str, np.ndarray], asked: str)
             raise BadInput(no_such_part(glob, f"{session.model} on {session.runtime}", absent))
 
 
+def _check_gradients(session: Session, found: Mapping[str, np.ndarray], asked: str, isolated: bool) -> None:
+    """Raises `BadInput`, which says why, for a glob of gradients that has found none."""
+    runtime = RUNTIMES.get(session.runtime)
+    for glob in filter(is_gradient, StageFilter(asked).patterns):
+        if not any(fnmatchcase(stage, glob) for stage in found):
+            why = runtime.no_gradients if runtime else ""
+            if not why and isolated:
+                why = "a trace from given stages has no gradients"
+            expected = why or f"expected {gradient_stage(0)} for the first token that a recogniser wrote, and so on"
+            raise BadInput(f"{NO_STAGE} of {session.model} on {session.runtime} matches {glob!r}: {expected}")
+
+
 def trace_of(
     session: Session,
     found: Mapping[str, np.ndarray],
@@ -114,9 +127,10 @@ def trace_of(
         place: from `place_of`.
         of: what the stages were computed on, as plain values for `meta`, such as `input_digest`.
 
-    Raises `BadInput` if no stage was found, or none for a glob that is only for stages inside a layer.
+    Raises `BadInput` if no stage was found, or none for a glob that is only for stages inside a layer or gradients.
     """
     _check_inside(session, found, asked)
+    _check_gradients(session, found, asked, bool(of.get("isolated")))
     if not found:
         whole = "; a trace from given stages has no text of the language model" if of.get("isolated") else ""
         raise BadInput(

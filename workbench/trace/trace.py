@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
+from workbench.trace.gradients import is_gradient
 from workbench.trace.inside import is_inside, reaches_inside
 
 MOST_SHOWN = 12  # stages in a trace's `repr`
@@ -80,7 +81,8 @@ class StageFilter:
 
     Args:
         held: whether the stages exist already. Of stages that are still to be computed, only a glob of at least four
-            parts takes those inside a layer (see `workbench.trace.inside`).
+            parts takes those inside a layer (see `workbench.trace.inside`), and only a glob that names gradients takes
+            those (see `workbench.trace.gradients`).
     """
 
     def __init__(self, pattern: str = "*", held: bool = False):
@@ -91,8 +93,12 @@ class StageFilter:
 
     def __call__(self, stage: str) -> bool:
         found = [pattern for pattern in self.patterns if fnmatchcase(stage, pattern)]
-        if not found or self._held or not is_inside(stage):
+        if not found or self._held:
             return bool(found)
+        if is_gradient(stage):
+            return any(map(is_gradient, found))
+        if not is_inside(stage):
+            return True
         return any(map(reaches_inside, found))
 
 

@@ -160,6 +160,16 @@ class Scene:
             return ()
         return tuple(token for segment in self.transcript.segments for token in segment.tokens)
 
+    def word(self, words: Sequence[str], number: int) -> str:
+        """Returns the text of one token among those of the output; raises `BadInput` if there is no such token."""
+        if not words:
+            raise BadInput(f"{self.session.model} wrote no token; expected a recording of speech")
+        if number >= len(words):
+            raise BadInput(
+                f"the output has {len(words)} tokens, and token {number} is asked for; expected 0 to {len(words) - 1}"
+            )
+        return repr(words[number].strip() or words[number])
+
     def texts(self, ids: Iterable[int] | np.ndarray) -> tuple[str, ...]:
         """Returns the text of each token; its id where the runtime does not show texts."""
         numbers: Sequence[int] = [int(number) for number in ids]

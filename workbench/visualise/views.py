@@ -21,6 +21,7 @@ from workbench.visualise.builders import (
     confidence,
     ctc,
     embedded,
+    gradient,
     layers,
     lens,
     memory,
@@ -152,6 +153,21 @@ VIEWS: Mapping[str, View] = {
             "How sure the model is, and how many choices it weighs: for each frame of a CTC head, else for each token.",
             ("ctc.posteriors", "vad.scores", "logits"),
             confidence.confidence,
+        ),
+        View(
+            "gradient",
+            "Gradient of a token",
+            "Which energies a written token depends on: how its log-probability changes with each value of the filter "
+            "bank.",
+            ("gradients.fbank.N", "frontend.fbank", "tokens"),
+            gradient.gradient,
+            ("token",),
+            absent={
+                **_READS_TEXT,
+                "fsmn_vad": "It writes no tokens",
+                "speechlm": "Its tokens and codes are drawn by chance, and it shows no gradients of them",
+            },
+            not_on={name: runtime.no_gradients for name, runtime in RUNTIMES.items() if runtime.no_gradients},
         ),
         View(
             "quantisation",

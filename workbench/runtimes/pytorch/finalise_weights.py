@@ -10,6 +10,7 @@ rounding only. This file knows no family.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,9 @@ ROWS = 512  # a typical number of frames, for which oneDNN chooses its blocks; o
 
 
 class PackedLinear(nn.Module):
-    """A linear layer whose weight is stored in oneDNN's own layout; for inference only."""
+    """A linear layer whose weight is stored in oneDNN's own layout. Its input may have a gradient; the weight has
+    none.
+    """
 
     def __init__(self, linear: nn.Linear):
         super().__init__()
@@ -30,8 +33,29 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps [..., in] to [..., out]."""
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        return product
+        if x.requires_grad:
+            rows: Tensor = _Product.apply(x.flatten(0, -2), self.weight, self.bias)
+            return rows.unflatten(0, x.shape[:-1])
+        return _product(x, self.weight, self.bias)
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return found
+
+
+class _Product(torch.autograd.Function):
+    """The same for rows x [rows, in] with a gradient, as torch gives oneDNN's product none."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.weight = weight
+        return _product(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        [gradient] = gradients
+        return gradient @ ctx.weight.to_dense(), None, None
 
 
 def settle(network: nn.Module, device: torch.device, *weights: Path) -> None:

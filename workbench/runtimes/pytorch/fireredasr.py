@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +28,15 @@ from workbench.families.fireredasr import (
 from workbench.pipelines.fireredasr import FireRedAudioEncoder
 from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.runtimes.pytorch.arithmetic import in_steps, network_dtype
+from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, network_dtype
 from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.fireredasr_package import Package, read_package
+from workbench.runtimes.pytorch.gradients import pulled_back
 from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
+from workbench.runtimes.pytorch.layer_maps import layers_of
 from workbench.runtimes.pytorch.lora import merge_pairs, replace_weights, sort_tensors
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
 from workbench.runtimes.pytorch.weights import build, load_into
@@ -157,6 +160,18 @@ class FireRedRunner:
         with in_steps(self.kind), looking_inside(self.network, recorder):
             speech: Tensor = self.network(padded.to(self.device), counted, tap_into(recorder))
         return speech
+
+    def pulled_back(self, features: np.ndarray, gradient: Tensor, valid: int) -> np.ndarray:
+        """See `workbench.pipelines.gradients.DifferentiatesHearing`; `valid` as in `hear`."""
+        batch = torch.from_numpy(features)[None].to(self.device, self.kind)
+        counted = torch.tensor([valid], device=self.device)
+
+        def heard(inputs: Tensor) -> Tensor:
+            speech: Tensor = self.network(inputs, counted)
+            return speech[0]
+
+        layers = layers_of(self.network)
+        return array_of(pulled_back(batch, heard, gradient, layers, partial(in_steps, self.kind))[0])
 
 
 def open_fireredasr_language(

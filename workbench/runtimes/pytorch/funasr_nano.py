@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,10 @@ from workbench.pipelines.nano_search import NanoPipeline
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.gradients import pulled_back
 from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
+from workbench.runtimes.pytorch.layer_maps import layers_of
 from workbench.runtimes.pytorch.nano_ctc import open_ctc_branch
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.tap import tap_into
@@ -59,6 +62,18 @@ class NanoRunner:
         with in_steps(self.kind), looking_inside(self.network, recorder):
             speech, counts = self.network(padded, lengths, tap_into(recorder))
         return speech, counts.numpy()
+
+    def pulled_back(self, features: np.ndarray, gradient: Tensor) -> np.ndarray:
+        """See `workbench.pipelines.gradients.DifferentiatesHearing`."""
+        batch = torch.from_numpy(features)[None].to(self.device, self.kind)
+        lengths = torch.tensor([len(features)], device=self.device)
+
+        def heard(inputs: Tensor) -> Tensor:
+            speech: Tensor = self.network(inputs, lengths)[0]
+            return speech[0]
+
+        layers = layers_of(self.network)
+        return array_of(pulled_back(batch, heard, gradient, layers, partial(in_steps, self.kind))[0])
 
     @torch.inference_mode()
     def ctc_logits(self, features: np.ndarray, recorder: Recorder | None) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import LanguageConfig
 from workbench.runtimes.pytorch.arithmetic import name_of, throughout, widen_positions
+from workbench.runtimes.pytorch.gradients import choice_gradients
 from workbench.runtimes.pytorch.inside import looking_inside_stack
 from workbench.runtimes.pytorch.layer_maps import LANGUAGE
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
@@ -99,6 +101,24 @@ class LanguageModel:
             hooks.enter_context(looking_inside_stack("llm.layers", body.layers, LANGUAGE, recorder))
             hidden: Tensor = body(inputs_embeds=embeddings, use_cache=False).last_hidden_state
         return hidden
+
+    def gradients(self, prompt: Merged[Tensor], ids: Sequence[int], places: Sequence[int]) -> Iterator[Tensor]:
+        """See `workbench.pipelines.gradients.DifferentiatesLanguage`."""
+        body, count = self.network.model, prompt.embeddings.shape[1]
+        # Clones, as tensors of inference mode cannot be kept for the way back.
+        written = self.embed(np.array([ids[: max(places)]], dtype=np.int64)).clone()
+        rows = [count - 1 + place for place in places]
+
+        def logits_of(embeddings: Tensor) -> Tensor:
+            joined = torch.cat([embeddings, written], dim=1)
+            hidden = body(inputs_embeds=joined, use_cache=False).last_hidden_state
+            logits: Tensor = self.network.lm_head(hidden[0, rows])
+            return logits
+
+        chosen = [(number, ids[place]) for number, place in enumerate(places)]
+        arithmetic = partial(throughout, self.network.dtype)
+        for found in choice_gradients(prompt.embeddings, logits_of, lambda _: chosen, body.layers, arithmetic):
+            yield found[0]
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """See `workbench.pipelines.language.Language.score`; raises `BadInput` for an unknown id."""

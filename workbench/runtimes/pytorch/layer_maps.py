@@ -202,3 +202,8 @@ def stacks_of(network: nn.Module) -> Iterator[tuple[str, Sequence[nn.Module], La
             yield "encoder.layers", list(module.layer_stack), CONFORMER
         elif isinstance(module, Adaptor):
             yield module.stack, list(getattr(module, "blocks", ())), NANO_ADAPTOR
+
+
+def layers_of(network: nn.Module) -> list[nn.Module]:
+    """Returns the layers of all networks of this project inside a network."""
+    return [layer for _, layers, _ in stacks_of(network) for layer in layers]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,13 +15,16 @@ from workbench.audio.cmvn import read_am_mvn
 from workbench.core.settings import Settings
 from workbench.families.paraformer import CifConfig, DecoderConfig, ParaformerModel, read_paraformer
 from workbench.families.sanm import SanmConfig
+from workbench.pipelines.gradients import Choose
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, name_of, network_dtype
 from workbench.runtimes.pytorch.cif import CifOutput, CifPredictor
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.gradients import choice_gradients
 from workbench.runtimes.pytorch.inside import looking_inside
+from workbench.runtimes.pytorch.layer_maps import layers_of
 from workbench.runtimes.pytorch.sanm import SanmEncoder
 from workbench.runtimes.pytorch.sanm_decoder import SanmDecoder
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
@@ -87,6 +92,20 @@ class ParaformerRunner:
             logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual)
         found = None if logits is None else array_of(logits[0])
         return Decoded(found, array_of(cif.alphas[0]), encoded)
+
+    def gradients(self, features: np.ndarray, choose: Choose, cif_residual: bool = False) -> Iterator[np.ndarray]:
+        """See `workbench.pipelines.gradients.Differentiates`; the gradient goes through the CIF weights too."""
+        batch = torch.from_numpy(features)[None].to(self.device, self.kind)
+
+        def logits_of(inputs: Tensor) -> Tensor:
+            logits = self.network(inputs, None, no_tap, cif_residual).logits
+            assert logits is not None
+            found: Tensor = logits[0]
+            return found
+
+        arithmetic = partial(in_steps, self.kind)
+        for found in choice_gradients(batch, logits_of, choose, layers_of(self.network), arithmetic):
+            yield array_of(found[0])
 
     @torch.inference_mode()
     def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,15 @@ from workbench.audio.cmvn import read_am_mvn
 from workbench.core.settings import Settings
 from workbench.families.sanm import SanmConfig
 from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
+from workbench.pipelines.gradients import Choose
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, name_of, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.gradients import choice_gradients
 from workbench.runtimes.pytorch.inside import looking_inside
+from workbench.runtimes.pytorch.layer_maps import layers_of
 from workbench.runtimes.pytorch.sanm import SanmEncoder
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
@@ -86,6 +90,19 @@ class SenseVoiceRunner:
         with in_steps(self.kind), looking_inside(self.network, recorder):
             found = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))
         yield array_of(found[0])
+
+    def gradients(self, features: np.ndarray, choose: Choose, queries: tuple[int, ...]) -> Iterator[np.ndarray]:
+        """See `workbench.pipelines.gradients.Differentiates`; queries as in `logits`."""
+        batch = torch.from_numpy(features)[None].to(self.device, self.kind)
+        rows = torch.tensor([queries], device=self.device)
+
+        def logits_of(inputs: Tensor) -> Tensor:
+            logits: Tensor = self.network(inputs, rows)
+            return logits[0]
+
+        arithmetic = partial(in_steps, self.kind)
+        for found in choice_gradients(batch, logits_of, choose, layers_of(self.network), arithmetic):
+            yield array_of(found[0])
 
 
 def open_sensevoice(

@@ -232,18 +232,12 @@ def _arrow(scene: Scene, options: ViewOptions, stage: str, weights: np.ndarray, 
     """Returns the picture of weights [heads, tokens, keys], with one row for each token of the output."""
     words = scene.texts(ids)
     number = options.token or 0
-    if not ids:
-        raise BadInput(f"{scene.session.model} wrote no token; expected a recording of speech")
-    if number >= len(ids):
-        raise BadInput(
-            f"the output has {len(ids)} tokens, and token {number} is asked for; expected 0 to {len(ids) - 1}"
-        )
+    name = f"token {number}, {scene.word(words, number)}"
     sound, x = keys.heard(weights)
     mean = sound.mean(axis=0)
     heads = Axis("head", "rows", ticks=tuple(map(str, range(len(sound)))), down=True)
     chosen = sound[:, number]
     where = stage.removesuffix(f".{CROSS}").removesuffix(f".{WEIGHTS}")
-    name = f"token {number}, {words[number].strip() or words[number]!r}"
     layers = [
         Layer("token", "bars", f"{name}: mean over the heads of {where}", chosen.mean(axis=0), x, Axis("attention")),
         Layer("heads", "image", f"{name}: each head", chosen, x, heads, scale=_scale(chosen)),

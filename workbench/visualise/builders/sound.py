@@ -47,7 +47,7 @@ def filterbank(scene: Scene, options: ViewOptions) -> Drawn:
         ("frontend.features", "features that enter the encoder", "value"),
     ):
         if stage in found and not _repeats(stage, found):
-            layers.append(_energies(scene, stage, title, values, found[stage]))
+            layers.append(energies(scene, stage, title, values, found[stage]))
     if not layers:
         raise scene.lacks("its filter bank", "frontend.fbank")
     return Drawn("Filter bank", tuple(layers), scene.tokens())
@@ -59,7 +59,8 @@ def _repeats(stage: str, found: dict[str, np.ndarray]) -> bool:
     return before in found and np.array_equal(found[stage], found[before or ""])
 
 
-def _energies(scene: Scene, stage: str, title: str, values: str, array: np.ndarray) -> Layer:
+def energies(scene: Scene, stage: str, title: str, values: str, array: np.ndarray) -> Layer:
+    """Returns the image of a front end's stage, with the rarest energies clipped; `values` names what they are."""
     finite = array[np.isfinite(array)]
     low, high = np.percentile(finite, [QUIETEST, LOUDEST]) if finite.size else (0.0, 1.0)
     scale = scale_of(values, array, low=float(low), high=float(high))

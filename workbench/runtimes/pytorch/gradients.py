@@ -1,0 +1,114 @@
+"""Gradients with respect to a network's input, one chosen output at a time, in bounded memory.
+
+Only the input of each layer is kept; what is inside a layer is computed again on the way back (Chen et al., "Training
+Deep Nets with Sublinear Memory Cost", 2016). So a pass needs the memory of one layer, and a row of values for each. The
+weights get no gradients. This file knows no network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from workbench.pipelines.gradients import Choose
+from workbench.runtimes.pytorch.arithmetic import array_of
+
+Arithmetic = Callable[[], AbstractContextManager[object]]
+"""Returns the context in which a network computes, such as `workbench.runtimes.pytorch.arithmetic.in_steps`."""
+
+
+class _Again(torch.autograd.Function):
+    """A layer of which only the inputs are kept; what `torch.utils.checkpoint` does after an import of seconds."""
+
+    @staticmethod
+    def forward(ctx: Any, layer: Callable[..., Tensor], *inputs: Any) -> Tensor:
+        ctx.layer = layer
+        ctx.others = [None if isinstance(each, Tensor) else each for each in inputs]
+        ctx.held = [place for place, each in enumerate(inputs) if isinstance(each, Tensor)]
+        ctx.save_for_backward(*(inputs[place] for place in ctx.held))
+        return layer(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        inputs = list(ctx.others)
+        for place, held in zip(ctx.held, ctx.saved_tensors, strict=True):
+            inputs[place] = held.detach().requires_grad_(ctx.needs_input_grad[1 + place])
+        wanted = [place for place in ctx.held if inputs[place].requires_grad]
+        with torch.enable_grad():
+            output = ctx.layer(*inputs)
+        found: list[Tensor | None] = [None] * (1 + len(inputs))
+        back = torch.autograd.grad(output, [inputs[place] for place in wanted], gradients, allow_unused=True)
+        for place, gradient in zip(wanted, back, strict=True):
+            found[1 + place] = gradient
+        return tuple(found)
+
+
+@contextlib.contextmanager
+def keeping_inputs(layers: Sequence[nn.Module]) -> Iterator[None]:
+    """Lets each layer keep its inputs alone for the way back, of passes in the block.
+
+    Gradients go through the inputs that a layer is called with by place, not through those by name.
+    """
+
+    def again(forward: Callable[..., Tensor], *inputs: Any, **named: Any) -> Tensor:
+        found: Tensor = _Again.apply(partial(forward, **named), *inputs)
+        return found
+
+    for layer in layers:
+        layer.forward = partial(again, layer.forward)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def choice_gradients(
+    inputs: Tensor,
+    logits_of: Callable[[Tensor], Tensor],
+    choose: Choose,
+    layers: Sequence[nn.Module],
+    arithmetic: Arithmetic,
+) -> Iterator[Tensor]:
+    """Yields the gradient of ln P of each choice with respect to the inputs, in their shape.
+
+    Args:
+        inputs: what the network is computed from.
+        logits_of: the network, from inputs to logits [rows, vocabulary].
+        layers: those whose insides are computed again.
+    """
+    inputs = inputs.detach().clone().requires_grad_()
+    with arithmetic(), keeping_inputs(layers):
+        logits = logits_of(inputs)
+    for row, chosen in choose(array_of(logits.detach())):
+        with arithmetic():
+            # In float64, as 1 - P of a certain token is nothing but rounding in float32.
+            scores = logits[row].cpu().double().log_softmax(dim=-1)
+            [found] = torch.autograd.grad(scores[chosen], inputs, retain_graph=True)
+        yield found
+
+
+def pulled_back(
+    inputs: Tensor,
+    outputs_of: Callable[[Tensor], Tensor],
+    gradient: Tensor,
+    layers: Sequence[nn.Module],
+    arithmetic: Arithmetic,
+) -> Tensor:
+    """Returns the gradient with respect to the inputs from that to the outputs of a network.
+
+    Args:
+        gradient: in the shape of the outputs.
+    """
+    inputs = inputs.detach().clone().requires_grad_()
+    with arithmetic(), keeping_inputs(layers):
+        outputs = outputs_of(inputs)
+    with arithmetic():
+        [found] = torch.autograd.grad(outputs, inputs, gradient.to(outputs.device, outputs.dtype))
+    return found

@@ -1,0 +1,20 @@
+"""The names of gradients in a trace, and which globs ask for them.
+
+`gradients.fbank.N` is the gradient of ln P of token N of the stage `tokens` with respect to the filter bank:
+[frames, mels], as `frontend.fbank`. A gradient costs several passes, so only a glob that begins with `gradients.` takes
+one: `*` does not. This file knows no models.
+"""
+
+from __future__ import annotations
+
+FIRST = "gradients."
+
+
+def gradient_stage(token: int) -> str:
+    """Returns the stage of a token's gradient with respect to the filter bank."""
+    return f"{FIRST}fbank.{token}"
+
+
+def is_gradient(name: str) -> bool:
+    """Returns whether a stage, or a glob, is of gradients alone."""
+    return name.startswith(FIRST)

@@ -1,20 +1,20 @@
 """Draws layers below each other: panels with one time axis, each with its title and its colours.
 
-Takes `workbench.plots.layers`, returns a matplotlib Figure. Arrays with more cells than a figure has dots are drawn as
-means over neighbours. Knows no models.
+Takes `workbench.plots.layers`, returns a matplotlib Figure. `workbench.plots.kinds` draws inside the axes. Knows no
+models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.plots import style
+from workbench.plots.kinds import DRAW, colours_of, draw_image, line_colours
 from workbench.plots.layers import Axis, Layer, Scale
-from workbench.plots.stages import DIFFERENCE_MAP, shrunk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,9 +27,6 @@ HEIGHTS = {"lines": 1.0, "band": 0.9, "bars": 0.9, "marks": 0.3, "spans": 0.28, 
 ROW_INCHES, SHORTEST, TALLEST = 0.16, 1.0, 4.5  # of images and tables
 SQUARE_INCHES = 3.4  # height of a matrix of layers or tokens
 SMALL_INCHES = 1.9  # height of each of several small images
-ACROSS, UP = 1400, 700  # cells of an image
-COLOURS = (style.SIGNAL, style.ACCENT, "#12b886", "#b26fd0", "#d0506f", "#8a8f3a", "#3fb8d2", style.QUIET)
-_WORD = 0.05  # inches between a text and the edge of its room
 _MOST_TICKS = 40
 
 
@@ -210,150 +207,6 @@ def _fitting(word: str, most: float) -> str:
     return style.shortened(word, points, most)
 
 
-# Each kind of layer.
-
-
-def _image(axes: Axes, layer: Layer, wide: float) -> None:
-    if not layer.values.size:
-        return
-    x, y = layer.x, layer.y
-    rows, columns = layer.values.shape
-    extent = (x.start, x.end(columns), y.start, y.end(rows))
-    axes.imshow(
-        np.ma.masked_invalid(
-            shrunk(layer.values, "mean", UP, ACROSS) if layer.values.size > UP * ACROSS else layer.values
-        ),
-        origin="lower",
-        aspect="auto",
-        interpolation="nearest",
-        extent=extent,
-        **_colours(layer.scale),
-    )
-
-
-def _colours(scale: Scale | None) -> dict[str, Any]:
-    if scale is None:
-        return {"cmap": style.COLOUR_MAP}
-    return {"cmap": DIFFERENCE_MAP if scale.diverging else style.COLOUR_MAP, "vmin": scale.low, "vmax": scale.high}
-
-
-def _places(layer: Layer) -> np.ndarray:
-    """Returns where the points of lines are: in the middles of their cells on a time axis."""
-    middle = 0.5 if layer.x.unit == "seconds" or layer.x.ticks else 0.0
-    found: np.ndarray = layer.x.start + (np.arange(layer.cells) + middle) * layer.x.step
-    return found
-
-
-def _lines(axes: Axes, layer: Layer, wide: float) -> None:
-    places = _places(layer)
-    marker = "." if len(places) < 40 else ""
-    for line, colour in zip(layer.values, _cycle(len(layer.values)), strict=True):
-        axes.plot(places, line, color=colour, linewidth=0.9, marker=marker, markersize=3)
-    axes.locator_params(axis="y", nbins=4)
-
-
-def _cycle(count: int) -> list[str]:
-    return [COLOURS[number % len(COLOURS)] for number in range(count)]
-
-
-def _band(axes: Axes, layer: Layer, wide: float) -> None:
-    low, high = layer.values
-    axes.fill_between(_places(layer), low, high, color=style.SIGNAL, linewidth=0.6, step="mid")
-    peak = max(float(np.abs(layer.values[np.isfinite(layer.values)]).max(initial=0.0)), 0.02)
-    axes.set_ylim(-1.08 * peak, 1.08 * peak)
-    axes.locator_params(axis="y", nbins=4, symmetric=True)
-
-
-def _bars(axes: Axes, layer: Layer, wide: float) -> None:
-    starts = layer.x.start + np.arange(layer.cells) * layer.x.step
-    axes.bar(starts, layer.values, width=layer.x.step * 0.92, align="edge", color=style.SIGNAL, linewidth=0)
-    axes.locator_params(axis="y", nbins=4)
-
-
-def _marks(axes: Axes, layer: Layer, wide: float) -> None:
-    axes.vlines(
-        layer.values, 0, 1, transform=axes.get_xaxis_transform(), color=style.ACCENT, linewidth=0.9, linestyles="dashed"
-    )
-    for place, text in zip(layer.values, layer.labels, strict=False):
-        style.place_text(axes, float(place), 1.0, text, transform=axes.get_xaxis_transform(), va="top", clip_on=True)
-
-
-def _spans(axes: Axes, layer: Layer, wide: float) -> None:
-    low, high = axes.get_xlim()
-    frame = axes.get_xaxis_transform()
-    alone = not layer.over
-    ends = (0.0, max(float(layer.values.max()), 1e-3)) if layer.values.size and alone else (low, high)
-    for number, (start, end) in enumerate(layer.values):
-        colour = _cycle(number + 1)[-1] if alone else style.ACCENT
-        axes.axvspan(start, end, color=colour, alpha=0.25 if alone else 0.12, linewidth=0)
-        axes.vlines([start], 0, 1, transform=frame, color=colour, linewidth=0.8)
-        text = layer.labels[number] if number < len(layer.labels) else ""
-        room = (end - start) / max(ends[1] - ends[0], 1e-9) * wide - _WORD
-        style.place_text(
-            axes,
-            float(start + end) / 2,
-            0.5 if alone else 0.99,
-            text,
-            max(room, 0.0),
-            transform=frame,
-            ha="center",
-            va="center" if alone else "top",
-            clip_on=True,
-        )
-
-
-def _points(axes: Axes, layer: Layer, wide: float) -> None:
-    x, y = layer.values.reshape(-1, 2).T
-    if layer.over and not layer.labels:
-        axes.plot(x, y, color="#ffffff", linewidth=2.2, alpha=0.8)
-        axes.plot(x, y, color=style.ACCENT, linewidth=1.2)
-        return
-    axes.scatter(x, y, s=12, color=style.SIGNAL if layer.labels else style.QUIET, linewidths=0)
-    for at, text in zip(layer.values, layer.labels, strict=False):
-        style.place_text(axes, float(at[0]), float(at[1]), f" {text}", fontsize=style.SMALL_POINTS - 1, clip_on=True)
-
-
-def _table(axes: Axes, layer: Layer, wide: float) -> None:
-    from matplotlib import colormaps
-
-    _image(axes, layer, wide)
-    rows, columns = layer.values.shape
-    x, y, scale = layer.x, layer.y, layer.scale
-    room = wide / max(columns, 1) - 0.03
-    if room < 0.12 or not layer.labels:
-        return
-    colours = colormaps[_colours(scale)["cmap"]]
-    low, high = (scale.low, scale.high) if scale else (0.0, 1.0)
-    for row, column in np.ndindex(rows, columns):
-        red, green, blue, _ = colours((float(layer.values[row, column]) - low) / max(high - low, 1e-12))
-        dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
-        style.place_text(
-            axes,
-            x.start + (column + 0.5) * x.step,
-            y.start + (row + 0.5) * y.step,
-            layer.labels[row * columns + column],
-            room,
-            color="#ffffff" if dark else "#14202c",
-            fontsize=style.SMALL_POINTS - 1,
-            ha="center",
-            va="center",
-            clip_on=True,
-        )
-
-
-DRAW = {
-    "image": _image,
-    "lines": _lines,
-    "band": _band,
-    "bars": _bars,
-    "marks": _marks,
-    "spans": _spans,
-    "points": _points,
-    "table": _table,
-}
-"""How each kind of layer is drawn: a function of axes, layer and their width in inches."""
-
-
 def _columns(layer: Layer) -> int:
     """Returns how many of several small images are side by side."""
     return min(4, max(len(layer.values), 1))
@@ -375,7 +228,7 @@ def _draw_small(figure: Figure, layer: Layer, place: tuple[float, float, float, 
         )
         axes = _axes(figure, inside)
         x, y = layer.x, layer.y
-        _image(axes, Layer(layer.name, "image", "", values, x, y, scale=layer.scale), inside[2])
+        draw_image(axes, Layer(layer.name, "image", "", values, x, y, scale=layer.scale), inside[2])
         axes.set_xlim(x.start, x.end(values.shape[1]))
         axes.set_ylim((y.end(len(values)), y.start) if y.down else (y.start, y.end(len(values))))
         axes.locator_params(nbins=4)
@@ -395,7 +248,7 @@ def _legend(figure: Figure, panel: Panel, place: tuple[float, float, float, floa
     width, height = figure.get_size_inches()
     left, bottom, wide, high = place
     right = left + wide
-    for name, colour in reversed([*zip(layer.labels, _cycle(len(layer.labels)), strict=True)][:8]):
+    for name, colour in reversed([*zip(layer.labels, line_colours(len(layer.labels)), strict=True)][:8]):
         drawn = style.shortened(style.legible(name), style.SMALL_POINTS - 1, 1.6)
         at = (bottom + high + 0.07) / height
         right -= style.text_inches(drawn, style.SMALL_POINTS - 1)
@@ -414,7 +267,7 @@ def _scale(figure: Figure, scale: Scale, place: tuple[float, float]) -> None:
     small = style.SMALL_POINTS - 1
     bar = 1.3 - style.text_inches(high, small) - 0.05
     axes = figure.add_axes((left / width, bottom / height, bar / width, 0.08 / height))
-    axes.imshow(np.linspace(0, 1, 128)[None], aspect="auto", cmap=_colours(scale)["cmap"])
+    axes.imshow(np.linspace(0, 1, 128)[None], aspect="auto", cmap=colours_of(scale)["cmap"])
     axes.set_axis_off()
     name = style.shortened(scale.name, small, 1.5)
     figure.text((left - 0.05) / width, bottom / height, f"{name}   {low}", color=style.INK, fontsize=small, ha="right")

@@ -1,0 +1,166 @@
+"""How each kind of layer is drawn on the axes of its panel: images, lines, bands, bars, marks, spans, points, tables.
+
+A new kind is one function and one entry in `DRAW`. `workbench.plots.stacked` makes the axes and sets their limits. This
+file knows no models.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.plots import style
+from workbench.plots.layers import Layer, Scale
+from workbench.plots.stages import DIFFERENCE_MAP, shrunk
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ACROSS, UP = 1400, 700  # cells of an image
+COLOURS = (style.SIGNAL, style.ACCENT, "#12b886", "#b26fd0", "#d0506f", "#8a8f3a", "#3fb8d2", style.QUIET)
+_WORD = 0.05  # inches between a text and the edge of its room
+
+
+def draw_image(axes: Axes, layer: Layer, wide: float) -> None:
+    """Draws an image [y, x]; one with more cells than a figure has dots as means over neighbours."""
+    if not layer.values.size:
+        return
+    x, y = layer.x, layer.y
+    rows, columns = layer.values.shape
+    extent = (x.start, x.end(columns), y.start, y.end(rows))
+    axes.imshow(
+        np.ma.masked_invalid(
+            shrunk(layer.values, "mean", UP, ACROSS) if layer.values.size > UP * ACROSS else layer.values
+        ),
+        origin="lower",
+        aspect="auto",
+        interpolation="nearest",
+        extent=extent,
+        **colours_of(layer.scale),
+    )
+
+
+def colours_of(scale: Scale | None) -> dict[str, Any]:
+    """Returns what matplotlib takes for the colours of a scale."""
+    if scale is None:
+        return {"cmap": style.COLOUR_MAP}
+    return {"cmap": DIFFERENCE_MAP if scale.diverging else style.COLOUR_MAP, "vmin": scale.low, "vmax": scale.high}
+
+
+def _places(layer: Layer) -> np.ndarray:
+    """Returns where the points of lines are: in the middles of their cells on a time axis."""
+    middle = 0.5 if layer.x.unit == "seconds" or layer.x.ticks else 0.0
+    found: np.ndarray = layer.x.start + (np.arange(layer.cells) + middle) * layer.x.step
+    return found
+
+
+def _lines(axes: Axes, layer: Layer, wide: float) -> None:
+    places = _places(layer)
+    marker = "." if len(places) < 40 else ""
+    for line, colour in zip(layer.values, line_colours(len(layer.values)), strict=True):
+        axes.plot(places, line, color=colour, linewidth=0.9, marker=marker, markersize=3)
+    axes.locator_params(axis="y", nbins=4)
+
+
+def line_colours(count: int) -> list[str]:
+    """Returns a colour for each of so many lines."""
+    return [COLOURS[number % len(COLOURS)] for number in range(count)]
+
+
+def _band(axes: Axes, layer: Layer, wide: float) -> None:
+    low, high = layer.values
+    axes.fill_between(_places(layer), low, high, color=style.SIGNAL, linewidth=0.6, step="mid")
+    peak = max(float(np.abs(layer.values[np.isfinite(layer.values)]).max(initial=0.0)), 0.02)
+    axes.set_ylim(-1.08 * peak, 1.08 * peak)
+    axes.locator_params(axis="y", nbins=4, symmetric=True)
+
+
+def _bars(axes: Axes, layer: Layer, wide: float) -> None:
+    starts = layer.x.start + np.arange(layer.cells) * layer.x.step
+    axes.bar(starts, layer.values, width=layer.x.step * 0.92, align="edge", color=style.SIGNAL, linewidth=0)
+    axes.locator_params(axis="y", nbins=4)
+
+
+def _marks(axes: Axes, layer: Layer, wide: float) -> None:
+    axes.vlines(
+        layer.values, 0, 1, transform=axes.get_xaxis_transform(), color=style.ACCENT, linewidth=0.9, linestyles="dashed"
+    )
+    for place, text in zip(layer.values, layer.labels, strict=False):
+        style.place_text(axes, float(place), 1.0, text, transform=axes.get_xaxis_transform(), va="top", clip_on=True)
+
+
+def _spans(axes: Axes, layer: Layer, wide: float) -> None:
+    low, high = axes.get_xlim()
+    frame = axes.get_xaxis_transform()
+    alone = not layer.over
+    ends = (0.0, max(float(layer.values.max()), 1e-3)) if layer.values.size and alone else (low, high)
+    for number, (start, end) in enumerate(layer.values):
+        colour = line_colours(number + 1)[-1] if alone else style.ACCENT
+        axes.axvspan(start, end, color=colour, alpha=0.25 if alone else 0.12, linewidth=0)
+        axes.vlines([start], 0, 1, transform=frame, color=colour, linewidth=0.8)
+        text = layer.labels[number] if number < len(layer.labels) else ""
+        room = (end - start) / max(ends[1] - ends[0], 1e-9) * wide - _WORD
+        style.place_text(
+            axes,
+            float(start + end) / 2,
+            0.5 if alone else 0.99,
+            text,
+            max(room, 0.0),
+            transform=frame,
+            ha="center",
+            va="center" if alone else "top",
+            clip_on=True,
+        )
+
+
+def _points(axes: Axes, layer: Layer, wide: float) -> None:
+    x, y = layer.values.reshape(-1, 2).T
+    if layer.over and not layer.labels:
+        axes.plot(x, y, color="#ffffff", linewidth=2.2, alpha=0.8)
+        axes.plot(x, y, color=style.ACCENT, linewidth=1.2)
+        return
+    axes.scatter(x, y, s=12, color=style.SIGNAL if layer.labels else style.QUIET, linewidths=0)
+    for at, text in zip(layer.values, layer.labels, strict=False):
+        style.place_text(axes, float(at[0]), float(at[1]), f" {text}", fontsize=style.SMALL_POINTS - 1, clip_on=True)
+
+
+def _table(axes: Axes, layer: Layer, wide: float) -> None:
+    from matplotlib import colormaps
+
+    draw_image(axes, layer, wide)
+    rows, columns = layer.values.shape
+    x, y, scale = layer.x, layer.y, layer.scale
+    room = wide / max(columns, 1) - 0.03
+    if room < 0.12 or not layer.labels:
+        return
+    colours = colormaps[colours_of(scale)["cmap"]]
+    low, high = (scale.low, scale.high) if scale else (0.0, 1.0)
+    for row, column in np.ndindex(rows, columns):
+        red, green, blue, _ = colours((float(layer.values[row, column]) - low) / max(high - low, 1e-12))
+        dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
+        style.place_text(
+            axes,
+            x.start + (column + 0.5) * x.step,
+            y.start + (row + 0.5) * y.step,
+            layer.labels[row * columns + column],
+            room,
+            color="#ffffff" if dark else "#14202c",
+            fontsize=style.SMALL_POINTS - 1,
+            ha="center",
+            va="center",
+            clip_on=True,
+        )
+
+
+DRAW = {
+    "image": draw_image,
+    "lines": _lines,
+    "band": _band,
+    "bars": _bars,
+    "marks": _marks,
+    "spans": _spans,
+    "points": _points,
+    "table": _table,
+}
+"""How each kind of layer is drawn: a function of axes, layer and their width in inches."""

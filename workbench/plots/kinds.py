@@ -60,7 +60,13 @@ def _lines(axes: Axes, layer: Layer, wide: float) -> None:
     marker = "." if len(places) < 40 else ""
     for line, colour in zip(layer.values, line_colours(len(layer.values)), strict=True):
         axes.plot(places, line, color=colour, linewidth=0.9, marker=marker, markersize=3)
+    _few_ticks(axes)
+
+
+def _few_ticks(axes: Axes) -> None:
+    """Writes a few ticks at the vertical axis in full, as a factor of all would stand in the title's place."""
     axes.locator_params(axis="y", nbins=4)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}".replace("-", "\N{MINUS SIGN}"))
 
 
 def line_colours(count: int) -> list[str]:
@@ -79,7 +85,7 @@ def _band(axes: Axes, layer: Layer, wide: float) -> None:
 def _bars(axes: Axes, layer: Layer, wide: float) -> None:
     starts = layer.x.start + np.arange(layer.cells) * layer.x.step
     axes.bar(starts, layer.values, width=layer.x.step * 0.92, align="edge", color=style.SIGNAL, linewidth=0)
-    axes.locator_params(axis="y", nbins=4)
+    _few_ticks(axes)
 
 
 def _marks(axes: Axes, layer: Layer, wide: float) -> None:

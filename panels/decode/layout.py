@@ -14,10 +14,10 @@ from panels.decode.run import TITLES
 from panels.decode.view import NOTHING_YET
 from panels.running.error_boundary import guarded
 from panels.running.sessions import SessionPool
-from panels.transcribe.events import samples_html
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.option_inputs import make_inputs
+from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.samples import read_samples
 from workbench.registry.sources import assets
 
@@ -56,25 +56,9 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">1</span>Recordings and model</h2>')
-                chips = html_block(samples_html(samples), "pick", elem_id="decode-samples")
-                recordings = gr.File(
-                    file_count="multiple",
-                    label="Recordings",
-                    allow_reordering=True,
-                    height=130,
-                    elem_id="decode-recordings",
-                    elem_classes="boxed",
+                chips, recordings, credit, microphone = recording_inputs(
+                    samples, "Recordings", 130, "decode", several=True
                 )
-                credit = html_block("", elem_id="decode-credit", elem_classes="credit")
-                with gr.Accordion("Record with the microphone", open=False, elem_classes="plain"):
-                    microphone = gr.Audio(
-                        sources=["microphone"],
-                        type="filepath",
-                        label="Microphone",
-                        editable=False,
-                        elem_id="decode-microphone",
-                        elem_classes="boxed",
-                    )
                 model = gr.Dropdown([], label="Model with a CTC head", elem_id="decode-model")
                 with gr.Accordion("Or files of logits", open=False, elem_classes="plain", elem_id="decode-files"):
                     html_block(LOGITS)

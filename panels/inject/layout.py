@@ -13,12 +13,12 @@ from panels.inject.run import TASK
 from panels.inject.view import NOTHING_YET
 from panels.running.error_boundary import guarded
 from panels.running.sessions import SessionPool
-from panels.transcribe.events import samples_html
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.transcribe.segment_editor import saver
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.model_chooser import model_chooser
 from panels.widgets.option_inputs import make_inputs, shown_options
+from panels.widgets.recording_inputs import samples_html
 from panels.widgets.samples import read_samples
 from workbench.families.language import PLACEHOLDER
 

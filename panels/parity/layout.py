@@ -12,10 +12,10 @@ from panels.parity.events import BARE, END_TO_END, EXPERIMENTS, EXPORTS, MODES, 
 from panels.parity.view import NOTHING_YET, preset_choices
 from panels.running.error_boundary import guarded
 from panels.running.sessions import SessionPool
-from panels.transcribe.events import samples_html
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.transcribe.segment_editor import saver
 from panels.widgets.html_block import HIDDEN, html_block, scripted_html, seen_classes
+from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.samples import read_samples
 from workbench.compare.presets import MEASURES
 from workbench.core.settings import KV_CACHES
@@ -70,18 +70,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 )
                 note = html_block("", elem_id="parity-note")
                 with gr.Column(elem_id="parity-speech", elem_classes=BARE) as speech:
-                    chips = html_block(samples_html(samples, several=False), "pick", elem_id="parity-samples")
-                    recording = gr.File(label="Recording", height=130, elem_id="parity-recording", elem_classes="boxed")
-                    credit = html_block("", elem_id="parity-credit", elem_classes="credit")
-                    with gr.Accordion("Record with the microphone", open=False, elem_classes="plain"):
-                        microphone = gr.Audio(
-                            sources=["microphone"],
-                            type="filepath",
-                            label="Microphone",
-                            editable=False,
-                            elem_id="parity-microphone",
-                            elem_classes="boxed",
-                        )
+                    chips, recording, credit, microphone = recording_inputs(samples, "Recording", 130, "parity")
                 with gr.Column(elem_classes=seen_classes(False, BARE)) as text:
                     prompt = gr.Textbox(
                         value="",

@@ -7,7 +7,6 @@ user's session. The layout is in `layout`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -190,11 +189,3 @@ def unavailable_html(listed: Sequence[RuntimeOffer]) -> str:
     if not missing:
         return ""
     return render("transcribe/view.html", "unavailable", missing)
-
-
-def samples_html(samples: Sequence[Sample], several: bool = True) -> str:
-    """Returns the samples as buttons with text, speaker and length; with `several`, also one for all."""
-    if not samples:
-        return ""
-    named = [(sample, Path(sample.path).name) for sample in samples]
-    return render("transcribe/view.html", "samples", named, several)

@@ -10,7 +10,7 @@ import gradio as gr
 
 from panels.running.error_boundary import guarded
 from panels.running.sessions import SessionPool
-from panels.transcribe.events import Actions, samples_html
+from panels.transcribe.events import Actions
 from panels.transcribe.run import RunState
 from panels.transcribe.segment_editor import saver, segment_editor
 from panels.transcribe.view import NOTHING_YET, normaliser_label
@@ -19,6 +19,7 @@ from panels.widgets.engine_inputs import make_settings
 from panels.widgets.html_block import HIDDEN, html_block
 from panels.widgets.model_chooser import model_chooser
 from panels.widgets.option_inputs import make_inputs, shown_options
+from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.samples import read_samples
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
@@ -55,23 +56,9 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">1</span>Recording</h2>')
-                sample_chips = html_block(samples_html(samples), "pick", elem_id="samples")
-                files = gr.File(
-                    file_count="multiple",
-                    label="Recordings to transcribe",
-                    allow_reordering=True,
-                    height=150,
-                    elem_id="recordings",
+                sample_chips, files, credit, microphone = recording_inputs(
+                    samples, "Recordings to transcribe", 150, several=True
                 )
-                credit = html_block("", elem_id="credit")
-                with gr.Accordion("Record with the microphone", open=False, elem_classes="plain"):
-                    microphone = gr.Audio(
-                        sources=["microphone"],
-                        type="filepath",
-                        label="Microphone",
-                        editable=False,
-                        elem_id="microphone",
-                    )
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">2</span>Models</h2>')
                 cells = model_chooser(elem_id="models")

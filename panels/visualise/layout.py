@@ -10,13 +10,13 @@ import gradio as gr
 from panels.running.error_boundary import guarded
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.events import samples_html
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.visualise.events import FIRST_VIEW, NOTHING, VisualiseActions
 from panels.visualise.routes import visualise_routes
 from panels.visualise.view import NOTHING_YET
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.option_inputs import make_inputs
+from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.samples import read_samples
 from workbench.registry.sources import assets
 
@@ -50,20 +50,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">1</span>Recording and model</h2>')
                 with gr.Column(elem_id="visualise-speech") as speech:
-                    chips = html_block(samples_html(samples, several=False), "pick", elem_id="visualise-samples")
-                    recording = gr.File(
-                        label="Recording", height=110, elem_id="visualise-recording", elem_classes="boxed"
-                    )
-                    credit = html_block("", elem_id="visualise-credit", elem_classes="credit")
-                    with gr.Accordion("Record with the microphone", open=False, elem_classes="plain"):
-                        microphone = gr.Audio(
-                            sources=["microphone"],
-                            type="filepath",
-                            label="Microphone",
-                            editable=False,
-                            elem_id="visualise-microphone",
-                            elem_classes="boxed",
-                        )
+                    chips, recording, credit, microphone = recording_inputs(samples, "Recording", 110, "visualise")
                 written = gr.Textbox(
                     value="",
                     label="Text",

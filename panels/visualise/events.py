@@ -17,20 +17,25 @@ from panels.running.cancel import Stops
 from panels.running.choices import ModelOnRuntime, chosen_offers
 from panels.running.kept import Kept
 from panels.running.sessions import SessionPool
-from panels.visualise.run import Look, Request, Scenes, Step, follow, request_of, seen_offers
+from panels.visualise.run import TASKS, Look, Request, Scenes, Step, follow, request_of, seen_offers
 from panels.visualise.view import status_html, views_html
 from panels.widgets.html_block import run_buttons, seen, seen_classes
 from panels.widgets.markup import datum, element, text
-from panels.widgets.option_inputs import Shown, read_inputs
+from panels.widgets.option_inputs import Shown, by_family, read_inputs, shown_options, visible_for
 from panels.widgets.samples import Sample, samples_named
 from workbench.core.errors import BadInput
 from workbench.core.options import option_specs
+from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.families import FAMILIES
 from workbench.visualise.options import ViewOptions
 
 Update = dict[str, Any]
 NOTHING = ""  # the choice of no second side
 FIRST_VIEW = "filterbank"
+ACCORDION = ("card", "accordion-card")
+BEAM_SEARCH = frozenset(option_specs(CtcHeadOptions))  # the Decode tab is for these
+# A picture is of a whole recording at once. The others say how much is told beside the result.
+ASIDE = ("vad", "max_segment_seconds", "end_silence_ms", "batch_size", "timestamps", "alternatives", "probabilities")
 GONE = "these pictures are not kept any more; press Show again"
 # The states of a link that the server reads; others are the browser's, such as the cursor.
 SAMPLE, TEXT, ONE, OTHER, VIEW = "sample", "text", "a", "b", "view"
@@ -43,6 +48,7 @@ class VisualiseActions:
         self.pool = pool
         self.samples = tuple(samples)
         self.options = tuple(Shown(spec, (), True) for spec in option_specs(ViewOptions))
+        self.model_options = tuple(each for each in shown_options(pool.registry, *TASKS) if _matters(each))
         self._kept: Kept[Look] = Kept(GONE)
         self._scenes: Kept[Scenes] = Kept(GONE)
         self._keys: dict[str, str] = {}  # of the pictures that each user looks at
@@ -61,13 +67,15 @@ class VisualiseActions:
         first = one if one in values else next(iter(values), None)
         second = other if other in values else NOTHING
         return (
-            gr.update(choices=there, value=first),
-            gr.update(choices=[("nothing", NOTHING), *there], value=second),
+            *_choices(there, first, second),
             *self.choose(first, second, view),
         )
 
     def choose(self, one: str | None, other: str | None, view: str) -> tuple[Any, ...]:
-        """Returns for these models: the view, the list of views, inputs for a recording and a text, and options."""
+        """Returns for these models: the view, the list of views, inputs for a recording and a text, and options.
+
+        The options of the view come before those of the models, each after the box around them.
+        """
         from workbench.visualise.views import VIEWS
 
         reasons = self._reasons([each for each in (one, other) if each])
@@ -75,7 +83,9 @@ class VisualiseActions:
             there = [name for name in VIEWS if not reasons.get(name)]
             view = FIRST_VIEW if FIRST_VIEW in there else next(iter(there), view)
         used = VIEWS[view].options if view in VIEWS else ()
-        families = [FAMILIES[card.family] for card in self._cards([each for each in (one, other) if each])]
+        cells = [each for each in (one, other) if each]
+        families = [FAMILIES[card.family] for card in self._cards(cells)]
+        own = visible_for(self.model_options, self.pool.registry, cells)
         return (
             view,
             views_html(view, reasons),
@@ -83,6 +93,8 @@ class VisualiseActions:
             gr.update(visible=seen(any(each.reads_text for each in families))),
             gr.update(elem_classes=seen_classes(bool(used), "card")),
             *(gr.update(visible=seen(each.spec.name in used)) for each in self.options),
+            gr.update(elem_classes=seen_classes(any(own), *ACCORDION)),
+            *(gr.update(visible=seen(each)) for each in own),
         )
 
     def press_view(self, one: str | None, other: str | None, event: gr.EventData) -> tuple[Any, ...]:
@@ -135,56 +147,55 @@ class VisualiseActions:
         )
         one = one or next((value for _, value in there), NOTHING)
         recording, credit, name = self._sample(state[SAMPLE]) if state.get(SAMPLE) else (None, "", "")
-        view, views, speech, written, settings, *options = self.choose(one, other, state.get(VIEW, FIRST_VIEW))
+        view, views, speech, written, settings, *updates = self.choose(one, other, state.get(VIEW, FIRST_VIEW))
+        of_view, (of_models, *own) = updates[: len(self.options)], updates[len(self.options) :]
         return (
             recording,
             credit,
             name,
-            gr.update(choices=there, value=one),
-            gr.update(choices=[("nothing", NOTHING), *there], value=other),
+            *_choices(there, one, other),
             view,
             views,
             speech,
             {**written, "value": state.get(TEXT, "")},
             settings,
-            *(
-                {**update, "value": _in_link(each, state.get(each.spec.name))}
-                for update, each in zip(options, self.options, strict=True)
-            ),
+            *_linked(of_view, self.options, state),
+            of_models,
+            *_linked(own, self.model_options, state),
         )
 
     # Pictures.
 
     def start_if_ready(
-        self,
-        recording: str | None,
-        sample: str,
-        written: str | None,
-        one: str | None,
-        other: str | None,
-        view: str,
-        request: gr.Request,
-        *values: Any,
+        self, request: gr.Request, recording: str | None, sample: str, written: str | None, *rest: Any
     ) -> Iterator[tuple[Any, ...]]:
         """Does what `start` does if there is something to look at, for a press that is no order."""
         if recording or (written or "").strip():
-            yield from self.start(recording, sample, written, one, other, view, request, *values)
+            yield from self.start(request, recording, sample, written, *rest)
 
     def start(
         self,
+        request: gr.Request,
         recording: str | None,
         sample: str,
         written: str | None,
         one: str | None,
         other: str | None,
         view: str,
-        request: gr.Request,
         *values: Any,
     ) -> Iterator[tuple[Any, ...]]:
-        """Makes the pictures; yields what the scripts draw, the progress, and the Show and Cancel buttons."""
-        options = read_inputs(self.options, values)
-        asked = request_of(self.pool.registry, [one or "", other or ""], recording, written, view, options)
-        state = {SAMPLE: sample if recording else "", TEXT: (written or "").strip(), **self._state(asked, options)}
+        """Makes the pictures; yields what the scripts draw, the progress, and the Show and Cancel buttons.
+
+        Args:
+            values: of the inputs for the view's options, then for the models'.
+        """
+        options = read_inputs(self.options, values[: len(self.options)])
+        own = self._changed(values[len(self.options) :])
+        of_family = by_family(own, {each.key: value for each, value in own.items()})
+        cells = [one or "", other or ""]
+        asked = request_of(self.pool.registry, cells, recording, written, view, options, of_family=of_family)
+        used = {each: value for each, value in own.items() if _of(each, asked)}
+        state = {SAMPLE: sample if recording else "", TEXT: (written or "").strip(), **self._state(asked, used)}
         user = str(request.session_hash)
         self._stops.stop(user)  # an earlier run, in place of which this one was asked for
         scenes = self._scenes.get(user)
@@ -201,16 +212,19 @@ class VisualiseActions:
             yield gr.skip(), "", *run_buttons(False)
             raise
 
-    def _state(self, asked: Request, options: Mapping[str, Any]) -> dict[str, str]:
-        """Returns what a link says of a request, without what is as usual."""
+    def _changed(self, values: Sequence[Any]) -> dict[Shown, Any]:
+        """Returns the options of the models that the user has changed."""
+        read = read_inputs(self.model_options, values)
+        return {each: read[each.key] for each in self.model_options if read[each.key] != each.spec.default}
+
+    def _state(self, asked: Request, own: Mapping[Shown, Any]) -> dict[str, str]:
+        """Returns what a link says of a request, without what is as usual; `own` are options of the models."""
         cells = [offer.cell.value for offer in asked.offers]
         usual = ViewOptions()
         changed = {name: getattr(asked.options, name) for name in asked.view.options}
-        written = {
-            name: "\n".join(value) if isinstance(value, tuple) else str(value)
-            for name, value in changed.items()
-            if value != getattr(usual, name)
-        }
+        given = {name: value for name, value in changed.items() if value != getattr(usual, name)}
+        given |= {each.key: value for each, value in own.items()}
+        written = {name: "\n".join(value) if isinstance(value, tuple) else str(value) for name, value in given.items()}
         return {ONE: cells[0], OTHER: cells[1] if len(cells) > 1 else NOTHING, VIEW: asked.view.name, **written}
 
     def _shown(self, step: Step, user: str, state: Mapping[str, str]) -> Any:
@@ -240,14 +254,39 @@ def _over(step: Step) -> bool:
     return step.stopped or step.look is not None
 
 
+def _matters(option: Shown) -> bool:
+    """Whether an option of models changes what a model computes of a whole recording."""
+    return option.spec.name not in ASIDE and option.spec not in BEAM_SEARCH
+
+
+def _of(option: Shown, asked: Request) -> bool:
+    """Whether a model of a request has an option."""
+    return any(offer.card.family in option.families for offer in asked.offers)
+
+
+def _choices(there: Sequence[tuple[str, str]], one: str | None, other: str) -> tuple[Update, Update]:
+    """Returns updates of the two inputs for models: what can be chosen, and what is."""
+    return gr.update(choices=there, value=one), gr.update(choices=[("nothing", NOTHING), *there], value=other)
+
+
+def _linked(updates: Sequence[Update], options: Sequence[Shown], state: Mapping[str, str]) -> list[Update]:
+    """Returns the updates of options' inputs with the values that a link names."""
+    return [
+        {**update, "value": _in_link(each, state.get(each.key))} for update, each in zip(updates, options, strict=True)
+    ]
+
+
 def _in_link(option: Shown, written: str | None) -> Any:
     """Returns an input's value for what a link says of an option; its usual value if it says nothing."""
+    usual, kind = option.spec.default, option.spec.kind
     if written is None:
-        usual = option.spec.default
         return "\n".join(usual) if isinstance(usual, tuple) else "" if usual is None else usual
-    if option.spec.kind is int and option.spec.default is not None:
+    if kind is bool:
+        return written == str(True)
+    if kind in (int, float) and usual is not None:
         try:
-            return int(written)
+            return kind(written)
         except ValueError:
-            raise BadInput(f"the link says {option.label} {written!r:.40}; expected a whole number") from None
+            expected = "a whole number" if kind is int else "a number"
+            raise BadInput(f"the link says {option.label} {written!r:.40}; expected {expected}") from None
     return written

@@ -11,7 +11,7 @@ from panels.running.error_boundary import guarded
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
-from panels.visualise.events import FIRST_VIEW, NOTHING, VisualiseActions
+from panels.visualise.events import ACCORDION, FIRST_VIEW, NOTHING, VisualiseActions
 from panels.visualise.routes import visualise_routes
 from panels.visualise.view import NOTHING_YET
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
@@ -74,6 +74,13 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
             with gr.Column(elem_classes=seen_classes(False, "card"), elem_id="visualise-options") as settings:
                 html_block("<h2>Options of the view <small>optional</small></h2>")
                 inputs = make_inputs(actions.options, pool.registry, "visualise-option")
+            with gr.Accordion(
+                "Options of the models",
+                open=False,
+                elem_classes=seen_classes(False, *ACCORDION),
+                elem_id="visualise-model-options",
+            ) as of_models:
+                own = make_inputs(actions.model_options, pool.registry, "visualise-model")
             with gr.Row(elem_classes="go"):
                 start = gr.Button("Show", variant="primary", elem_id="visualise-run")
                 cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="visualise-cancel")
@@ -93,8 +100,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
         return event(guarded(function), takes, gives, **settings)
 
-    choosing = [view, views, speech, written, settings, *inputs.values()]
-    taken = [recording, lent, written, one, other, view, *inputs.values()]
+    choosing = [view, views, speech, written, settings, *inputs.values(), of_models, *own.values()]
+    taken = [recording, lent, written, one, other, view, *inputs.values(), *own.values()]
     shown = [stage, status, start, cancel]
     limits: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE, "trigger_mode": "multiple"}
 
@@ -113,7 +120,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     restored = wire(stage.restore, actions.restore, None, [recording, credit, lent, one, other, *choosing])
     wire(restored.success, actions.start_if_ready, taken, shown, js=SHOW_RESULTS, **limits)
-    for each in inputs.values():
+    for each in (*inputs.values(), *own.values()):
         event = each.submit if isinstance(each, gr.Textbox) else each.input  # type: ignore[attr-defined]
         wire(event, actions.start_if_ready, taken, shown, **limits)
     page.unload(actions.leave)

@@ -80,6 +80,7 @@ def request_of(
     view: str,
     options: Mapping[str, Any],
     given: Mapping[str, Any] | None = None,
+    of_family: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Request:
     """Returns the request that a user described.
 
@@ -87,6 +88,7 @@ def request_of(
         cells: one or two models on runtimes, as `ModelOnRuntime.value`.
         options: of the view, by name; those that the view does not use are left out.
         given: options of the models; each gets those that it has.
+        of_family: the same by family, for options that differ between families.
 
     Raises `BadInput` that says what is wrong.
     """
@@ -107,8 +109,9 @@ def request_of(
         sources.append(source)
     used = {name: value for name, value in options.items() if name in found.options}
     read = build_options(ViewOptions, used, f"the view {found.label}")
-    own = tuple(options_for(registry, offer.card.id, given or {}) for offer in chosen)
-    return Request(chosen, tuple(sources), found, read, own)
+    own = [{**(given or {}), **(of_family or {}).get(offer.card.family, {})} for offer in chosen]
+    checked = [options_for(registry, offer.card.id, each) for offer, each in zip(chosen, own, strict=True)]
+    return Request(chosen, tuple(sources), found, read, tuple(checked))
 
 
 class Scenes:

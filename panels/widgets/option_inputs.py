@@ -62,9 +62,13 @@ class Shown:
         return f"{', '.join(others)} and {last}" if others else last
 
 
-def shown_options(registry: Registry, task: str = "transcribe") -> tuple[Shown, ...]:
-    """Returns the options of every family for the task: first those that all have, last the beam search's."""
-    listed_families = dict.fromkeys(card.family for card in registry.cards() if task in card.tasks)
+def shown_options(registry: Registry, *tasks: str) -> tuple[Shown, ...]:
+    """Returns the options of every family for some tasks, by default for transcribing.
+
+    First come those that all families have, last the beam search's.
+    """
+    wanted = set(tasks or ("transcribe",))
+    listed_families = dict.fromkeys(card.family for card in registry.cards() if wanted & set(card.tasks))
     families = [family for family in listed_families if family in FAMILIES]  # a card may name an unknown family
     found: dict[str, dict[OptionSpec, list[str]]] = {}
     for family in families:

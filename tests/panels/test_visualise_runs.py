@@ -192,7 +192,7 @@ def test_the_state_of_a_link_is_checked(pool: Any) -> None:
     recording, _, name, one, other, view, *rest = restored(actions, sample="three_seven_one.wav", **state)
     assert Path(recording).name == name == "three_seven_one.wav" and view == "attention"
     assert (one["value"], other["value"]) == ("fake/sense|pytorch", "fake/para|pytorch")
-    values = {each.spec.name: update["value"] for each, update in zip(actions.options, rest[4:], strict=True)}
+    values = {each.spec.name: update["value"] for each, update in zip(actions.options, rest[4:])}
     assert values["layer"] == "2" and values["count"] == 5 and values["stack"] == "auto"
     for wrong, sentence in (
         ({"sample": "../../etc/passwd"}, "passwd"),
@@ -207,10 +207,10 @@ def test_the_state_of_a_link_is_checked(pool: Any) -> None:
 def test_pictures_are_found_by_a_key_until_the_user_leaves(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "compute", lambda *_: look(every_kind("pytorch")))
     actions, user = VisualiseActions(pool, read_samples()), SimpleNamespace(session_hash="user")
-    values = ["", "auto", "", "heads", "", 3, ""]
+    values = ["", "auto", "", "heads", "", 3, "", *(each.spec.default for each in actions.model_options)]
 
     def started() -> str:
-        *_, last = actions.start("a.wav", "", "", "fake/sense|pytorch", "", "waveform", user, *values)  # type: ignore[arg-type]
+        *_, last = actions.start(user, "a.wav", "", "", "fake/sense|pytorch", "", "waveform", *values)  # type: ignore[arg-type]
         return str(last[0]["key"])
 
     first = started()
@@ -246,3 +246,31 @@ def test_the_endpoint_gives_pictures_as_files(pool: Any, monkeypatch: pytest.Mon
     ):
         with pytest.raises(BadInput, match=sentence):
             endpoint.pictures(pool, sound, **{"model": "fake/sense", "view": "waveform", **wrong})
+
+
+def test_options_of_models_are_asked_for_and_kept_in_a_link(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[run.Request] = []
+
+    def compute(pool: Any, scenes: Any, request: run.Request, stop: Any, tell: Any) -> run.Look:
+        asked.append(request)
+        return look(every_kind("pytorch"))
+
+    monkeypatch.setattr(run, "compute", compute)
+    actions, user = VisualiseActions(pool, read_samples()), SimpleNamespace(session_hash="user")
+    names = [each.key for each in actions.model_options]
+    assert {"language", "itn", "cmvn"} <= {each.spec.name for each in actions.model_options}
+    assert not {"vad", "lm", "lexicon", "boost"} & set(names), "they change nothing in a picture of a whole recording"
+    chosen = {each.key: each.spec.default for each in actions.model_options}
+    [language] = [key for key in names if key.split("-")[0] == "language"]
+    [itn] = [key for key in names if key.split("-")[0] == "itn"]
+    chosen |= {language: "en", itn: True}
+    values = ["", "auto", "", "heads", "", 3, "", *chosen.values()]
+    *_, last = actions.start(user, "a.wav", "", "", "fake/sense|pytorch", "", "waveform", *values)  # type: ignore[arg-type]
+    assert asked[0].given == ({"language": "en", "itn": True},), "those that the user has not changed stay away"
+    state = last[0]["settings"]
+    assert state[language] == "en" and state[itn] == "True" and "cmvn" not in state
+    rest = restored(actions, **state)[10 + len(actions.options) :]
+    shown = dict(zip(names, rest[1:], strict=True))
+    assert shown[language]["value"] == "en" and shown[itn]["value"] is True and shown["cmvn"]["value"] == "checkpoint"
+    *_, last = actions.start(user, "a.wav", "", "", "fake/para|pytorch", "", "waveform", *values)  # type: ignore[arg-type]
+    assert asked[1].given == ({},) and language not in last[0]["settings"], "another family does not have them"

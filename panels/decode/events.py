@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from panels.decode.follow import follow
-from panels.decode.heads import LogitsLayout, headed_offers, layout_of
+from panels.decode.heads import headed_offers, layout_of
 from panels.decode.knowledge import FILES, Checked, check_file, find_example, read_examples
 from panels.decode.run import TASK, Decodings, Job, Row, prepare, run
 from panels.decode.sweep import SWEPT, KeptLists, Pair, check_swept, read_grid, run_sweep, same_lists
@@ -32,6 +32,7 @@ from workbench.core.options import build_options, option_specs
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.decoding.rivals import find_rival
+from workbench.families.ctc_layouts import LogitsLayout
 from workbench.pipelines.token_files import blank_of, read_tokens
 
 Update = dict[str, Any]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from panels.decode.heads import LogitsLayout
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.decoding.ctc_beam.lexicon import read_lexicon
 from workbench.decoding.ctc_beam.phrases import read_phrases
@@ -17,6 +16,7 @@ from workbench.decoding.ngram.arpa_reading import read_arpa
 from workbench.decoding.ngram.kenlm_binary import is_kenlm_binary
 from workbench.decoding.ngram.model import NgramModel
 from workbench.decoding.ngram.read import read_ngram_model
+from workbench.families.ctc_layouts import LogitsLayout
 from workbench.registry.sources import assets
 from workbench.system.memory import size
 

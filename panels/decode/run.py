@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from panels.decode.heads import LOGITS, LogitsLayout, headed_offers, layout_of, stand_apart
+from panels.decode.heads import LOGITS, headed_offers, layout_of, stand_apart
 from panels.running.choices import ModelOnRuntime, RuntimeOffer, chosen_offers, offers
 from panels.running.progress import tables
 from panels.running.sessions import SessionPool
@@ -28,6 +28,7 @@ from workbench.decoding.ctc import greedy
 from workbench.decoding.ctc_beam.decoder import CtcDecoder
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_options import BEAM_SIZE, CtcBeamOptions
+from workbench.families.ctc_layouts import LogitsLayout
 from workbench.families.vocabulary import Vocabulary
 from workbench.pipelines.ctc_decoding import build_decoder, text_hypothesis
 from workbench.pipelines.logits_files import read_logits

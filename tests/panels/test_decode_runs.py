@@ -13,7 +13,6 @@ import pytest
 
 from panels.decode.endpoint import decoded
 from panels.decode.follow import follow, wider
-from panels.decode.heads import LogitsLayout
 from panels.decode.knowledge import EXAMPLES, FILES, check_file, find_example, read_examples
 from panels.decode.record_view import find_loss
 from panels.decode.run import BEAM, GREEDY, GUIDED, Decodings, Job, prepare, run
@@ -27,6 +26,7 @@ from workbench.core.options import build_options, option_specs
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.decoding.rivals import find_rival
+from workbench.families.ctc_layouts import LogitsLayout
 from workbench.trace.trace import Trace
 
 

@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from workbench.cli.model_flags import chosen_options
 from workbench.cli.transcribe import ProgressLine
+from workbench.core.errors import BadInput
+from workbench.families.ctc_layouts import LogitsLayout
 from workbench.pipelines.ctc_decoding import TextHypothesis
 from workbench.pipelines.logits_files import read_logits
 from workbench.pipelines.token_files import read_tokens, tokens_for
+from workbench.registry.ctc_layouts import logits_layout
 from workbench.registry.ctc_search import CtcBeamSearch
+from workbench.registry.registry import Registry
 
 FILES_AT_ONCE, VALUES_AT_ONCE = 8, 1 << 25  # decoded in one batch, as far as more than one file fits
 
@@ -28,16 +32,17 @@ def decode_files(parsed: argparse.Namespace, say: Callable[[str], None]) -> list
     Args:
         say: gets sentences about what the language models lack, when all is done.
     """
-    tokens = read_tokens(parsed.tokens)
-    sizes = []
-    for path in parsed.logits:
-        frames, width = read_logits(path).shape
-        tokens = tokens_for(tokens, width, path, parsed.tokens)
-        sizes.append(frames * width)
     progress = ProgressLine()
     found: list[Found] = []
     try:
-        with CtcBeamSearch(tokens, parsed.blank, **chosen_options(parsed)) as search:
+        columns, stage = _model_columns(parsed, progress) if parsed.model else (read_tokens(parsed.tokens), "")
+        sizes = []
+        for path in parsed.logits:
+            frames, width = read_logits(path, stage).shape
+            if not isinstance(columns, LogitsLayout):
+                columns = tokens_for(columns, width, path, parsed.tokens)
+            sizes.append(frames * width)
+        with CtcBeamSearch(columns, "0" if parsed.blank is None else parsed.blank, **chosen_options(parsed)) as search:
             for count in _batches(sizes):
                 paths = parsed.logits[len(found) : len(found) + count]
                 progress.show(f"decoding {len(found) + 1} of {len(parsed.logits)}")
@@ -47,6 +52,15 @@ def decode_files(parsed: argparse.Namespace, say: Callable[[str], None]) -> list
     for note in search.notes:
         say(note)
     return list(_json(found) if parsed.json else _table(found))
+
+
+def _model_columns(parsed: argparse.Namespace, progress: ProgressLine) -> tuple[LogitsLayout, str]:
+    """Returns the layout of the logits of --model, and the stage of a trace that holds them."""
+    if parsed.blank is not None:
+        raise BadInput(f"--blank is for --tokens, and {parsed.model} has a blank of its own; leave out --blank")
+    with Registry() as registry:
+        layout = logits_layout(registry.card(parsed.model), progress.fetching)
+    return layout, layout.stage
 
 
 def _batches(sizes: Sequence[int]) -> Iterator[int]:

@@ -20,13 +20,19 @@ def add_decode(parser: argparse.ArgumentParser) -> None:
         metavar="LOGITS",
         help="logits or log-probabilities [frames, vocabulary], one array in each file: .npy, .npz or .safetensors",
     )
-    files.add_argument(
+    known = files.add_mutually_exclusive_group(required=True)
+    known.add_argument(
         "--tokens",
-        required=True,
         metavar="tokens.txt",
         help="the token of each column, one in a line, with or without its id behind it",
     )
-    files.add_argument("--blank", default="0", metavar="TOKEN", help="index or name of the blank (default: 0)")
+    known.add_argument(
+        "--model",
+        "-m",
+        metavar="M",
+        help="in place of --tokens: the model whose trace has the logits; tags count as blank, as in its transcript",
+    )
+    files.add_argument("--blank", metavar="TOKEN", help="index or name of the blank among --tokens (default: 0)")
     files.add_argument("--json", action="store_true", help="print a line of JSON for each file")
     add_flags(parser.add_argument_group("beam search"), option_specs(CtcBeamOptions))
 

@@ -76,6 +76,7 @@ class Family:
     hub: HubFiles = HubFiles()
     gguf: GgufParts = GgufParts()
     vllm: VllmParts = VllmParts()
+    ctc: str | None = None  # function (directory, weights) -> `LogitsLayout`: what the logits of its CTC head mean
     speller: str | None = None  # function (directory) -> `Speller`: texts in the tokens of its CTC network
     recipe: str | None = None  # module that is a `workbench.training.demo.Recipe`
     explain: str | None = None  # lazy name of a function: see `explain_directory`

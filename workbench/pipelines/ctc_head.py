@@ -1,7 +1,5 @@
-"""Beam search over the CTC head of a loaded model, for what is spoken.
-
-Tags and control tokens are no speech. What the head gives them counts as blank: a path with them, collapsed and without
-them, is the path with blanks in their place. So the scores stay exact probabilities of the spoken tokens.
+"""Beam search over the CTC head of a loaded model, for what is spoken. Tags and control tokens count as blank; see
+`workbench.decoding.unspoken`.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from workbench.decoding.ctc import CtcToken
 from workbench.decoding.ctc_alignment import best_alignment
 from workbench.decoding.ctc_beam.decoder import CtcDecoder
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
-from workbench.decoding.ctc_beam.logits import log_probabilities
 from workbench.decoding.ctc_options import CtcBeamOptions
+from workbench.decoding.unspoken import spoken_log_probabilities
 from workbench.decoding.word_spans import word_spans
 from workbench.families import FAMILIES
 from workbench.pipelines.ctc_decoding import build_decoder, ngram_notes
@@ -48,19 +46,14 @@ class CtcHead:
     def __init__(self, pieces: Sequence[str], blank: int, unspoken: Sequence[int]):
         self._pieces = tuple(pieces)
         self._blank = blank
-        self._unspoken = np.array(sorted(set(unspoken) - {blank}), dtype=np.int64)
+        self._unspoken = tuple(unspoken)
         self._key: Any = None
         self._decoder: CtcDecoder | None = None
         self._language_model: Any = None
 
     def spoken(self, logits: np.ndarray) -> np.ndarray:
         """Returns ln P of each token in each frame, float64 [frames, vocabulary], with unspoken tokens as blanks."""
-        found = log_probabilities(logits, len(self._pieces))
-        if len(self._unspoken):
-            columns = found[:, [self._blank, *self._unspoken]]
-            found[:, self._blank] = np.logaddexp.reduce(columns, axis=1)
-            found[:, self._unspoken] = -np.inf
-        return found
+        return spoken_log_probabilities(logits, len(self._pieces), self._blank, self._unspoken)
 
     def search(self, log_probs: np.ndarray, options: CtcBeamOptions) -> list[Hypothesis]:
         """Returns the best hypotheses of a result of `spoken`, best first.

@@ -19,8 +19,12 @@ EXPECTED = "expected one array [frames, vocabulary] of float16, float32 or float
 _CHECKED_AT_ONCE = 1 << 22  # values
 
 
-def read_logits(path: str | Path) -> np.ndarray:
+def read_logits(path: str | Path, stage: str = "") -> np.ndarray:
     """Returns the logits or log-probabilities [frames, vocabulary] in a file, in the type that it has.
+
+    Args:
+        stage: the name of the array to take from a trace, which may hold others; without one, the file must hold one
+            array.
 
     bfloat16, which only `.safetensors` has, becomes float32. Raises `BadInput` for any other content (see
     `check_logits`), for several arrays, and for a file that is missing or damaged.
@@ -32,11 +36,11 @@ def read_logits(path: str | Path) -> np.ndarray:
         there = f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
         raise BadInput(f"{there}; expected a file of logits, {', '.join(SUFFIXES)}")
     stored = open_stored(path)
-    if len(stored.arrays) != 1:
+    if len(stored.arrays) != 1 and stage not in stored.arrays:
         listed = f": {', '.join(stored.arrays):.120}" if stored.arrays else ""
         raise BadInput(f"{path.name} holds {len(stored.arrays)} arrays{listed}; {EXPECTED}")
-    [read] = stored.arrays.values()
-    if not stored.types <= {*FLOATS, "bfloat16"}:
+    read = stored.arrays[stage] if stage in stored.arrays else next(iter(stored.arrays.values()))
+    if len(stored.arrays) == 1 and not stored.types <= {*FLOATS, "bfloat16"}:
         raise BadInput(f"{path.name} holds {', '.join(stored.types)}; {EXPECTED}")
     logits = read()
     check_logits(logits, path.name)

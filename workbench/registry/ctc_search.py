@@ -8,17 +8,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.decoding.ctc_options import CtcBeamOptions
-from workbench.families.vocabulary import Vocabulary
+from workbench.families.ctc_layouts import LogitsLayout
 from workbench.pipelines.ctc_decoding import Hypotheses, build_decoder, ngram_notes, text_hypothesis
 from workbench.pipelines.logits_files import check_logits, read_logits
 from workbench.pipelines.token_files import blank_of, check_tokens, read_tokens
+from workbench.registry.ctc_layouts import logits_layout
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import NEURAL
 
@@ -32,7 +33,7 @@ class CtcBeamSearch:
 
     Args:
         tokens: a text for each column of the logits, the blank included; or the path of a file with them, one in each
-            line, with or without ids.
+            line, with or without ids; or the layout of a model's logits, which has a blank of its own.
         blank: the index of the blank, or its name.
         registry: opens the neural language model; by default one of its own.
 
@@ -41,7 +42,7 @@ class CtcBeamSearch:
 
     def __init__(
         self,
-        tokens: str | Path | Sequence[str],
+        tokens: str | Path | Sequence[str] | LogitsLayout,
         blank: int | str = 0,
         *,
         registry: Registry | None = None,
@@ -49,15 +50,31 @@ class CtcBeamSearch:
     ):
         given = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
         self.options = build_options(CtcBeamOptions, given, CALLED)
-        self.tokens = read_tokens(tokens) if isinstance(tokens, (str, Path)) else tuple(tokens)
-        check_tokens(self.tokens, "the list of tokens")
-        self.blank = blank_of(blank, self.tokens)
-        self._vocabulary = Vocabulary(self.tokens, "the list of tokens")
+        self._layout = tokens if isinstance(tokens, LogitsLayout) else _listed(tokens, blank)
+        self.tokens, self.blank = self._layout.pieces, self._layout.blank
+        self._vocabulary = self._layout.vocabulary
         self._registry = registry
         with contextlib.ExitStack() as opened:
             self._opened = opened
             self._decoder = build_decoder(self.options, self.tokens, self.blank, self._open)
             self._opened = opened.pop_all()
+
+    @classmethod
+    def of_model(cls, model: str | Path, *, registry: Registry | None = None, **options: Any) -> Self:
+        """Returns a search over the logits of a model's CTC head, as a trace of the model holds them.
+
+        Tokens, blank and the tags that count as blank are those of the model, so the search finds what the model
+        itself would find with these options.
+
+        Args:
+            model: a card's id, a checkpoint directory or a GGUF file.
+            registry: finds the model, and opens the neural language model; by default one of its own.
+
+        Raises `BadInput` as the constructor does, and for a model without a CTC head.
+        """
+        with contextlib.ExitStack() as opened:
+            layout = logits_layout((registry or opened.enter_context(Registry())).card(model))
+        return cls(layout, registry=registry, **options)
 
     def _open(self, model: str) -> Any:
         registry = self._registry or self._opened.enter_context(Registry())
@@ -90,7 +107,7 @@ class CtcBeamSearch:
 
     def _checked(self, logits: np.ndarray | str | Path, number: int) -> np.ndarray:
         if isinstance(logits, (str, Path)):
-            where, array = Path(logits).name, read_logits(logits)
+            where, array = Path(logits).name, read_logits(logits, self._layout.stage)
         else:
             where, array = f"array {number}", logits
             check_logits(array, where)
@@ -98,7 +115,7 @@ class CtcBeamSearch:
             raise BadInput(
                 f"{where} is {array.shape[1]} wide and there are {len(self.tokens)} tokens; expected a column for each"
             )
-        return array
+        return self._layout.spoken(array) if self._layout.unspoken else array
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -114,3 +131,9 @@ class CtcBeamSearch:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _listed(tokens: str | Path | Sequence[str], blank: int | str) -> LogitsLayout:
+    names = read_tokens(tokens) if isinstance(tokens, (str, Path)) else tuple(tokens)
+    check_tokens(names, "the list of tokens")
+    return LogitsLayout(names, blank_of(blank, names))

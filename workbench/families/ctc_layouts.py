@@ -1,0 +1,77 @@
+"""What the logits of a family's CTC head mean: the token of each column, the blank, the time of each frame.
+
+It opens no weights and runs no network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from workbench.core.errors import BadInput
+from workbench.decoding.unspoken import spoken_log_probabilities
+from workbench.families.funasr_nano import read_funasr_nano
+from workbench.families.sensevoice import QUERY_FRAMES, is_spoken, read_sensevoice
+from workbench.families.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class LogitsLayout:
+    """What the columns and rows of logits mean."""
+
+    pieces: tuple[str, ...]  # the token of each column
+    blank: int
+    unspoken: Sequence[int] = ()  # tokens without text, such as tags; they count as blanks
+    frame_seconds: float | None = None  # None if nobody knows, as of a file
+    begin: float = 0.0  # seconds from the start of the recording to the first frame; may be negative
+    stage: str = ""  # of a trace that holds such logits; empty if they are no model's
+    written: Vocabulary | None = field(default=None, compare=False)  # where the text of tokens is not that of pieces
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Turns tokens into text."""
+        return self.written or Vocabulary(self.pieces, "the list of tokens")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The tokens that are text."""
+        silent = {self.blank, *self.unspoken}
+        return tuple(piece for number, piece in enumerate(self.pieces) if number not in silent)
+
+    def spoken(self, logits: np.ndarray) -> np.ndarray:
+        """Returns ln P of each token in each frame, float64 [frames, vocabulary], with unspoken tokens as blanks."""
+        return spoken_log_probabilities(logits, len(self.pieces), self.blank, self.unspoken)
+
+
+def sensevoice_layout(directory: Path, weights: Path | None = None) -> LogitsLayout:
+    """Returns the layout of a SenseVoice checkpoint's logits. Before those of speech are the frames of the queries.
+
+    Args:
+        weights: the weights' file, if it is outside the directory.
+    """
+    model = read_sensevoice(directory, weights)
+    pieces, step = model.vocabulary.pieces, model.frontend.frame_seconds
+    unspoken = tuple(number for number, piece in enumerate(pieces) if not is_spoken(piece))
+    begin = -(QUERY_FRAMES + 0.5) * step
+    return LogitsLayout(pieces, model.blank, unspoken, step, begin, "logits", model.vocabulary)
+
+
+def funasr_nano_layout(directory: Path, weights: Path | None = None) -> LogitsLayout:
+    """Returns the layout of the logits of Fun-ASR-Nano's CTC branch.
+
+    Args:
+        weights: the weights' file, if it is outside the directory.
+
+    Raises `BadInput` if the checkpoint has no branch that can be used.
+    """
+    model = read_funasr_nano(directory, weights)
+    branch = model.ctc
+    if isinstance(branch, str):
+        raise BadInput(f"{directory.name} has no CTC branch that can be used: {branch}")
+    vocabulary, step = branch.vocabulary, model.frontend.frame_seconds * branch.decoder.downsample_rate
+    return LogitsLayout(
+        vocabulary.pieces, branch.blank, vocabulary.special, step, 0.0, "ctc.logits", written=vocabulary
+    )

@@ -481,7 +481,7 @@ def test_every_setting_is_a_flag_of_the_commands_that_open_a_model(monkeypatch: 
 
     monkeypatch.setattr(Registry, "open", opened)
     words = "--threads 2 --device cpu --dtype auto -q q8_0 --kv-cache f16 --max-length 512 --kv-gigabytes 1"
-    words += " --tensor-parallel 2 --no-eager --stepwise"
+    words += " --tensor-parallel 2 --no-eager --stepwise --weights bfloat16 --summation 3"
     expected = {
         "threads": 2,
         "device": "cpu",
@@ -493,6 +493,8 @@ def test_every_setting_is_a_flag_of_the_commands_that_open_a_model(monkeypatch: 
         "tensor_parallel": 2,
         "eager": False,
         "stepwise": True,
+        "weights": "bfloat16",
+        "summation": 3,
     }
     assert expected.keys() == SETTINGS.keys()
     for command in ("transcribe short.wav", "trace short.wav --out x.safetensors", "generate hello"):

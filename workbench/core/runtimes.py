@@ -45,7 +45,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             "PyTorch",
             "torch",
             "run: pip install torch",
-            ("threads", "device", "dtype", "stepwise"),
+            ("threads", "device", "dtype", "stepwise", "weights", "summation"),
             ("auto", "float32", "bfloat16", "float16", "float64"),
         ),
         Runtime(

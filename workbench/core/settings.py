@@ -20,6 +20,7 @@ KV_CACHES = ("f32", "f16", "q8_0")
 MOST_THREADS = 1024  # the largest machines have that many processors; more threads take memory and do no work
 MOST_GIGABYTES = 10_000  # no machine has more memory
 MOST_DEVICES = 64  # more than one machine has
+MOST_ORDERS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,18 @@ class Settings:
         False,
         "with a 16-bit dtype: use it in all networks, the audio encoder too, and round every step of the attention, as "
         "ports do; for reference traces",
+    )
+    weights: str = option(
+        "",
+        "weights in place of the stored ones: bfloat16 or float16 rounds them, the path of a GGUF file takes its own; "
+        "for reference traces",
+    )
+    summation: int = option(
+        0,
+        "order of the sums in linear layers: 0, the library's; another number, one that is drawn from it, and for each "
+        "later trace another one; for reference traces",
+        minimum=0,
+        maximum=MOST_ORDERS,
     )
     language_file: Path | None = None  # the language model of a speech language model, if it is a separate GGUF file
 

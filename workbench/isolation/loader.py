@@ -15,6 +15,8 @@ from workbench.session.protocols import Session
 
 REMOTE = "workbench.runtimes.vllm.remote"  # the module that opens a model on a server, of any family
 
+OTHER_ARITHMETIC = "workbench.runtimes.pytorch.other_arithmetic"  # opens sessions for reference traces
+
 
 def why_not(family: str, runtime: str, server: bool = False) -> str | None:
     """Why the family cannot run on that runtime here, or None where it can. Raises `BadInput` for unknown names.
@@ -50,6 +52,10 @@ def open_here(spec: SessionSpec) -> Session:
         session: Session = import_module(REMOTE).open_session(spec)
     else:
         module = import_module(str(FAMILIES[spec.family].cell(spec.runtime).module))
-        session = module.open_session(spec.checkpoint, spec.name, spec.settings)
+        if spec.settings.weights or spec.settings.summation:
+            other = import_module(OTHER_ARITHMETIC)
+            session = other.open_session(module.open_session, spec.checkpoint, spec.name, spec.settings)
+        else:
+            session = module.open_session(spec.checkpoint, spec.name, spec.settings)
     session.load_seconds = time.perf_counter() - begun
     return session

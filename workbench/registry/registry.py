@@ -157,6 +157,8 @@ class Registry:
         tensor_parallel: int | None = None,
         eager: bool | None = None,
         stepwise: bool | None = None,
+        weights: str | None = None,
+        summation: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> OpenSession:
         """Returns a session of a model on a runtime: where none is named, gguf for a GGUF file, vllm for a model on a

@@ -9,6 +9,9 @@ rounding only. This file knows no family.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,18 @@ from torch import Tensor, nn
 from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
 ROWS = 512  # a typical number of frames, for which oneDNN chooses its blocks; other numbers work too
+
+_packing: ContextVar[bool] = ContextVar("packing", default=True)
+
+
+@contextlib.contextmanager
+def unpacked() -> Iterator[None]:
+    """Lets `settle` leave linear layers as they are inside the block, so that their weights can be replaced."""
+    token = _packing.set(False)
+    try:
+        yield
+    finally:
+        _packing.reset(token)
 
 
 class PackedLinear(nn.Module):
@@ -64,7 +79,7 @@ def settle(network: nn.Module, device: torch.device, *weights: Path) -> None:
     Modules whose weights are not loaded yet (on the device `meta`) stay as they are.
     """
     regions = mapped_regions(*weights)
-    pack = device.type == "cpu" and _can_pack()
+    pack = device.type == "cpu" and _packing.get() and _can_pack()
     # Largest first: while a tensor is copied, both the copy and the mapped original are in memory.
     for name, module in sorted(network.named_modules(), key=lambda item: -_own_bytes(item[1])):
         originals = [parameter.detach() for parameter in module.parameters(recurse=False)]

@@ -22,6 +22,7 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import LanguageConfig
 from workbench.runtimes.pytorch.arithmetic import name_of, throughout, widen_positions
+from workbench.runtimes.pytorch.chosen_weights import note_network
 from workbench.runtimes.pytorch.gradients import choice_gradients
 from workbench.runtimes.pytorch.inside import looking_inside_stack
 from workbench.runtimes.pytorch.layer_maps import LANGUAGE
@@ -299,6 +300,7 @@ def open_language(
     if dtype == "float64":
         widen_positions(network)
     network.eval().requires_grad_(False).to(device)
+    note_network(network)
     return LanguageModel(network, config, device)
 
 

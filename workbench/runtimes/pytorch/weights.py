@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import BadInput, message_of
+from workbench.runtimes.pytorch.chosen_weights import note_network
 from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -121,6 +122,7 @@ def load_into(
         give_back(tensors[name], regions)
     network.load_state_dict(own, assign=True, strict=len(own) == len(wanted))
     network.requires_grad_(False)
+    note_network(network)
 
 
 def check_tensors(

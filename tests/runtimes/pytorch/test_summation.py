@@ -1,0 +1,63 @@
+"""Sums in other orders, and inputs rounded as ggml rounds them: the same function but for rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch.nn import functional as F
+
+from workbench.runtimes.pytorch.chosen_weights import STORED_TYPE
+from workbench.runtimes.pytorch.summation import STEPS, Summation
+
+X = torch.randn(20, 96, generator=torch.Generator().manual_seed(0))
+W, B = (torch.randn(*shape, generator=torch.Generator().manual_seed(1)) for shape in ((7, 96), (7,)))
+
+
+def error(found: torch.Tensor, truth: torch.Tensor) -> float:
+    return float((found.double() - truth).norm() / truth.norm())
+
+
+@pytest.mark.parametrize("bias", [None, B])
+@pytest.mark.parametrize(("kind", "roundoff"), [("float32", 2**-24), ("bfloat16", 2**-8), ("float16", 2**-11)])
+def test_each_number_rounds_in_another_way(kind: str, roundoff: float, bias: torch.Tensor | None) -> None:
+    dtype = getattr(torch, kind)
+    x, w, b = (None if each is None else each.to(dtype) for each in (X, W, bias))
+    truth = F.linear(x.double(), w.double(), None if b is None else b.double())
+    found = []
+    for number in range(1, 6):
+        with Summation(number):
+            found.append(F.linear(x, w, b))
+        assert found[-1].dtype == dtype and 0 < error(found[-1], truth) < 4 * roundoff
+        with Summation(number):
+            assert torch.equal(F.linear(x, w, b), found[-1]), "a number always means the same order"
+    assert len({each.float().numpy().tobytes() for each in found}) > 2
+    assert torch.equal(F.linear(x, w, b), F.linear(x, w, b)), "the mode ends with its block"
+
+
+def test_float64_stays_as_it_is() -> None:
+    with Summation(1):
+        found = F.linear(X.double(), W.double())
+    assert torch.equal(found, F.linear(X.double(), W.double()))
+
+
+@pytest.mark.parametrize(
+    ("stored", "size"), [("Q8_0", 32), ("Q4_0", 32), ("Q4_K", 256), ("F16", 1), ("BF16", 1), ("F32", 0)]
+)
+def test_inputs_are_rounded_as_the_type_of_the_weights_asks(stored: str, size: int) -> None:
+    """The error of a block is a uniform error within a step of its largest value / 127."""
+    weight = W.clone()
+    setattr(weight, STORED_TYPE, stored)
+    truth = F.linear(X.double(), W.double())
+    with Summation(1):
+        found = error(F.linear(X, weight), truth)
+    if size == 0:
+        assert found < 1e-6
+    elif size == 1:
+        assert 2**-13 < found < 2**-8
+    else:
+        largest = np.abs(X.numpy()).max()
+        assert 1e-3 < found < float(largest) / STEPS / 12**0.5 * 1.3

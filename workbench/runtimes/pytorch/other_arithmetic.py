@@ -1,0 +1,42 @@
+"""Opens a session that computes with other weights, or sums in another order, than sessions usually do.
+
+Such sessions give reference traces: in float64 with the weights of a candidate, and several times in its precision.
+Only `trace` sums in the other order, each time in another one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workbench.core.settings import Settings
+from workbench.runtimes.pytorch.chosen_weights import choose_weights, noted_networks
+from workbench.runtimes.pytorch.finalise_weights import unpacked
+from workbench.runtimes.pytorch.summation import Summation
+
+
+def open_session(opened: Callable[[Path, str, Settings], Any], directory: Path, name: str, settings: Settings) -> Any:
+    """Opens a session by the function of a family, with the settings `weights` and `summation`.
+
+    Raises `BadInput` if the weights cannot be used.
+    """
+    with noted_networks() as networks, unpacked():
+        session = opened(directory, name, settings)
+    if settings.weights:
+        choose_weights(networks, settings.weights)
+    if settings.summation:
+        session.trace = _summed(session.trace, settings.summation)
+    return session
+
+
+def _summed(trace: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """Returns the call with its sums in another order; each later call has an order of its own."""
+    numbers = itertools.count(number)
+
+    def traced(*arguments: Any, **options: Any) -> Any:
+        with Summation(next(numbers)):
+            return trace(*arguments, **options)
+
+    return traced

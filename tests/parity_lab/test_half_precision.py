@@ -1,4 +1,4 @@
-"""Whole ports in half precision, held to our own model in it: right ones are noise, and what is wrong is named.
+"""Whole ports in half precision, held to the clean spread of our own model: right ones are noise, wrong ones named.
 
 `tests.support.ports` makes right ones of PyTorch, whose kernels of attention are not those of the yardstick either.
 """
@@ -22,8 +22,10 @@ from tests.support.faults_elsewhere import decoder_attention, exchanged_heads, p
 from tests.support.faults_judged import SAMPLE, STAGES, Model
 from tests.support.ports import Port
 from workbench.compare import compare, judge, noise_or_bug
+from workbench.compare.spread import ORDERS, Clean, noise_by_spread
 from workbench.compare.verdict import Verdict
-from workbench.core.settings import Settings
+from workbench.core.settings import SessionSpec, Settings
+from workbench.isolation.loader import open_here
 from workbench.runtimes.pytorch import arithmetic
 from workbench.trace.trace import Trace
 
@@ -33,17 +35,22 @@ SEEDS = 10  # of each family, in bfloat16
 
 
 class Half(Model):
-    """A demo model with its traces, its peer in half precision, and a session to make ports of."""
+    """A demo model with its traces, its clean spread in half precision, and a session to make ports of."""
 
     def __init__(self, family: str, dtype: str = "bfloat16"):
         self.family, self.dtype = family, dtype
         self.source = PROMPT if family == "causal_lm" else SAMPLE
         self.directory = Model.directory_of(family)
         found = []
-        for kind, stepwise in (("float32", False), ("float64", False), (dtype, True)):
-            with contextlib.closing(self.opened_in(kind, stepwise)) as session:
+        for kind in ("float32", "float64"):
+            with contextlib.closing(self.opened_in(kind, False)) as session:
                 found.append(self.traced(session))
-        self.reference, self.exact, self.peer = found
+        self.reference, self.exact = found
+        spec = SessionSpec(
+            "demo", family, "pytorch", self.directory, Settings(threads=1, dtype=dtype, stepwise=True, summation=1)
+        )
+        with contextlib.closing(open_here(spec)) as session:
+            self.clean = Clean([self.traced(session) for _ in range(ORDERS)], self.exact, dtype)
         self.session = self.opened_in(dtype, True)
         language = getattr(self.session.recogniser, "language", None) if hasattr(self.session, "recogniser") else None
         language = self.session.writer.language if hasattr(self.session, "writer") else language
@@ -62,9 +69,12 @@ class Half(Model):
         with mock.patch.object(arithmetic, "_Stepwise", contextlib.nullcontext):
             return self.traced(self.session)
 
-    def judged(self, port: Trace, with_peer: bool = True) -> Verdict:
-        peer = self.peer if with_peer else None
-        return judge(compare(self.reference, port), noise_or_bug(self.reference, port, self.exact, peer=peer))
+    def judged(self, port: Trace, with_spread: bool = True) -> Verdict:
+        if with_spread:
+            noise = noise_by_spread(self.reference, port, self.clean)
+        else:
+            noise = noise_or_bug(self.reference, port, self.exact)
+        return judge(compare(self.reference, port), noise)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +108,9 @@ def test_so_are_those_in_float16() -> None:
         for seed in range(4):
             with Port(seed):
                 verdict = model.judged(model.ported())
-            assert verdict.within and ", this model in float16 " in verdict.sentence, verdict.sentence
+            assert verdict.within and ", this model in float16, in 5 orders of sums, at most " in verdict.sentence, (
+                verdict.sentence
+            )
 
 
 def wrong_activation(parts: Parts) -> str:
@@ -133,8 +145,8 @@ def test_a_fault_within_the_tolerance_of_a_type_is_named(models: Models, family:
     assert verdict.faulty_stage == stage and not verdict.within, verdict.sentence
     assert f"a bug, not noise: at {stage} the candidate is " in verdict.sentence
     if family == "causal_lm" and seed == 0:
-        without = model.judged(port, with_peer=False)
-        assert without.within and "arithmetic noise" in without.sentence, "no peer is needed for it"
+        without = model.judged(port, with_spread=False)
+        assert without.within and "arithmetic noise" in without.sentence, "the spread is needed for it"
 
 
 @pytest.mark.parametrize(

@@ -395,12 +395,23 @@ def _add_parity(parser: argparse.ArgumentParser) -> None:
         "--same-precision",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="for candidates in bfloat16 or float16, run the reference's model in that type too; a candidate with a "
-        "larger rounding error has a bug (default: yes, with --float64)",
+        help="for candidates in bfloat16, float16 or with quantised weights, run the reference's model in that "
+        "precision too, with its sums in several orders; a candidate beyond their spread has a bug (default: yes, with "
+        "--float64)",
+    )
+    judged.add_argument(
+        "--precision",
+        default="auto",
+        metavar="TYPE",
+        help="precision of candidates that are trace files: float32, bfloat16, float16, a type of GGUF files such as "
+        "q8_0, or the GGUF file that the port has read; auto: what the trace names, or what its values show (default: "
+        "%(default)s)",
     )
     judged.add_argument(
         "--preset", choices=tuple(PRESETS), help="expected difference (default: that of each candidate's arithmetic)"
     )
     _add_tolerance(judged)
     add_options(parser, ANY)
-    add_settings(parser, without=("dtype", "quantization", "stepwise"))  # each side sets these itself
+    add_settings(
+        parser, without=("dtype", "quantization", "stepwise", "weights", "summation")
+    )  # each side sets these itself

@@ -301,6 +301,7 @@ def _parity(parsed: argparse.Namespace) -> int:
                 keep=parsed.keep,
                 same_precision=parsed.same_precision,
                 narrow=parsed.narrow,
+                precision=parsed.precision,
             )
         finally:
             progress.clear()

@@ -39,6 +39,8 @@ def lines(run: ParityRun, worse: Sequence[Worse] | None = None, as_json: bool = 
     if run.no_exact:
         yield f"Noise and bugs are not distinguished: {run.no_exact}"
     for each in run.outcomes:
+        if each.precision:
+            yield f"{each.name} is {each.precision}"
         if each.no_peer:
             yield f"{each.name} is not compared with this model in the same precision: {each.no_peer}"
     compared = [(each.name, each.comparison) for each in run.outcomes if each.comparison]

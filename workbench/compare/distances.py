@@ -12,6 +12,7 @@ from workbench.compare.measures import as_table, measure
 
 _SMALL = 0.01  # share of the usual size; relative errors of smaller positions have no meaning
 _BLOCK_VALUES = 1 << 22  # values that are sorted at a time
+_AMPLIFIED = 2.0  # multiple of the median error from which a position does not count for `steady`
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,40 @@ def by_channel(truth: Any, side: Any) -> np.ndarray | None:
         block = slice(start, start + height)
         apart = np.abs(other[shown, block].astype(np.float64) - one[shown, block].astype(np.float64))
         found[block] = np.median(apart / sizes[shown, None], axis=0)
+    return found
+
+
+def steady(truth: Any, side: Any) -> float:
+    """Returns the root mean square over channels of the mean error over positions, in units of a position's size.
+
+    Rounding errors of many positions cancel out in the mean. An error that is the same at every position, such as that
+    of a wrong activation or a wrong epsilon, stays. Positions with more than `_AMPLIFIED` times the usual error do not
+    count: there the network amplifies rounding. Returns 0 without positions, and infinity for another shape.
+    """
+    if truth.shape != side.shape:
+        return math.inf
+    if truth.ndim < 2 or not truth.size:
+        return 0.0
+    sizes = _sizes(truth)
+    shown = np.flatnonzero(np.isfinite(sizes) & (sizes > 0))
+    if not shown.size:
+        return 0.0
+    one, other = (as_table(each).reshape(len(truth), -1) for each in (truth, side))
+    height = max(1, _BLOCK_VALUES // one.shape[1])
+    blocks = [shown[start : start + height] for start in range(0, len(shown), height)]
+    errors = np.concatenate([np.sqrt(np.mean(_apart(one, other, sizes, rows) ** 2, axis=1)) for rows in blocks])
+    usual = errors <= _AMPLIFIED * np.median(errors)
+    total, place = np.zeros(one.shape[1]), 0
+    for rows in blocks:
+        kept = rows[usual[place : place + len(rows)]]
+        place += len(rows)
+        total += _apart(one, other, sizes, kept).sum(axis=0)
+    return float(np.sqrt(np.mean((total / max(int(usual.sum()), 1)) ** 2)))
+
+
+def _apart(one: np.ndarray, other: np.ndarray, sizes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Returns the differences of some positions in units of their sizes."""
+    found: np.ndarray = (other[rows].astype(np.float64) - one[rows].astype(np.float64)) / sizes[rows, None]
     return found
 
 

@@ -10,7 +10,7 @@ distance.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +39,8 @@ from workbench.trace.order import computation_order, is_aside, kind_of
 from workbench.trace.trace import StageFilter, Trace
 
 REFERENCE = "the reference"
-_MIDDLE = 0.67  # median / root mean square of the absolute value of normally distributed errors
+EXACT = "float64"
+MIDDLE = 0.67  # median / root mean square of the absolute value of normally distributed errors
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,10 @@ class StageNoise:
     candidate_channel: float = 0.0
     channel_bound: float = math.inf
     worst_channel: int = 0
+    reference_steady: float = 0.0  # of the mean error over positions, which rounding leaves small
+    candidate_steady: float = 0.0
+    steady_bound: float = math.inf
+    truth: str = EXACT  # what the distances are from, in words
 
     @property
     def is_bug(self) -> bool:
@@ -73,6 +78,7 @@ class StageNoise:
             and self.candidate_typical <= self.typical_bound
             and self.candidate_worst <= self.worst_bound
             and self.candidate_channel <= self.channel_bound
+            and self.candidate_steady <= self.steady_bound
         )
 
     @property
@@ -93,6 +99,9 @@ class StageNoise:
             if not self.candidate_channel <= self.channel_bound:
                 where = f" in channel {self.worst_channel} at the median position"
                 return self.candidate_channel, self.reference_channel, self.channel_bound, where
+            if not self.candidate_steady <= self.steady_bound:
+                where = " on the mean of all positions"
+                return self.candidate_steady, self.reference_steady, self.steady_bound, where
             if self.leads_to is None:
                 where = f" at position {self.worst_position}"
                 return self.candidate_worst, self.reference_worst, self.worst_bound, where
@@ -104,7 +113,9 @@ class StageNoise:
         candidate, reference, bound, where = self.deciding
         if math.isinf(candidate):
             return f"{self.stage} of the candidate has another shape, or values that are not finite"
-        said = f"at {self.stage} the candidate is {candidate:.2g} from float64{where}, {self.beside} {reference:.2g}"
+        said = (
+            f"at {self.stage} the candidate is {candidate:.2g} from {self.truth}{where}, {self.beside} {reference:.2g}"
+        )
         if self.leads_to is None:
             return said
         return f"{said}, which is near the {bound:.2g} that noise explains, and beyond that from {self.leads_to} on"
@@ -184,8 +195,8 @@ def noise_or_bug(
     trace says that it was not computed in float64 or has another input, or if it was not computed from the same stages
     as the trace that it judges.
     """
-    _check(reference.meta, exact.meta)
-    isolated = _alone(reference, candidate, exact)
+    check_exact(reference.meta, exact.meta)
+    isolated = check_alone(reference, candidate, exact)
     reference, exact = cut_like(reference, candidate), cut_like(exact, candidate)
     peer = None if peer is None else cut_like(peer, candidate)
     if peer is not None:
@@ -239,7 +250,9 @@ def noise_or_bug(
                 worst_bound=worst_bound,
                 worst_position=theirs.position,
                 beside=beside,
-                **({} if peer is None else _channels(truth, near, other, ours, theirs, least, factors)),
+                **(
+                    {} if peer is None else farthest_channel(truth, [near], other, theirs, ours.typical, least, factors)
+                ),
             )
         )
         if truth.dtype.itemsize < 8 and not isolated and not found[-1].is_bug:
@@ -247,30 +260,41 @@ def noise_or_bug(
     if not found:
         raise BadInput("the three traces have no stage of numbers in common; expected one of the reference in float64")
     if not isolated:
-        _lead(found, LEADING if peer is None else LEADING_PEER)
+        lead_to_first(found, LEADING if peer is None else LEADING_PEER)
     return NoiseReport(tuple(found), preset, isolated, preset.roundoff > base.roundoff, beside)
 
 
-def _channels(
+def farthest_channel(
     truth: np.ndarray,
-    near: np.ndarray,
+    near: Sequence[np.ndarray],
     other: np.ndarray,
-    ours: Distances,
     theirs: Distances,
+    typical: float,
     least: float,
     factors: Factors,
 ) -> dict[str, Any]:
-    """Returns the channel in which the candidate is farthest relative to its peer, as fields of a `StageNoise`."""
-    one, far = by_channel(truth, near), by_channel(truth, other)
-    if one is None or far is None or math.isinf(theirs.whole):
+    """Returns the channel in which the candidate is farthest relative to clean sides, as fields of a `StageNoise`.
+
+    Args:
+        truth: the stage in float64.
+        near: the stage of clean sides in the candidate's precision; the farthest of them counts for each channel.
+        other: the stage of the candidate.
+        theirs: the candidate's distances.
+        typical: the largest distance of the clean sides' median position.
+        least: the error of one rounding, which is always allowed.
+    """
+    far, sides = by_channel(truth, other), [by_channel(truth, each) for each in near]
+    known = [each for each in sides if each is not None]
+    if far is None or len(known) < len(sides) or math.isinf(theirs.whole):
         return {}
-    one = np.maximum(one, max(float(np.median(one)), _MIDDLE * least))  # no channel counts as exact by chance
-    farther = min(max(theirs.typical / max(ours.typical, least), 1.0), SIMILAR)
+    one = np.max(known, axis=0)
+    one = np.maximum(one, max(float(np.median(one)), MIDDLE * least))  # no channel counts as exact by chance
+    farther = min(max(theirs.typical / max(typical, least), 1.0), SIMILAR)
     times = far / one
     worst = int(times.argmax())
     usual = np.log(np.maximum(times, 1e-9))
     middle = float(np.median(usual))
-    spread = float(np.median(np.abs(usual - middle))) / _MIDDLE
+    spread = float(np.median(np.abs(usual - middle))) / MIDDLE
     most = min(factors.channel * farther, math.exp(middle + max(APART * spread, math.log(2.0))))
     return {
         "reference_channel": float(one[worst]),
@@ -280,7 +304,7 @@ def _channels(
     }
 
 
-def _lead(found: list[StageNoise], share: float) -> None:
+def lead_to_first(found: list[StageNoise], share: float) -> None:
     """Marks the stages just before the first bug that are near their own bounds as bugs."""
     first = next((place for place, each in enumerate(found) if each.is_bug), 0)
     place = first
@@ -301,7 +325,7 @@ def _bound(noise: float, preset: Preset, base: Preset) -> float:
     return max(noise, min(noise * preset.roundoff / base.roundoff, preset.limits.relative_l2))
 
 
-def _alone(reference: Trace, candidate: Trace, exact: Trace) -> bool:
+def check_alone(reference: Trace, candidate: Trace, exact: Trace) -> bool:
     """Returns whether each stage is judged alone.
 
     Raises `BadInput` if the float64 trace was not computed in the same way as the trace that it judges.
@@ -338,7 +362,8 @@ def _check_peer(peer: Trace, candidate: Trace, exact: Trace) -> None:
         )
 
 
-def _check(reference: Mapping[str, Any], exact: Mapping[str, Any]) -> None:
+def check_exact(reference: Mapping[str, Any], exact: Mapping[str, Any]) -> None:
+    """Raises `BadInput` if a trace's metadata do not fit float64, or name another input than the reference's."""
     dtype = exact.get("dtype")
     if isinstance(dtype, str) and dtype.lower().removeprefix("torch.") not in ("float64", "f64", "fp64", "double"):
         raise BadInput(

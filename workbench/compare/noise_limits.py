@@ -20,6 +20,7 @@ class Factors:
     typical: float  # for that of its median position
     worst: float = math.inf  # for that of its worst position
     channel: float = math.inf  # for that of a channel at the median position, see `by_channel`
+    steady: float = math.inf  # for that of the mean over positions, see `steady`
 
     def of(self, positions: int) -> Factors:
         """Returns the factors for a stage with `positions` positions.
@@ -30,7 +31,13 @@ class Factors:
         """
         more = 1 + _FEW / max(positions, 1)
         one = (1.6 * _FEW / max(positions, 1)) ** 2
-        return Factors(self.whole * (more + one), self.typical * more, self.worst * (more + one), self.channel * more)
+        return Factors(
+            self.whole * (more + one),
+            self.typical * more,
+            self.worst * (more + one),
+            self.channel * more,
+            self.steady * more,
+        )
 
 
 END_TO_END = Factors(5.0, 4.0)
@@ -57,6 +64,15 @@ in float32; they differ in the steps that they round. Measured with 600 ports of
 peer's distance at the median position; for whole stages at most 3 times in 99.9 %, and 7 times where attention
 amplified one; channels at most 83 % of their bound. A port that rounds the mean or variance inside a norm is not one of
 them.
+"""
+
+SPREAD = Factors(4.0, 1.4, 6.0, 3.0, 2.0)
+"""Factors beside the farthest of several clean computations in the candidate's precision (`workbench.compare.spread`).
+
+The median position and the mean over positions decide: of 7 computations in bfloat16 that differ in the order of their
+sums, the logarithms of these distances have a deviation of 0.1. The whole and the worst position keep wide bounds,
+because attention may amplify the rounding of one position in one computation and not in the others.
+`benchmarks/PARITY.md` says how far correct ports were.
 """
 
 ROUNDED = 0.42

@@ -6,15 +6,15 @@ what the dump has before it, so each stage shows only the dump's own error. This
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput
 from workbench.core.sides import Side
+from workbench.parity_lab.clean import CleanRuns
 from workbench.parity_lab.outcome import Computed, Outcome
 from workbench.parity_lab.sources import Found, Sources, found_or_why
 from workbench.trace.cuts import cuts_of
@@ -88,7 +88,7 @@ class DumpJudge:
         judge: returns the outcome of a candidate's trace, compared with the sources.
         reference: must be a side that can be traced; `whole` is its trace end to end.
         exact: the reference in float64; None if float64 is not used.
-        peers: the reference's model in half precisions, by type.
+        clean: computes the clean spread of a dump's precision; None if it is not used.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class DumpJudge:
         reference: Side,
         whole: Trace,
         exact: Side | None,
-        peers: Mapping[str, Side],
+        clean: CleanRuns | None,
     ):
         self._compute, self._save, self._judge = compute, save, judge
-        self._reference, self._whole, self._exact, self._peers = reference, whole, exact, peers
+        self._reference, self._whole, self._exact, self._clean = reference, whole, exact, clean
         self.exact: Found = (None, "")  # of the last dump
 
     def judged(self, dump: Computed, file: str) -> Outcome:
@@ -111,10 +111,8 @@ class DumpJudge:
         reference = self._compute(self._reference, f"reference-for-{file}", given=given)
         if self._exact is not None:
             self.exact = self._or_why(self._exact, f"float64-for-{file}", given)
-        half = half_of(dump.trace.meta)
-        peer = self._peers.get(half or "")
-        peers = {half: self._or_why(peer, f"{half}-for-{file}", given)} if half and peer else {}
-        return self._judge(Sources(reference, self.exact, peers), dump)
+        clean = self._clean.of(dump.trace, tag=f"for-{file}", given=given) if self._clean else (None, "")
+        return self._judge(Sources(reference, self.exact, clean), dump)
 
     def _or_why(self, side: Side, file: str, given: Path) -> Found:
         return found_or_why(partial(self._compute, side, file, given=given))

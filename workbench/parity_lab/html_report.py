@@ -84,6 +84,8 @@ def verdict(outcome: Outcome) -> str:
     lines += found.further_details if found else []
     if outcome.no_noise and outcome.computed:
         lines.append(f"noise and bugs are not distinguished: {outcome.no_noise}")
+    if outcome.precision:
+        lines.append(outcome.precision)
     if outcome.no_peer:
         lines.append(f"not compared with this model in the same precision: {outcome.no_peer}")
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)

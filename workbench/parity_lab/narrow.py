@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.sides import Side
+from workbench.parity_lab.clean import CleanRuns, needs_clean
 from workbench.parity_lab.outcome import Computed, Inside, Outcome
 from workbench.parity_lab.sources import Found, Sources, found_or_why
 
@@ -40,7 +40,7 @@ class Narrowing:
         judge: returns the outcome of a candidate's trace, compared with the sources.
         reference: must be a side that can be traced.
         exact: the reference in float64; None if float64 is not used.
-        peers: the reference's model in half precisions, by type.
+        clean: computes the clean spread of a candidate's precision; None if it is not used.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Narrowing:
         judge: Callable[[Sources, Computed], Outcome],
         reference: Side,
         exact: Side | None,
-        peers: dict[str, Side],
+        clean: CleanRuns | None,
     ):
         self._compute, self._judge = compute, judge
-        self._reference, self._exact, self._peers = reference, exact, peers
+        self._reference, self._exact, self._clean = reference, exact, clean
         self._traced: dict[str, Found] = {}  # of the reference's side, by file name
 
     def narrowed(self, side: Side, outcome: Outcome, number: int) -> Outcome:
@@ -66,7 +66,7 @@ class Narrowing:
         begun = time.perf_counter()
         try:
             candidate = self._compute(side, f"candidate-{number}-{layer}", _globs(layer))
-            sources = self._sources_of(layer, half_of(candidate.trace.meta))
+            sources = self._sources_of(layer, candidate if needs_clean(side) else None)
             found = self._judge(sources, candidate)
         except Cancelled:
             raise
@@ -74,14 +74,18 @@ class Narrowing:
             found = Outcome(outcome.name, "unusable", str(error))
         return replace(outcome, inside=Inside(layer, found, time.perf_counter() - begun))
 
-    def _sources_of(self, layer: str, half: str | None) -> Sources:
-        """Returns what a candidate in this half precision is compared with; raises the error of the reference."""
+    def _sources_of(self, layer: str, candidate: Computed | None) -> Sources:
+        """Returns what a candidate is compared with; None for one without a precision of its own.
+
+        Raises the error of the reference.
+        """
         reference, why = self._once(self._reference, f"reference-{layer}", layer)
         if reference is None:
             raise BadInput(why)
         exact = self._once(self._exact, f"float64-{layer}", layer) if self._exact else (None, "")
-        peer = self._peers.get(half or "")
-        return Sources(reference, exact, {half: self._once(peer, f"{half}-{layer}", layer)} if half and peer else {})
+        if candidate is None or self._clean is None:
+            return Sources(reference, exact)
+        return Sources(reference, exact, self._clean.of(candidate.trace, tag=layer, stages=_globs(layer)))
 
     def _once(self, side: Side, file: str, layer: str) -> Found:
         """Returns the trace of a side, or why there is none, as from the first call with this file name."""

@@ -56,6 +56,7 @@ class Outcome:
     noise: NoiseReport | None = None
     no_noise: str = ""  # why noise and bugs are not distinguished although requested
     no_peer: str = ""  # why it was not compared with the same model in its precision although possible
+    precision: str = ""  # for a trace that does not name its precision: what it is judged as, and why
     against: Computed | None = None  # the reference as it was compared, if computed from the candidate's stages, or cut
     inside: Inside | None = None  # what is inside the first layer in error, if it was looked into
 
@@ -84,6 +85,7 @@ class Outcome:
             found["comparison"] = to_dict(self.comparison, self.verdict, self.noise, profiles)
             found["no_noise"] = self.no_noise or None
             found["no_peer"] = self.no_peer or None
+            found["precision"] = self.precision or None
         if self.inside:
             found["inside"] = {
                 "layer": self.inside.layer,
@@ -142,7 +144,7 @@ class ParityRun:
         self.outcomes = tuple(outcomes)
         self.folder = folder
         self.isolated = isolated
-        self.peers = tuple(peers)  # the reference's model in the half precisions of candidates
+        self.peers = tuple(peers)  # the reference's model in the precisions of candidates
         self._end = None if kept else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def __repr__(self) -> str:

@@ -16,7 +16,9 @@ from typing import Any
 from workbench.compare.compare import AS_ASKED, compare
 from workbench.compare.explain import with_hints
 from workbench.compare.noise import NoiseReport, noise_or_bug
-from workbench.compare.presets import Tolerances, check_rules, find_preset, half_of, preset_of, read_rules
+from workbench.compare.precision import AUTO
+from workbench.compare.presets import Tolerances, check_rules, find_preset, preset_of, read_rules
+from workbench.compare.spread import ORDERS, noise_by_spread
 from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.core.options import build_options
@@ -24,10 +26,18 @@ from workbench.core.progress import OnProgress
 from workbench.core.sides import Side, read_side, read_sides
 from workbench.embeddings.prompt import embeddings_given
 from workbench.families import FAMILIES
+from workbench.parity_lab.clean import (
+    CleanRuns,
+    FoundClean,
+    check_precision,
+    gguf_file_of,
+    named_precision,
+    needs_clean,
+    precisions_of,
+)
 from workbench.parity_lab.dumps import DumpJudge, is_dump
 from workbench.parity_lab.narrow import Narrowing
 from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
-from workbench.parity_lab.peers import peer_side, peers_for
 from workbench.parity_lab.source_name import described
 from workbench.parity_lab.sources import Found, Sources, found_or_why
 from workbench.parity_lab.tracer import Tracer, folder_for
@@ -62,6 +72,7 @@ def run_parity(
     keep: str | Path | None = None,
     same_precision: bool = True,
     narrow: bool = False,
+    precision: str = AUTO,
 ) -> ParityRun:
     """Traces the reference and each candidate on one input, compares them, and tells noise from bugs.
 
@@ -87,11 +98,14 @@ def run_parity(
         force: also compare traces of different inputs.
         keep: a folder for the traces; without it, they are removed when the run is closed.
         embeddings: one for each placeholder in a prompt, in order (see `workbench.embeddings.prompt`).
-        same_precision: for a candidate in bfloat16 or float16, also compute the reference's model in that type on
-            PyTorch, and compare the candidate's rounding with it. It requires float64.
+        same_precision: for a candidate in bfloat16, float16 or with quantised weights, also compute the reference's
+            model in that precision on PyTorch, several times with its sums in other orders, and hold the candidate to
+            their spread (see `workbench.parity_lab.clean`). It requires float64.
         narrow: if the first stage in error of a candidate is of a layer, trace that layer again with what is inside it,
             on all sides, and name the first stage in error there (see `workbench.parity_lab.narrow`). Not for isolated
             runs.
+        precision: of the candidates that are trace files: `float32`, `bfloat16`, `float16`, a type of GGUF files, or
+            the GGUF file that the other program has read. `auto` takes what a trace names, or what its values show.
 
     Raises `BadInput` for a model, a side or an input that cannot be used, and any error of the reference's computation.
     """
@@ -117,8 +131,9 @@ def run_parity(
     others = [each.with_default(**dict(settings or {})) for each in read_sides(candidates, options_class, card.id)]
     dumps = [side for side in others if isolated and first.path is None and is_dump(side, mapping)]
     runs = [side for side in others if side not in dumps]
-    halves, their_halves = (peers_for(each, mapping) if exact and same_precision else [] for each in (runs, dumps))
-    steps = 1 + exact * bool(runs) + len(halves) + len(others) + len(dumps) * (1 + exact) + len(their_halves)
+    precision = check_precision(precision)
+    spreads = precisions_of(others, mapping, precision) if exact and same_precision else set()
+    steps = 1 + exact * bool(runs) + (1 + ORDERS) * len(spreads) + len(others) + len(dumps) * (1 + exact)
     steps *= 1 + narrow
     tracer = Tracer(registry, model, source, stages, shared, mapping, folder_for(keep), on_progress, steps)
     try:
@@ -129,8 +144,10 @@ def run_parity(
         truth, no_truth = (None, "")
         if exact and runs:
             truth, no_truth = _float64(tracer, first)
-        peers = {half: found_or_why(partial(tracer.compute, peer_side(first, half), "peer")) for half in halves}
-        judged = partial(_judged, computed, truth, no_truth, peers, stages, chosen, changes, force)
+        clean = None
+        if exact and same_precision:
+            clean = CleanRuns(tracer.compute, tracer.compute_several, first, gguf_file_of(registry, model, on_progress))
+        judged = partial(_judged, computed, truth, no_truth, stages, chosen, changes, force)
         judge = partial(_judged_from, tracer, stages, chosen, changes, force)
         from_dumps = DumpJudge(
             tracer.compute,
@@ -139,18 +156,19 @@ def run_parity(
             first,
             computed.trace,
             _in_float64(first) if exact else None,
-            {half: peer_side(first, half) for half in their_halves},
+            clean,
         )
         outcomes = [
-            _outcome(tracer, side, f"candidate-{number}", judged, from_dumps if side in dumps else None)
+            _outcome(
+                tracer, side, f"candidate-{number}", judged, from_dumps if side in dumps else None, clean, precision
+            )
             for number, side in enumerate(others, 1)
         ]
         if not runs:
             truth, no_truth = from_dumps.exact
         if narrow:
             inside = partial(_judged_inside, tracer, chosen, changes, force)
-            precisions = {half: peer_side(first, half) for half in halves}
-            looking = Narrowing(tracer.compute, inside, first, _in_float64(first) if truth else None, precisions)
+            looking = Narrowing(tracer.compute, inside, first, _in_float64(first) if truth else None, clean)
             outcomes = [looking.narrowed(side, each, n) for n, (side, each) in enumerate(zip(others, outcomes), 1)]
     except BaseException:
         tracer.discard()
@@ -167,7 +185,7 @@ def run_parity(
         tracer.folder,
         kept,
         isolated=isolated,
-        peers=[peer for peer, _ in peers.values() if peer],
+        peers=[run.computed[0] for run in clean.end_to_end] if clean else (),
     )
 
 
@@ -185,20 +203,28 @@ def _outcome(
     tracer: Tracer,
     side: Side,
     file: str,
-    judged: Callable[[Computed, Callable[[int, int, str], None]], Outcome],
+    judged: Callable[[FoundClean, Computed, Callable[[int, int, str], None]], Outcome],
     from_dumps: DumpJudge | None,
+    clean: CleanRuns | None,
+    precision: str,
 ) -> Outcome:
     """Returns the outcome of a candidate.
 
     Args:
         from_dumps: for a dump, whose stages the reference is computed from.
+        clean: computes the clean spread of the candidate's precision.
+        precision: of a trace file.
     """
     try:
-        candidate = tracer.compute(side, file)
+        candidate, said = tracer.compute(side, file), ""
+        if side.path is not None:
+            trace, said = named_precision(candidate.trace, precision)
+            candidate = replace(candidate, trace=trace)
         if from_dumps is not None:
-            return from_dumps.judged(candidate, file)
+            return replace(from_dumps.judged(candidate, file), precision=said)
         tracer.check_inputs(candidate)
-        return judged(candidate, tracer.comparing(side.name))
+        spread = clean.of(candidate.trace) if clean and needs_clean(side) else (None, "")
+        return replace(judged(spread, candidate, tracer.comparing(side.name)), precision=said)
     except Cancelled:
         raise
     except Unavailable as error:
@@ -211,11 +237,11 @@ def _judged(
     reference: Computed,
     truth: Computed | None,
     no_truth: str,
-    peers: Mapping[str, Found],
     stages: str,
     chosen: Any,
     changes: tuple[tuple[str, Mapping[str, float]], ...],
     force: bool,
+    spread: FoundClean,
     candidate: Computed,
     on_stage: Callable[[int, int, str], None],
 ) -> Outcome:
@@ -223,10 +249,13 @@ def _judged(
     ours, theirs = reference.trace, candidate.trace
     comparison = compare(ours, theirs, Tolerances(found, changes), stages, force, on_stage, reason)
     noise: NoiseReport | None = None
-    peer, no_peer = peers.get(half_of(theirs.meta) or "", (None, ""))
+    clean, no_peer = spread
     if truth:
         try:
-            noise = noise_or_bug(ours, theirs, truth.trace, stages, peer.trace if peer else None)
+            if clean:
+                noise = noise_by_spread(ours, theirs, clean.clean(truth.trace), stages)
+            else:
+                noise = noise_or_bug(ours, theirs, truth.trace, stages)
         except BadInput as error:
             no_truth = str(error)
     comparison = with_hints(comparison, noise, ours, theirs)
@@ -250,7 +279,7 @@ def _judged_from(
     exact, no_exact = sources.exact
     on_stage = tracer.comparing(candidate.name)
     found = _judged(
-        sources.reference, exact, no_exact, sources.peers, stages, chosen, changes, force, candidate, on_stage
+        sources.reference, exact, no_exact, stages, chosen, changes, force, sources.clean, candidate, on_stage
     )
     return replace(found, against=found.against or sources.reference)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.core.errors import Cancelled, WorkbenchError
+from workbench.parity_lab.clean import FoundClean
 from workbench.parity_lab.outcome import Computed
 
 Found = tuple[Computed | None, str]
@@ -18,7 +19,7 @@ class Sources:
 
     reference: Computed
     exact: Found
-    peers: Mapping[str, Found]  # by half precision
+    clean: FoundClean = (None, "")  # the same model in the candidate's precision
 
 
 def found_or_why(compute: Callable[[], Computed]) -> Found:

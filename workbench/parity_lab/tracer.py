@@ -111,16 +111,23 @@ class Tracer:
             stages: globs that replace those of the run.
             given: the trace whose stages are substituted; by default the reference's in an isolated run.
         """
+        if side.path is not None:
+            self._step += 1
+            self._within(0.0, f"reading {side.name}")
+            return Computed(side.name, read_trace(side.path, self._mapping))
+        return self.compute_several(side, file, 1, stages, given)[0]
+
+    def compute_several(
+        self, side: Side, file: str, count: int, stages: Sequence[str] = (), given: Path | None = None
+    ) -> list[Computed]:
+        """Returns several traces of one session, each in a file of the folder; the other arguments are those of
+        `compute`.
+        """
         self._step += 1
         given = given or self._given
         if side.runtime is not None and given is not None and (why := RUNTIMES[side.runtime].no_given):
             raise Unavailable(why)  # before the load, which may take long
-        if side.path is not None:
-            self._within(0.0, f"reading {side.name}")
-            return Computed(side.name, read_trace(side.path, self._mapping))
         begun = time.perf_counter()
-        path = self.folder / f"{file}-{_file_name(side.name)}.safetensors"
-        self._written.append(path)
         self._within(0.0, f"loading {side.name}")
         session = self._registry.open(
             self._model,
@@ -128,11 +135,19 @@ class Tracer:
             on_progress=lambda share, activity: self._within(_LOADED * share, f"{side.name}: {activity}"),
             **side.settings,
         )
+        found = []
         with session:
             loaded = time.perf_counter()
-            trace = self._traced(session, side, path, given, ",".join(stages) or self._stages)
-            traced = time.perf_counter()
-        return Computed(side.name, trace, loaded - begun, traced - loaded)
+            for number in range(count):
+                self._step += number > 0
+                numbered = f"{number + 1}-" if count > 1 else ""
+                path = self.folder / f"{file}-{numbered}{_file_name(side.name)}.safetensors"
+                self._written.append(path)
+                started = time.perf_counter()
+                trace = self._traced(session, side, path, given, ",".join(stages) or self._stages)
+                seconds = loaded - begun if number == 0 else 0.0
+                found.append(Computed(side.name, trace, seconds, time.perf_counter() - started))
+        return found
 
     def _traced(self, session: OpenSession, side: Side, path: Path, given: Path | None, stages: str) -> Trace:
         """Returns the trace that the session writes to the file."""

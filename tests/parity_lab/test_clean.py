@@ -13,11 +13,12 @@ from tests.support.networks import computed
 from workbench.cli.parity import lines
 from workbench.compare import noise_or_bug
 from workbench.compare.presets import half_of
+from workbench.compare.spread import ORDERS
 from workbench.core.errors import BadInput
 from workbench.parity_lab import ParityRun, page, run_parity
 from workbench.trace.trace import Trace
 
-PEER = {"dtype": "bfloat16", "stepwise": True}
+PEER = {"dtype": "bfloat16", "stepwise": True, "summation": 1}
 
 
 @pytest.fixture
@@ -38,6 +39,9 @@ def wrong(tmp_path: Path) -> str:
     return str(trace.save(tmp_path / "wrong.safetensors"))
 
 
+BESIDE = "this model in bfloat16, in 5 orders of sums, at most"
+
+
 def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
     return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, **how)  # type: ignore[arg-type]
 
@@ -45,17 +49,18 @@ def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
 def test_a_fault_within_the_tolerance_of_the_type_is_found(fakes: FakeRegistry, port: str, wrong: str) -> None:
     with parity(fakes, port, wrong, "vllm:bfloat16") as run:
         assert [each.status for each in run.outcomes] == ["within", "beyond", "within"]
-        assert [settings for _, settings, _ in fakes.traced if settings.get("stepwise")] == [PEER], "once for all three"
+        assert [settings for _, settings, _ in fakes.traced if settings.get("stepwise")] == ORDERS * [PEER]
         verdict = run[wrong].verdict
         assert verdict and (verdict.faulty_stage, verdict.found_by) == ("encoder.layers.3", "float64")
         assert "a bug, not noise: at encoder.layers.3 the candidate is 0.0" in run[wrong].sentence
-        assert ", this model in bfloat16 0.00" in run[wrong].sentence
+        assert ", this model in bfloat16, in 5 orders of sums, at most 0.00" in run[wrong].sentence
         assert "arithmetic noise: at logits the candidate is " in run[port].sentence
         assert run.to_dict()["same_precision"] == ["pytorch:bfloat16+stepwise=on"]
         noise = run.to_dict()["candidates"][1]["comparison"]["noise"]
-        assert noise["beside"] == "this model in bfloat16" and noise["first_bug"] == "encoder.layers.3"
+        assert noise["beside"].startswith("this model in bfloat16, in 5 orders")
+        assert noise["first_bug"] == "encoder.layers.3"
         shown = unescape(page(run, looks=1))
-        assert "the same precision" in shown and "this model in bfloat16 0.00" in shown
+        assert "the same precision" in shown and "this model in bfloat16, in 5 orders of sums, at most 0.00" in shown
     with parity(fakes, wrong, same_precision=False) as run:
         assert run.status == 0 and "arithmetic noise" in run[wrong].sentence
 
@@ -84,7 +89,7 @@ def test_isolated_the_peer_uses_the_references_stages_too(fakes: FakeRegistry) -
     fakes.faults["vllm"] = {"encoder.layers.3": lambda x: 1.02 * x}
     with parity(fakes, "pytorch:bf16+dither=1", "gguf", isolated=True) as run:
         assert [each.trace.meta["isolated"] for each in run.peers] == [True]
-        assert run.outcomes[0].noise and run.outcomes[0].noise.beside == "this model in bfloat16"
+        assert run.outcomes[0].noise and run.outcomes[0].noise.beside == BESIDE
         assert run.outcomes[1].noise and run.outcomes[1].noise.beside == "the reference"
 
 

@@ -1,0 +1,63 @@
+"""The precision of a trace, as it names it or as its values show it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.networks import computed
+from workbench.compare.precision import half_of_values, precision_of
+from workbench.trace.trace import Trace
+
+DRAW = np.random.default_rng(0)
+VALUES = DRAW.standard_normal((30, 40)).astype(np.float32)
+
+
+def rounded(kind: str, values: np.ndarray = VALUES) -> np.ndarray:
+    """Values of a type, stored as float32."""
+    if kind == "float16":
+        return values.astype(np.float16).astype(np.float32)
+    if kind == "bfloat16":
+        return (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
+    return values
+
+
+def dump(kind: str, **others: np.ndarray) -> Trace:
+    layers = {f"encoder.layers.{n}": rounded(kind, VALUES + n) for n in range(3)}
+    return Trace({"frontend.fbank": VALUES, **layers, "logits": VALUES, **others}, {})
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_values_of_a_16_bit_type_show_it(kind: str) -> None:
+    """The front end and the logits may be float32 all the same."""
+    found = precision_of(dump(kind))
+    assert found.name == kind and found.is_half and found.reason == f"every value is a number that {kind} has"
+
+
+def test_one_value_that_the_type_does_not_have_speaks_against_it() -> None:
+    trace = dump("bfloat16", **{"encoder.layers.2": np.nextafter(rounded("bfloat16"), np.float32(9))})
+    assert half_of_values(trace) is None and precision_of(trace).name == "float32"
+
+
+def test_few_values_zeros_and_whole_numbers_show_nothing() -> None:
+    for array in (rounded("bfloat16")[:2, :3], np.zeros((99, 99), np.float32), np.ones((40, 40), np.int64)):
+        assert half_of_values(Trace({"encoder.layers.0": array}, {})) is None
+
+
+@pytest.mark.parametrize(
+    ("meta", "name"),
+    [
+        ({"dtype": "torch.bfloat16"}, "bfloat16"),
+        ({"dtype": "float32"}, "float32"),
+        ({"quantization": "q4_0", "dtype": "float32"}, "q4_0"),
+        ({"runtime": "gguf", "dtype": "float16"}, "f16"),
+        ({"runtime": "gguf", "dtype": "q8_0"}, "q8_0"),
+    ],
+)
+def test_what_a_trace_names_counts_more_than_its_values(meta: dict[str, str], name: str) -> None:
+    assert precision_of(Trace({"encoder.layers.0": rounded("float16")}, meta)).name == name
+
+
+def test_a_computation_in_float32_is_never_taken_for_another() -> None:
+    for seed in range(20):
+        assert half_of_values(computed("float32", seed)) is None

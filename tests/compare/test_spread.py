@@ -1,0 +1,121 @@
+"""Noise or bug by the clean spread of a precision: no alarm without a fault, and faults within tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.support.networks import META
+from workbench.compare.distances import steady
+from workbench.compare.noise import NoiseReport
+from workbench.compare.spread import ORDERS, Clean, noise_by_spread
+from workbench.core.errors import BadInput
+from workbench.trace.trace import Trace
+
+NOISE = 2.0**-9  # of bfloat16
+STAGES = ("llm.layers.0", "llm.layers.1", "llm.norm")
+META_HALF = META | {"dtype": "bfloat16"}
+
+
+class Half:
+    """A computation of three stages in half precision; errors of a stage enter the next."""
+
+    def __init__(self, seed: int, positions: int = 40, channels: int = 24):
+        self.draw = np.random.default_rng(seed)
+        sizes = self.draw.uniform(0.5, 2, positions)[:, None]
+        self.truth = [self.draw.standard_normal((positions, channels)) * sizes for _ in STAGES]
+        self.exact = self.trace(list(self.truth), "float64")
+        self.reference = self.trace([x.astype(np.float32) for x in self.truth], "float32")
+        self.clean = Clean([self.computed() for _ in range(ORDERS)], self.exact, "bfloat16")
+
+    def trace(self, arrays: list[np.ndarray], dtype: str) -> Trace:
+        return Trace(dict(zip(STAGES, arrays)), META | {"dtype": dtype})
+
+    def computed(self, fault: Callable[[np.ndarray], np.ndarray] | None = None, at: int = 1) -> Trace:
+        """With a fault in the output of a stage, which later stages inherit."""
+        found, error = [], np.zeros_like(self.truth[0])
+        for number, x in enumerate(self.truth):
+            size = np.sqrt(np.mean(x**2, axis=1, keepdims=True))
+            error = error + NOISE * self.draw.standard_normal(x.shape)
+            if fault is not None and number == at:
+                error = error + fault(x) / size
+            found.append((x + size * error).astype(np.float32))
+        return self.trace(found, "bfloat16")
+
+    def judged(self, candidate: Trace) -> NoiseReport:
+        return noise_by_spread(self.reference, candidate, self.clean)
+
+
+def test_clean_computations_raise_no_alarm() -> None:
+    for seed in range(60):
+        half = Half(seed, positions=12 + seed % 50)
+        found = half.judged(half.computed())
+        assert found.first_bug is None, (seed, found.sentence)
+        assert ", this model in bfloat16, in 5 orders of sums, at most 0.0" in found.sentence
+
+
+def wrong_epsilon(x: np.ndarray) -> np.ndarray:
+    return -3 * NOISE * x
+
+
+def small_shift(x: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(1.4 * NOISE * np.sin(np.arange(x.shape[1])), x.shape)
+
+
+def one_channel(x: np.ndarray) -> np.ndarray:
+    return 12 * NOISE * (np.arange(x.shape[1]) == 7) * np.abs(x)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("fault", [wrong_epsilon, small_shift, one_channel])
+def test_faults_within_the_tolerance_of_the_type_are_named_at_their_stage(
+    fault: Callable[[np.ndarray], np.ndarray], at: int
+) -> None:
+    for seed in range(5):
+        half = Half(seed)
+        found = half.judged(half.computed(fault, at))
+        assert found.first_bug and found.first_bug.stage == STAGES[at], found.sentence
+        assert found.first_bug.candidate < 0.05, "the limit of bfloat16"
+
+
+def test_the_mean_shows_what_is_the_same_at_every_position() -> None:
+    half = Half(0)
+    [bug, *_] = half.judged(half.computed(small_shift, 0)).bugs
+    assert bug.candidate_typical <= bug.typical_bound and bug.candidate_steady > bug.steady_bound
+    assert bug.deciding[3] == " on the mean of all positions"
+
+
+def test_the_mean_is_that_of_its_definition() -> None:
+    """Where no position stands out, and where one does."""
+    draw = np.random.default_rng(1)
+    x = draw.standard_normal((30, 5))
+    error = 0.01 * np.sign(draw.standard_normal((30, 5)))
+    size = np.sqrt((x**2).mean(axis=1, keepdims=True))
+    expected = np.sqrt((error.mean(axis=0) ** 2).mean())
+    assert steady(x, x + size * error) == pytest.approx(expected, rel=1e-6)
+    error[3] = 5.0
+    without = np.sqrt((np.delete(error, 3, axis=0).mean(axis=0) ** 2).mean())
+    assert steady(x, x + size * error) == pytest.approx(without, rel=1e-6)
+    assert steady(x, x) == 0 and steady(x[:0], x[:0]) == 0 and steady(x, x[:3]) == float("inf")
+
+
+def test_quantised_candidates_are_measured_from_float64_with_their_own_weights() -> None:
+    half = Half(0)
+    moved = Trace({stage: x * 1.03 for stage, x in half.exact.items()}, half.exact.meta)  # other weights
+    candidate = Trace({stage: x * 1.03 for stage, x in half.computed().items()}, META | {"quantization": "q8_0"})
+    clean = [Trace({s: x * 1.03 for s, x in each.items()}, META | {"dtype": "float32"}) for each in half.clean.traces]
+    found = noise_by_spread(half.reference, candidate, Clean(clean, moved, "the weights of x.gguf", same_weights=True))
+    assert found.first_bug is None
+    said = "from float64 with the same weights, this model with the weights of x.gguf, in 5 orders of sums, at most"
+    assert said in found.sentence
+
+
+def test_without_clean_computations_or_common_stages_it_is_refused() -> None:
+    half = Half(0)
+    with pytest.raises(BadInput, match="no computation in the candidate's precision"):
+        noise_by_spread(half.reference, half.computed(), Clean([], half.exact, "bfloat16"))
+    other = Trace({"encoder.output": half.truth[0]}, META_HALF)
+    with pytest.raises(BadInput, match="no stage of numbers in common"):
+        noise_by_spread(half.reference, other, half.clean)

@@ -1,0 +1,82 @@
+"""Tells the precision that a trace was computed in: by what it names, or by its values.
+
+A program that computes in 16 bits often writes its results as float32. All of its values are then numbers that the
+16-bit type has, which float32 results never are by chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.compare.presets import half_of
+from workbench.trace.order import computation_order, is_aside
+from workbench.trace.trace import Trace
+
+AUTO = "auto"
+HALVES = ("bfloat16", "float16")
+MOST_STAGES = 8  # stages that are looked at
+MOST_ROWS = 64  # rows of a stage that are looked at
+_OF_WEIGHTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+LEAST_VALUES = 256  # fewer values could be representable by chance
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The precision of a candidate, and how it is known."""
+
+    name: str  # float32, bfloat16, float16, or a type of GGUF files
+    reason: str
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is a 16-bit type of the whole computation."""
+        return self.name in HALVES
+
+
+def precision_of(trace: Trace) -> Precision:
+    """Returns the precision that a trace names, else the one that its values show, else float32."""
+    meta = trace.meta
+    if quantization := meta.get("quantization"):
+        return Precision(str(quantization), f"the trace names the quantization {quantization}")
+    if meta.get("runtime") == "gguf" and (stored := meta.get("dtype")):  # the type of its weights
+        return Precision(_OF_WEIGHTS.get(str(stored), str(stored)), f"the trace names the dtype {stored}")
+    if half := half_of(meta):
+        return Precision(half, f"the trace names the dtype {meta['dtype']}")
+    if isinstance(meta.get("dtype"), str):
+        return Precision("float32", f"the trace names the dtype {meta['dtype']}")
+    if half := half_of_values(trace):
+        return Precision(half, f"every value is a number that {half} has")
+    return Precision("float32", "the trace names no precision, and its values are not those of a 16-bit type")
+
+
+def half_of_values(trace: Trace) -> str | None:
+    """Returns the 16-bit type that has every value of a trace's layers, or None.
+
+    Looks at the layers; without any, at all stages but the front end, which programs compute in float32. Final logits
+    are left out, as many programs convert them.
+    """
+    stages = [each for each in computation_order(list(trace)) if not is_aside(each)]
+    inner = [each for each in stages if not each.startswith(("frontend.", "prompt.", "logits", "answer.", "codec."))]
+    layers = [each for each in inner if ".layers." in each] or inner
+    step = max(1, len(layers) // MOST_STAGES)
+    kinds, seen = set(HALVES), 0
+    for stage in layers[::step]:
+        array = trace[stage]
+        if array.dtype.kind != "f" or array.dtype.itemsize > 4:
+            continue
+        values = np.asarray(array[:MOST_ROWS] if array.ndim else array, dtype=np.float32)
+        values = values[np.isfinite(values) & (values != 0)]
+        seen += values.size
+        kinds &= {kind for kind in kinds if _all_in(values, kind)}
+        if not kinds:
+            return None
+    return next((kind for kind in HALVES if kind in kinds), None) if seen >= LEAST_VALUES else None
+
+
+def _all_in(values: np.ndarray, kind: str) -> bool:
+    if kind == "bfloat16":  # the upper half of a float32
+        return not (values.view(np.uint32) & 0xFFFF).any()
+    with np.errstate(over="ignore"):
+        return bool((values == values.astype(np.float16).astype(np.float32)).all())

@@ -1,0 +1,140 @@
+"""Tells noise from bugs in low precision by the *clean spread*: how far correct computations lie from float64.
+
+The reference's own model is computed several times in the candidate's precision, each time with another order of its
+sums. The largest distance of these from float64, of every stage on this very input, is what rounding explains; a
+candidate that is clearly farther computes something else. A candidate with quantised weights is measured from float64
+with the very same weights, dequantised from its file, so that only the rounding of activations remains.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.compare.answers import FOLLOWING, SETTINGS, same_answer
+from workbench.compare.distances import distances, steady
+from workbench.compare.noise import (
+    EXACT,
+    NoiseReport,
+    StageNoise,
+    check_alone,
+    check_exact,
+    farthest_channel,
+    lead_to_first,
+)
+from workbench.compare.noise_limits import FRONT_END, LEADING_PEER, ROUNDED, SPREAD
+from workbench.compare.presets import half_of, preset_of
+from workbench.core.errors import BadInput
+from workbench.trace.cuts import cut_like
+from workbench.trace.order import computation_order, is_aside, kind_of
+from workbench.trace.trace import StageFilter, Trace
+
+ORDERS = 5  # clean computations that a run makes
+DEVIATIONS = 6.0  # deviations of the logarithms from which a mean over positions is no chance
+
+
+@dataclass(frozen=True)
+class Clean:
+    """Clean computations of the reference's model in a candidate's precision."""
+
+    traces: Sequence[Trace]
+    exact: Trace  # in float64, with the weights of the candidate's file where these are quantised
+    precision: str  # in words, such as `bfloat16` or `the weights of model-q8_0.gguf`
+    same_weights: bool = False  # whether `exact` has the weights of the candidate's file
+
+    @property
+    def beside(self) -> str:
+        """The clean computations in words."""
+        orders = f"in {len(self.traces)} orders of sums" if len(self.traces) > 1 else "with its sums in one order"
+        how = "with" if self.same_weights else "in"
+        return f"this model {how} {self.precision}, {orders}, at most"
+
+    @property
+    def truth(self) -> str:
+        """What distances are from, in words."""
+        return f"{EXACT} with the same weights" if self.same_weights else EXACT
+
+
+def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: str = "*") -> NoiseReport:
+    """Returns the distances of the candidate and of the clean computations from float64, and which are noise.
+
+    Stages with different shapes count as infinitely far. Raises `BadInput` if there are no clean computations, if no
+    stage of numbers is in all traces, or as `noise_or_bug`.
+    """
+    if not clean.traces:
+        raise BadInput("there is no computation in the candidate's precision; expected at least one")
+    check_exact(reference.meta, clean.exact.meta)
+    isolated = check_alone(reference, candidate, clean.exact)
+    exact = cut_like(clean.exact, candidate)
+    traces = [cut_like(each, candidate) for each in clean.traces]
+    preset, _ = preset_of(candidate.meta)
+    wanted = StageFilter(stages, held=True)
+    half = half_of(clean.traces[0].meta)
+    least_of_all = ROUNDED * preset_of({"dtype": half})[0].roundoff if half else FRONT_END
+    entering = least_of_all  # as in `noise_or_bug`
+    alike = isolated or same_answer(cut_like(reference, candidate), candidate, exact, *traces)
+    found = list[StageNoise]()
+    for stage in computation_order([each for each in exact if wanted(each)], recorded=bool(exact.meta)):
+        if is_aside(stage) or any(stage not in each for each in (candidate, *traces)):
+            continue
+        truth, other = exact[stage], candidate[stage]
+        if kind_of(stage, truth) in ("tokens", "streams", "text", "logprobs") or stage in SETTINGS:
+            continue
+        if not alike and (stage in FOLLOWING or stage.startswith("answer.")):
+            continue
+        least = entering if truth.dtype.itemsize >= 8 else max(FRONT_END, least_of_all)
+        near = [each[stage] for each in traces]
+        found.append(_judged(stage, truth, other, near, least, clean, preset.limits.relative_l2))
+        if truth.dtype.itemsize < 8 and not isolated and not found[-1].is_bug:
+            entering = max(entering, found[-1].candidate)
+    if not found:
+        raise BadInput("the traces have no stage of numbers in common; expected one of the reference in float64")
+    if not isolated:
+        lead_to_first(found, LEADING_PEER)
+    return NoiseReport(tuple(found), preset, isolated, False, clean.beside)
+
+
+def _judged(
+    stage: str, truth: Any, other: Any, near: Sequence[Any], least: float, clean: Clean, limit: float
+) -> StageNoise:
+    ours, theirs = [distances(truth, each) for each in near], distances(truth, other)
+    factors = SPREAD.of(len(truth) if truth.ndim else 1)
+    whole, typical, worst = (
+        max(max(getattr(each, name) for each in ours), least) for name in ("whole", "typical", "worst")
+    )
+    rounding = least / math.sqrt(max(len(truth) if truth.ndim else 1, 1))
+    means = [max(steady(truth, each), rounding) for each in near]
+    return StageNoise(
+        stage=stage,
+        reference=max(each.whole for each in ours),
+        candidate=theirs.whole,
+        bound=factors.whole * whole,
+        reference_bound=max(10 * limit, 1.0),  # the spread is measured, so only nonsense is refused
+        reference_typical=max(each.typical for each in ours),
+        candidate_typical=theirs.typical,
+        typical_bound=(factors.typical if truth.ndim > 1 else factors.whole) * typical,
+        reference_worst=max(each.worst for each in ours),
+        candidate_worst=theirs.worst,
+        worst_bound=factors.worst * worst,
+        worst_position=theirs.position,
+        beside=clean.beside,
+        truth=clean.truth,
+        reference_steady=max(means),
+        candidate_steady=steady(truth, other),
+        steady_bound=max(factors.steady * max(means), _beyond_chance(means)),
+        **farthest_channel(truth, near, other, theirs, typical, least, factors),
+    )
+
+
+def _beyond_chance(values: Sequence[float]) -> float:
+    """Returns what clean computations do not reach, by the spread of their logarithms; 0 for exact or single ones.
+
+    Where a few directions carry all errors of a stage, such as those of logits, the mean over positions varies widely.
+    """
+    if len(values) < 2 or min(values) <= 0:
+        return 0.0
+    logs = [math.log(value) for value in values]
+    return math.exp(statistics.mean(logs) + DEVIATIONS * statistics.stdev(logs))

@@ -1,0 +1,219 @@
+"""Computes the *clean spread* of a precision: the reference's own model in it, several times, with its sums reordered.
+
+For bfloat16 and float16, the whole model computes in that type with every step rounded. For weights of a GGUF file, the
+model on PyTorch takes the weights of that very file, dequantised, rounds the inputs of its linear layers as ggml does,
+and is measured from float64 with the same weights. Each precision costs one load and a few passes, and for a GGUF file
+one more load and pass in float64. `workbench.compare.spread` judges by the results. This file knows no runtimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from workbench.compare.precision import AUTO, HALVES, precision_of
+from workbench.compare.spread import ORDERS, Clean
+from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.sides import Side
+from workbench.formats.gguf_types import BY_NAME
+from workbench.parity_lab.outcome import Computed
+from workbench.trace.mapping import StageMapping
+from workbench.trace.read import read_trace
+from workbench.trace.trace import Trace
+
+FLOAT32 = ("float32", "f32")
+FROM_FILE = ".gguf"  # the suffix of a precision that is a file
+
+
+@dataclass(frozen=True)
+class CleanRun:
+    """The clean computations of one precision."""
+
+    precision: str
+    computed: tuple[Computed, ...]
+    exact: Computed | None = None  # float64 with the weights of the file; None where they are the checkpoint's
+    file: Path | None = None
+
+    def clean(self, exact: Trace) -> Clean:
+        """Returns the traces to judge by; `exact` is float64 with the checkpoint's own weights."""
+        traces = [each.trace for each in self.computed]
+        if self.exact is None or self.file is None:
+            return Clean(traces, exact, self.precision)
+        return Clean(traces, self.exact.trace, f"the weights of {self.file.name}", same_weights=True)
+
+
+FoundClean = tuple[CleanRun | None, str]
+"""Clean computations, or why there are none; both empty where none are needed."""
+
+
+def check_precision(named: str) -> str:
+    """Returns a precision that a user names; raises `BadInput`, which lists the known ones, for any other."""
+    lower = named.lower()
+    known = {AUTO: AUTO, "f32": "float32", "float32": "float32", "bf16": HALVES[0], "f16": HALVES[1], "half": HALVES[1]}
+    known |= {each: each for each in HALVES}
+    if lower in known:
+        return known[lower]
+    if lower.endswith(FROM_FILE):
+        if not Path(named).is_file():
+            raise BadInput(f"there is no file {named}; expected a GGUF file, or a type such as q8_0")
+        return named
+    if lower.upper() in BY_NAME and BY_NAME[lower.upper()].block > 1:
+        return lower
+    raise BadInput(
+        f"precision is {named!r:.80}; expected auto, float32, bfloat16, float16, a type of GGUF files such as q8_0, or "
+        "a GGUF file"
+    )
+
+
+def named_precision(trace: Trace, precision: str) -> tuple[Trace, str]:
+    """Returns the trace of another program with its precision in `meta`, and a sentence that says which it is and why.
+
+    Args:
+        precision: from `check_precision`.
+
+    The sentence is empty if the trace itself names its precision, or nothing speaks against float32.
+    """
+    if precision == AUTO:
+        found = precision_of(trace)
+        if not found.is_half or trace.meta.get("dtype"):
+            return trace, ""
+        name, reason = found.name, found.reason
+    else:
+        name, reason = precision, "as asked"
+    if name in (*FLOAT32, *HALVES):
+        meta = {key: value for key, value in trace.meta.items() if key != "quantization"} | {"dtype": name}
+    elif name.lower().endswith(FROM_FILE):
+        meta = {**trace.meta, "weights": name}
+    else:
+        meta = {**trace.meta, "quantization": name}
+    trace.meta = meta
+    said = (
+        ""
+        if name in FLOAT32
+        else f"judged as {Path(name).name if name.lower().endswith(FROM_FILE) else name}: {reason}"
+    )
+    return trace, said
+
+
+class CleanRuns:
+    """Computes the clean spread of each precision once.
+
+    Args:
+        compute: traces a side into a file.
+        several: traces a side several times into files.
+        reference: the side whose model is computed.
+        file_of: returns the GGUF file of the model in a type.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[..., Computed],
+        several: Callable[..., list[Computed]],
+        reference: Side,
+        file_of: Callable[[str], Path],
+        orders: int = ORDERS,
+    ):
+        self._compute, self._several, self._reference = compute, several, reference
+        self._file_of, self._orders = file_of, orders
+        self._found: dict[tuple[str, str], FoundClean] = {}
+
+    @property
+    def end_to_end(self) -> list[CleanRun]:
+        """The runs that were made for whole traces."""
+        return [run for (_, tag), (run, _) in self._found.items() if run and not tag]
+
+    def of(self, candidate: Trace, tag: str = "", stages: Sequence[str] = (), given: Path | None = None) -> FoundClean:
+        """Returns the clean computations for a candidate.
+
+        Args:
+            tag: separates runs of other stages or with other substituted stages; empty for the usual ones.
+            stages, given: as in `Tracer.compute`.
+        """
+        precision = str(candidate.meta.get("weights") or precision_of(candidate).name)
+        if precision in FLOAT32:
+            return None, ""
+        key = precision, tag
+        if key not in self._found:
+            try:
+                self._found[key] = self._made(precision, tag, stages, given), ""
+            except Cancelled:
+                raise
+            except WorkbenchError as error:
+                self._found[key] = None, str(error)
+        return self._found[key]
+
+    def _made(self, precision: str, tag: str, stages: Sequence[str], given: Path | None) -> CleanRun:
+        name = f"clean-{Path(precision).stem}{'-' if tag else ''}{tag}"
+        half = precision in HALVES
+        file = None if half else Path(precision) if precision.endswith(FROM_FILE) else self._file_of(precision)
+        side = half_side(self._reference, precision) if file is None else file_side(self._reference, file)
+        exact = None
+        if file is not None:
+            exact = self._compute(_in_float64(self._reference, file), f"{name}-float64", stages, given)
+        return CleanRun(precision, tuple(self._several(side, name, self._orders, stages, given)), exact, file)
+
+
+def half_side(reference: Side, half: str) -> Side:
+    """Returns the whole model on PyTorch in a 16-bit type, with every step rounded and sums in other orders."""
+    settings = {**_kept(reference), "dtype": half, "stepwise": True, "summation": 1}
+    return Side(f"pytorch:{half}+stepwise=on", "pytorch", settings, dict(reference.options))
+
+
+def file_side(reference: Side, file: Path) -> Side:
+    """Returns the model on PyTorch with the weights of a GGUF file and sums in other orders."""
+    settings = {**_kept(reference), "weights": str(file), "summation": 1}
+    return Side(f"pytorch+weights={file.name}", "pytorch", settings, dict(reference.options))
+
+
+def _in_float64(reference: Side, file: Path) -> Side:
+    settings = {**_kept(reference), "dtype": "float64", "weights": str(file)}
+    return Side(f"pytorch:float64+weights={file.name}", "pytorch", settings, dict(reference.options))
+
+
+def _kept(reference: Side) -> dict[str, Any]:
+    return {name: value for name, value in reference.settings.items() if name in ("threads", "device")}
+
+
+def precisions_of(candidates: Iterable[Side], mapping: StageMapping | None, precision: str) -> set[str]:
+    """Returns the precisions of candidates that need clean computations, as far as their sides tell; for progress."""
+    found = {_precision(side, mapping, precision) for side in candidates if needs_clean(side)}
+    return {each for each in found if each is not None and each not in FLOAT32}
+
+
+def needs_clean(side: Side) -> bool:
+    """Returns whether a candidate is judged by a clean spread.
+
+    A candidate on PyTorch with the same options is one of the clean computations itself, or nearly so.
+    """
+    return side.runtime != "pytorch" or bool(side.options)
+
+
+def _precision(side: Side, mapping: StageMapping | None, precision: str) -> str | None:
+    if side.path is None:
+        quantization, dtype = side.settings.get("quantization"), side.settings.get("dtype")
+        return str(quantization or dtype or FLOAT32[0]) if (quantization or dtype) != AUTO else None
+    if precision != AUTO:
+        return precision
+    try:
+        return precision_of(read_trace(side.path, mapping)).name
+    except BadInput:
+        return None  # the comparison reports it
+
+
+def gguf_file_of(registry: Any, model: str | Path, on_progress: Any = None) -> Callable[[str], Path]:
+    """Returns a function from a type to the GGUF file of a model, which is made if it is not there yet."""
+
+    def found(quantization: str) -> Path:
+        from workbench.registry.resolve import resolve
+
+        card = registry.card(model)
+        if card.kind == "gguf":
+            raise BadInput(
+                f"{card.id} is a GGUF file, and PyTorch opens checkpoints; expected a checkpoint's directory"
+            )
+        return resolve(card, "gguf", {"quantization": quantization}, on_progress=on_progress).checkpoint
+
+    return partial(found)

@@ -104,6 +104,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="T.safetensors",
         help="another trace of this input: each stage is computed from its stages, not from the model's own",
     )
+    _add_steps(files)
+    files.add_argument(
+        "--follow",
+        type=Path,
+        metavar="T.safetensors",
+        help="another trace, whose tokens the decoding steps read (default: the tokens that the model itself writes)",
+    )
     _add_embeddings(files)
     add_model(trace)
     add_options(trace, ANY)
@@ -243,6 +250,16 @@ def _add_conversation(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def _add_steps(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--steps",
+        default="",
+        metavar="first|all|N,M,...",
+        help="for a model that writes token by token, decoding steps whose stages are wanted too, as steps.N.STAGE; "
+        "step 1 reads the first token that was written (default: none, the prompt's pass alone)",
+    )
+
+
 def _add_embeddings(parser: argparse._ActionsContainer, required: bool = False) -> None:
     parser.add_argument(
         "--embedding",
@@ -373,6 +390,7 @@ def _add_parity(parser: argparse.ArgumentParser) -> None:
     judged.add_argument(
         "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
     )
+    _add_steps(judged)
     judged.add_argument(
         "--isolated",
         action="store_true",

@@ -35,6 +35,7 @@ from workbench.registry.registry import Registry
 from workbench.registry.resolve import check_options
 from workbench.session.values import Transcript
 from workbench.text.exports import find_format
+from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
 from workbench.trace.write import trace_place
 
@@ -220,6 +221,7 @@ def _chat(parsed: argparse.Namespace) -> int:
 def _trace(parsed: argparse.Namespace) -> int:
     trace_place(parsed.out)
     StageFilter(parsed.stages)
+    read_steps(parsed.steps)
     embeddings = chosen_embeddings(parsed)
     with contextlib.ExitStack() as held:
         with Registry() as registry:
@@ -229,7 +231,8 @@ def _trace(parsed: argparse.Namespace) -> int:
             raise BadInput(f"{session.model} takes a recording; expected a language model and a prompt for --embedding")
         if embeddings:
             options["embeddings"] = embeddings
-        trace = session.trace(source, stages=parsed.stages, given=parsed.given, out=parsed.out, **options)
+        steps = {"steps": parsed.steps, "follow": parsed.follow}
+        trace = session.trace(source, stages=parsed.stages, given=parsed.given, out=parsed.out, **steps, **options)
     for stage, array in trace.items():
         shape = "×".join(map(str, array.shape)) or one_line(str(array))
         print(f"{stage}\t{shape}\t{array.dtype if array.dtype.kind != 'U' else 'text'}")
@@ -302,6 +305,7 @@ def _parity(parsed: argparse.Namespace) -> int:
                 same_precision=parsed.same_precision,
                 narrow=parsed.narrow,
                 precision=parsed.precision,
+                steps=parsed.steps,
             )
         finally:
             progress.clear()

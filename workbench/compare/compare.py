@@ -40,6 +40,7 @@ from workbench.compare.logprobs import IDS, ReportedTokens, reported_tokens
 from workbench.compare.logprobs import STAGE as LOGPROBS
 from workbench.compare.presets import Tolerances, check_rules, preset_of
 from workbench.compare.stage import StageComparison, compare_logprobs, compare_stage, logprobs_compared
+from workbench.compare.steps import alike_steps
 from workbench.core.errors import BadInput
 from workbench.trace.cuts import cut_like, cuts_of
 from workbench.trace.order import computation_order, is_aside, layer_counts
@@ -147,6 +148,8 @@ def compare(
     wanted = StageFilter(stages, held=True)
     warnings = _same_input(reference, candidate, force)
     inputs = whose_inputs(reference, candidate)
+    reference, candidate, apart = alike_steps(reference, candidate)
+    warnings += [apart] if apart else []
     reference, cuts = cut_like(reference, candidate), cuts_of(candidate)
     if reference.meta.get("isolated") and inputs is None:
         warnings.append("the reference was computed from the stages of another trace, which is not the candidate")
@@ -327,6 +330,9 @@ def _first_token(
         logits = reference["logits"], candidate["logits"]
         row = deciding_row(*logits, (tokens[0], tokens[1]), place, _prompt_positions(reference))
         choice = None if row is None else choice_at(*logits, row)
+    stepped = f"steps.{place}.logits"
+    if choice is None and None not in ids and any(each.stage == stepped and each.numbers for each in found):
+        choice = choice_at(reference[stepped], candidate[stepped], 0)
     if choice is None and ids[0] is not None and ids[1] is not None:
         choice = _reported_choice(reference, candidate, place, (ids[0], ids[1]))
     # Under the preset `exact` a near tie is still no clear choice, so at least float32's limit applies.

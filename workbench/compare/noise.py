@@ -33,6 +33,7 @@ from workbench.compare.noise_limits import (
     Factors,
 )
 from workbench.compare.presets import PRESETS, Preset, half_of, preset_of
+from workbench.compare.steps import alike_steps
 from workbench.core.errors import BadInput
 from workbench.trace.cuts import cut_like
 from workbench.trace.order import computation_order, is_aside, kind_of
@@ -197,6 +198,7 @@ def noise_or_bug(
     """
     check_exact(reference.meta, exact.meta)
     isolated = check_alone(reference, candidate, exact)
+    reference, candidate, _ = alike_steps(reference, candidate)
     reference, exact = cut_like(reference, candidate), cut_like(exact, candidate)
     peer = None if peer is None else cut_like(peer, candidate)
     if peer is not None:

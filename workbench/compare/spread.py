@@ -27,6 +27,7 @@ from workbench.compare.noise import (
 )
 from workbench.compare.noise_limits import FRONT_END, LEADING_PEER, ROUNDED, SPREAD
 from workbench.compare.presets import half_of, preset_of
+from workbench.compare.steps import alike_steps
 from workbench.core.errors import BadInput
 from workbench.trace.cuts import cut_like
 from workbench.trace.order import computation_order, is_aside, kind_of
@@ -68,6 +69,7 @@ def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: st
         raise BadInput("there is no computation in the candidate's precision; expected at least one")
     check_exact(reference.meta, clean.exact.meta)
     isolated = check_alone(reference, candidate, clean.exact)
+    reference, candidate, _ = alike_steps(reference, candidate)
     exact = cut_like(clean.exact, candidate)
     traces = [cut_like(each, candidate) for each in clean.traces]
     preset, _ = preset_of(candidate.meta)

@@ -6,22 +6,23 @@ what the dump has before it, so each stage shows only the dump's own error. This
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.core.sides import Side
 from workbench.parity_lab.clean import CleanRuns
 from workbench.parity_lab.outcome import Computed, Outcome
 from workbench.parity_lab.sources import Found, Sources, found_or_why
+from workbench.trace.chosen import ChosenStages
 from workbench.trace.cuts import cuts_of
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
 from workbench.trace.recorder import can_stand_for
 from workbench.trace.trace import Trace
+
+_KEPT = ("input_digest", "steps")  # metadata of a dump that matter to whoever goes on from its stages
 
 
 def is_dump(side: Side, mapping: StageMapping | None) -> bool:
@@ -54,29 +55,7 @@ def substitutes(dump: Trace, reference: Trace) -> Trace:
             f"no stage of the dump has the name and the shape of one of the reference's (it has {held}); expected some "
             "for an isolated run: name them in a mapping, or compare end to end"
         )
-    return _Chosen(dump, kept)
-
-
-class _Chosen(Trace):
-    """Some stages of a trace, read when they are used."""
-
-    def __init__(self, whole: Trace, stages: list[str]):
-        super().__init__({}, {key: value for key, value in whole.meta.items() if key == "input_digest"})
-        self._whole, self._names = whole, dict.fromkeys(stages)
-
-    def __getitem__(self, stage: str) -> np.ndarray:
-        if stage not in self._names:
-            raise KeyError(stage)
-        return self._whole[stage]
-
-    def __contains__(self, stage: object) -> bool:
-        return stage in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    return ChosenStages(dump, kept, {key: value for key, value in dump.meta.items() if key in _KEPT})
 
 
 class DumpJudge:

@@ -1,8 +1,9 @@
 """Looks inside the first layer in error of a candidate: traces that layer again on both sides, with what is inside it.
 
 Each layer costs one more load and one more pass of the reference, of float64, of the same precision where a candidate
-needs it, and of each candidate that is wrong there. Only one layer of a candidate is looked into. This file knows no
-runtimes.
+needs it, and of each candidate that is wrong there. Only one layer of a candidate is looked into. If it is a layer in a
+decoding step, the caches of all layers after that step are looked at too, as a wrong row of a cache often shows as an
+error only in a later layer. This file knows no runtimes.
 """
 
 from __future__ import annotations
@@ -12,24 +13,36 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.sides import Side
 from workbench.parity_lab.clean import CleanRuns, needs_clean
 from workbench.parity_lab.outcome import Computed, Inside, Outcome
 from workbench.parity_lab.sources import Found, Sources, found_or_why
+from workbench.trace.step_names import step_and_stage
 
-Compute = Callable[[Side, str, Sequence[str]], Computed]
-"""Takes a side, the name of a file and globs of stages; returns the trace."""
+
+class Compute(Protocol):
+    """Traces a side."""
+
+    def __call__(self, side: Side, file: str, stages: Sequence[str], *, decoding_steps: str) -> Computed:
+        """Returns the trace, of the stages that match globs and of a decoding step, or of none if that is empty."""
+        ...
+
 
 _IN_LAYER = re.compile(r"(?P<layer>.+\.layers\.[0-9]{1,9})(?:\..+)?")
 
 
 def layer_in_error(outcome: Outcome) -> str | None:
-    """Returns the layer of the first stage in error, such as `encoder.layers.3`; None if it is not of a layer."""
-    stage = outcome.verdict.faulty_stage if outcome.verdict else None
-    found = _IN_LAYER.fullmatch(stage or "")
-    return found["layer"] if found else None
+    """Returns the layer of the first stage in error, such as `encoder.layers.3` or `steps.4.llm.layers.1`.
+
+    Any other stage of a decoding step stands for the whole step, `steps.4`. Returns None for the rest.
+    """
+    stage = (outcome.verdict.faulty_stage if outcome.verdict else None) or ""
+    found = _IN_LAYER.fullmatch(stage)
+    step, _ = step_and_stage(stage)
+    return found["layer"] if found else None if step is None else f"steps.{step}"
 
 
 class Narrowing:
@@ -65,7 +78,7 @@ class Narrowing:
             return outcome
         begun = time.perf_counter()
         try:
-            candidate = self._compute(side, f"candidate-{number}-{layer}", _globs(layer))
+            candidate = self._look(side, f"candidate-{number}-{layer}", layer)
             sources = self._sources_of(layer, candidate if needs_clean(side) else None)
             found = self._judge(sources, candidate)
         except Cancelled:
@@ -90,10 +103,18 @@ class Narrowing:
     def _once(self, side: Side, file: str, layer: str) -> Found:
         """Returns the trace of a side, or why there is none, as from the first call with this file name."""
         if file not in self._traced:
-            self._traced[file] = found_or_why(partial(self._compute, side, file, _globs(layer)))
+            self._traced[file] = found_or_why(partial(self._look, side, file, layer))
         return self._traced[file]
 
+    def _look(self, side: Side, file: str, layer: str) -> Computed:
+        """Traces a layer of a side with what is inside it."""
+        step = layer.split(".")[1] if layer.startswith("steps.") else ""
+        return self._compute(side, file, _globs(layer), decoding_steps=step)
 
-def _globs(layer: str) -> tuple[str, str]:
-    """Returns the globs of a layer and of what is inside it."""
-    return layer, f"{layer}.*"
+
+def _globs(layer: str) -> tuple[str, ...]:
+    """Returns the globs of a layer and of what is inside it; of a decoding step, also of all caches after it."""
+    if not layer.startswith("steps."):
+        return layer, f"{layer}.*"
+    step = ".".join(layer.split(".")[:2])
+    return *([layer] if layer != step else []), f"{layer}.*", f"{step}.llm.*.cache.*"

@@ -46,6 +46,7 @@ from workbench.session.values import CONVERSATION, AudioSource, Prompt
 from workbench.text.prompts import check_prompt, messages_of
 from workbench.trace.cuts import cut_like
 from workbench.trace.mapping import StageMapping
+from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
 
 EXACT = "float64"
@@ -73,6 +74,7 @@ def run_parity(
     same_precision: bool = True,
     narrow: bool = False,
     precision: str = AUTO,
+    steps: str = "",
 ) -> ParityRun:
     """Traces the reference and each candidate on one input, compares them, and tells noise from bugs.
 
@@ -106,6 +108,8 @@ def run_parity(
             runs.
         precision: of the candidates that are trace files: `float32`, `bfloat16`, `float16`, a type of GGUF files, or
             the GGUF file that the other program has read. `auto` takes what a trace names, or what its values show.
+        steps: the decoding steps to trace and compare too, for a model that writes token by token: `first`, `all`, or
+            numbers such as `1,5,20`. All sides read the tokens that the reference wrote, one at a time.
 
     Raises `BadInput` for a model, a side or an input that cannot be used, and any error of the reference's computation.
     """
@@ -124,6 +128,7 @@ def run_parity(
         shared["embeddings"] = embeddings_given(embeddings)
     if narrow and isolated:
         raise BadInput("a layer is looked into end to end; expected narrow or isolated, not both")
+    read_steps(steps)
     wanted = StageFilter(stages, held=True)
     changes, chosen = read_rules(rules), find_preset(preset) if preset else None
     first = read_side(reference, options_class, card.id).with_default(**dict(settings or {}))
@@ -133,12 +138,13 @@ def run_parity(
     runs = [side for side in others if side not in dumps]
     precision = check_precision(precision)
     spreads = precisions_of(others, mapping, precision) if exact and same_precision else set()
-    steps = 1 + exact * bool(runs) + (1 + ORDERS) * len(spreads) + len(others) + len(dumps) * (1 + exact)
-    steps *= 1 + narrow
-    tracer = Tracer(registry, model, source, stages, shared, mapping, folder_for(keep), on_progress, steps)
+    traces = 1 + exact * bool(runs) + (1 + ORDERS) * len(spreads) + len(others) + len(dumps) * (1 + exact)
+    traces *= 1 + narrow
+    tracer = Tracer(registry, model, source, stages, shared, mapping, folder_for(keep), on_progress, traces, steps)
     try:
         computed = tracer.compute(first, "reference", ("*.*", "logits", stages) if isolated else ())
         check_rules(changes, filter(wanted, computed.trace))  # before the candidates are computed
+        tracer.follow(computed)
         if isolated:
             tracer.isolate(computed, first)
         truth, no_truth = (None, "")

@@ -25,6 +25,7 @@ from workbench.registry.registry import Registry
 from workbench.system.tempdirs import make_scratch
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
+from workbench.trace.steps import followed_ids
 from workbench.trace.trace import Trace
 
 BEAT_SECONDS = 0.25  # the caller gets progress at least this often, and can stop the trace then
@@ -45,7 +46,12 @@ def folder_for(keep: str | Path | None) -> Path | None:
 
 
 class Tracer:
-    """Computes traces into a folder, one after another, and reports progress."""
+    """Computes traces into a folder, one after another, and reports progress.
+
+    Args:
+        steps: how many traces there will be, for the progress.
+        decoding_steps: the decoding steps to trace, in the notation of `workbench.trace.steps.read_steps`.
+    """
 
     def __init__(
         self,
@@ -58,7 +64,9 @@ class Tracer:
         folder: Path | None,
         on_progress: OnProgress | None,
         steps: int,
+        decoding_steps: str = "",
     ):
+        self._decoding_steps, self._followed = decoding_steps, list[int]()
         self._registry, self._model, self._source = registry, model, source
         self._stages, self._options, self._mapping = stages, options, mapping
         self._on_progress, self._steps, self._step = on_progress, steps, -1
@@ -89,6 +97,11 @@ class Tracer:
         self._written.append(path)
         self._given = reference.trace.save(path)
 
+    def follow(self, reference: Computed) -> None:
+        """Makes the decoding steps of all later computations follow the reference's tokens."""
+        if self._decoding_steps:
+            self._followed = followed_ids(reference.trace) or []
+
     def save(self, trace: Trace, name: str) -> Path:
         """Writes a trace to a file of the folder, and returns its path."""
         path = self.folder / f"{name}.safetensors"
@@ -104,21 +117,35 @@ class Tracer:
                 "from its stages; expected a runtime as the reference, or a run end to end"
             )
 
-    def compute(self, side: Side, file: str, stages: Sequence[str] = (), given: Path | None = None) -> Computed:
+    def compute(
+        self,
+        side: Side,
+        file: str,
+        stages: Sequence[str] = (),
+        given: Path | None = None,
+        decoding_steps: str | None = None,
+    ) -> Computed:
         """Returns the trace of a side, in a file of the folder; for a side that is a trace, that trace.
 
         Args:
             stages: globs that replace those of the run.
             given: the trace whose stages are substituted; by default the reference's in an isolated run.
+            decoding_steps: those that replace the run's.
         """
         if side.path is not None:
             self._step += 1
             self._within(0.0, f"reading {side.name}")
             return Computed(side.name, read_trace(side.path, self._mapping))
-        return self.compute_several(side, file, 1, stages, given)[0]
+        return self.compute_several(side, file, 1, stages, given, decoding_steps)[0]
 
     def compute_several(
-        self, side: Side, file: str, count: int, stages: Sequence[str] = (), given: Path | None = None
+        self,
+        side: Side,
+        file: str,
+        count: int,
+        stages: Sequence[str] = (),
+        given: Path | None = None,
+        decoding_steps: str | None = None,
     ) -> list[Computed]:
         """Returns several traces of one session, each in a file of the folder; the other arguments are those of
         `compute`.
@@ -138,20 +165,25 @@ class Tracer:
         found = []
         with session:
             loaded = time.perf_counter()
+            asked = self._decoding_steps if decoding_steps is None else decoding_steps
             for number in range(count):
                 self._step += number > 0
                 numbered = f"{number + 1}-" if count > 1 else ""
                 path = self.folder / f"{file}-{numbered}{_file_name(side.name)}.safetensors"
                 self._written.append(path)
                 started = time.perf_counter()
-                trace = self._traced(session, side, path, given, ",".join(stages) or self._stages)
+                trace = self._traced(session, side, path, given, ",".join(stages) or self._stages, asked)
                 seconds = loaded - begun if number == 0 else 0.0
                 found.append(Computed(side.name, trace, seconds, time.perf_counter() - started))
         return found
 
-    def _traced(self, session: OpenSession, side: Side, path: Path, given: Path | None, stages: str) -> Trace:
+    def _traced(
+        self, session: OpenSession, side: Side, path: Path, given: Path | None, stages: str, decoding_steps: str
+    ) -> Trace:
         """Returns the trace that the session writes to the file."""
         options = {**self._options, **side.options}
+        if decoding_steps:
+            options |= {"steps": decoding_steps, "follow": self._followed or None}
         trace = partial(session.trace, self._source, stages, given, out=path, **options)
         activity = f"tracing {side.name}"
         if self._on_progress is None:

@@ -19,6 +19,7 @@ from workbench.pipelines.text_scores import scored
 from workbench.pipelines.token_table import Table
 from workbench.session.values import Prompt, TextScore
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.steps import StepWalk
 from workbench.trace.trace import StageFilter
 
 
@@ -68,6 +69,10 @@ class CausalLm:
         recorder = Recorder(wanted, given)
         self.language.trace(self._merged(prompt), recorder)
         return recorder.stages
+
+    def follow(self, prompt: TokenPrompt, walk: StepWalk) -> None:
+        """See `Writer.follow`."""
+        self.language.follow(self._merged(prompt), walk)
 
     def score(self, texts: Sequence[str], end: bool) -> list[TextScore]:
         """See `Writer.score`."""

@@ -181,6 +181,11 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         codec decodes the substituted codes.
         """
         network = self.network
+        if options.get("steps") or options.get("follow") is not None:
+            raise BadInput(
+                f"{self.model} shows no decoding steps; each position of its answer is a row of answer.embeddings, "
+                "answer.norm and answer.logprobs, which a trace has without being asked"
+            )
         chosen = build_options(SpeechLmOptions, options, self.model)
         plan = answer_plan(self.described, chosen)
         wanted, place = StageFilter(stages), place_of(out)

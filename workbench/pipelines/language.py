@@ -11,6 +11,7 @@ from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
 from workbench.embeddings.merge import Merged
 from workbench.trace.recorder import Recorder
+from workbench.trace.steps import StepWalk
 
 
 class Language(Protocol):
@@ -57,6 +58,14 @@ class Language(Protocol):
 
     def trace(self, prompt: Merged[Any], recorder: Recorder) -> None:
         """Records the stages `llm.*` and `logits` of one pass over a prompt of one row."""
+        ...
+
+    def follow(self, prompt: Merged[Any], walk: StepWalk) -> None:
+        """Reads a prompt of one row and the ids of a walk after it, one id at a time with the cache of all before it.
+
+        Records the stages `llm.*` and `logits` of the steps that are traced, one row each, and what the cache holds
+        after them, `llm.layers.N.cache.key` and `.value` [positions, heads, head width].
+        """
         ...
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:

@@ -24,6 +24,7 @@ from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
 from workbench.session.values import Token
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.steps import StepWalk
 from workbench.trace.trace import StageFilter
 
 LOGITS = "ctc.logits"  # a stage of the trace of a beam search
@@ -83,6 +84,15 @@ class NanoPipeline(SpeechLanguagePipeline):
         if not searches(options):
             return super().trace(samples, options, wanted, given)
         return traced(self.recognise, samples, options, wanted, given)
+
+    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk) -> None:
+        """See `StepwiseRecogniser.follow`; raises `BadInput` for a beam search over the CTC branch."""
+        if searches(options):
+            raise BadInput(
+                "decoding steps are asked for with options of a CTC beam search, which takes no steps of the language "
+                "model; leave out one of the two"
+            )
+        super().follow(samples, options, walk)
 
     def close(self) -> None:
         """Frees the networks, and the language model of the last beam search."""

@@ -30,6 +30,7 @@ from workbench.session.values import Token
 from workbench.text.scripts import settled_text
 from workbench.trace.gradients import is_gradient
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.steps import StepWalk
 from workbench.trace.times import RowTimes
 from workbench.trace.trace import StageFilter
 
@@ -231,6 +232,11 @@ class SpeechLanguagePipeline:
                 yield encoder.pulled_back(samples, options, gradient[sound])
 
         return found
+
+    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk) -> None:
+        """See `StepwiseRecogniser.follow`."""
+        prompt, _ = self._prompt([samples], options, walk.prefill)
+        self.language.follow(prompt, walk)
 
     def close(self) -> None:
         """Frees the encoder and the language model."""

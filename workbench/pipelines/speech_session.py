@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,6 +21,7 @@ from workbench.audio.spans import Span
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
+from workbench.pipelines.decoding_steps import AskedSteps
 from workbench.pipelines.spoken_hypotheses import best_of_chunks
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
@@ -37,12 +39,14 @@ from workbench.session.values import (
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import is_hangul, needs_space
 from workbench.trace.recorder import Stages
+from workbench.trace.steps import Follow, StepWalk
 from workbench.trace.times import described_times
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 PAUSE_SECONDS = 1.0  # a longer silence between two tokens begins a new segment
 # The chunks of this many batches are sorted by length together.
 POOLED_BATCHES = 4
+WRITTEN = ("tokens", "tokens.alternatives", "tokens.logprobs", "text")  # stages after the decoding steps
 SENTENCE_ENDS = ("。", "！", "？", ".", "!", "?")
 SENTENCE_SECONDS = 4.0  # a segment this long may end at the end of a sentence
 
@@ -106,6 +110,17 @@ class BatchingRecogniser(Protocol):
     @property
     def chunks_at_once(self) -> int:
         """The number of chunks that the runtime computes at once."""
+        ...
+
+
+@runtime_checkable
+class StepwiseRecogniser(Protocol):
+    """A recogniser that writes token by token, and shows the stages of each decoding step."""
+
+    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk) -> None:
+        """Records the traced steps of a walk after the prompt of one chunk (see
+        `workbench.pipelines.language.Language.follow`).
+        """
         ...
 
 
@@ -231,19 +246,41 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens):
         yield job.number, self._transcript(job)
 
     def trace(
-        self, source: AudioSource, stages: str = "*", given: Given = None, out: Out = None, **options: Any
+        self,
+        source: AudioSource,
+        stages: str = "*",
+        given: Given = None,
+        out: Out = None,
+        *,
+        steps: str = "",
+        follow: Follow = None,
+        **options: Any,
     ) -> Trace:
         """Returns the stages that match the glob, of one pass over the whole recording, without voice activity
-        detection.
+        detection, and of the decoding steps that are asked for.
         """
         recogniser = self.recogniser
         chosen = build_options(recogniser.options_class, options, self.model)
         wanted, place = StageFilter(stages), place_of(out)
         recording = read(source)
         others = substituted_stages(given, recording.digest)
+        asked = AskedSteps(steps, follow, others)
+        stepwise = recogniser if isinstance(recogniser, StepwiseRecogniser) else None
+        if asked.choice is not None and stepwise is None:
+            raise BadInput(f"decoding steps are asked for, and {self.model} computes all its tokens in one pass")
         found = recogniser.trace(recording.samples, chosen, wanted, others)
-        described = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **named(others)}
-        described |= described_times(recogniser)
+        described: dict[str, Any] = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
+        if stepwise is not None and asked.choice is not None:
+            ids: Sequence[int] = ()
+            if asked.needs_ids:
+                known = found.get("tokens")
+                ids = recogniser.recognise(recording.samples, chosen).ids if known is None else known.tolist()
+            go_on = partial(stepwise.follow, recording.samples, chosen)
+            stepped, steps_meta = asked.traced(ids, wanted, go_on, self.model)
+            written = {stage: array for stage, array in found.items() if stage in WRITTEN}
+            found = {stage: array for stage, array in found.items() if stage not in WRITTEN} | stepped | written
+            described |= steps_meta
+        described |= {**named(others), **described_times(recogniser)}
         return trace_of(self, found, stages, recogniser.dtype, options, place, **described)
 
     def token_texts(self, ids: Sequence[int]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from workbench.decoding.generation import WritingOptions, decoding_of
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import Injected, TokenPrompt, embeddings_given
 from workbench.pipelines.clock import WorkClock
+from workbench.pipelines.decoding_steps import AskedSteps
 from workbench.pipelines.text_conversation import text_answer, text_messages
 from workbench.pipelines.token_table import Table, neighbours_of, rows_of
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
@@ -40,6 +41,7 @@ from workbench.session.values import Alternative, Generation, Neighbours, Piece,
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.steps import Follow, StepWalk
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 
@@ -95,6 +97,10 @@ class Writer(Protocol):
         """Returns the stages of one pass over the prompt, from `llm.embeddings` to `logits`; `given` as in
         `Recorder`.
         """
+        ...
+
+    def follow(self, prompt: TokenPrompt, walk: StepWalk) -> None:
+        """Records the traced steps of a walk after the prompt (see `workbench.pipelines.language.Language.follow`)."""
         ...
 
     def score(self, texts: Sequence[str], end: bool) -> list[TextScore]:
@@ -194,11 +200,13 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         given: Given = None,
         out: Out = None,
         *,
+        steps: str = "",
+        follow: Follow = None,
         embeddings: Sequence[Injected] = (),
         **options: Any,
     ) -> Trace:
-        """Returns the stages that match the glob: of one pass over the prompt, and the tokens and text generated after
-        it.
+        """Returns the stages that match the glob: of one pass over the prompt, of the decoding steps that are asked
+        for, and the tokens and text generated after it.
 
         With `tokens` come `tokens.alternatives` and `tokens.logprobs` of the likeliest tokens at each step, if the
         options choose each token by the model's own logits.
@@ -212,21 +220,27 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         prompt = writer.prompt(source, chosen, embeddings_given(embeddings))
         digest = prompt.digest
         others = substituted_stages(given, digest)
+        asked = AskedSteps(steps, follow, others)
         recorder = Recorder(wanted, others)
         ids = recorder.put("prompt.tokens", np.array(prompt.ids, dtype=np.int64)).astype(np.int64).tolist()
-        found = recorder.stages | writer.trace(prompt.with_ids(ids), wanted, others)
-        if others is None and (wanted("tokens") or wanted("text")):
+        prompt = prompt.with_ids(ids)
+        found = recorder.stages | writer.trace(prompt, wanted, others)
+        said: dict[str, np.ndarray] = {}
+        tokens: Sequence[int] | None = None
+        if (others is None and (wanted("tokens") or wanted("text"))) or asked.needs_ids:
             watched = AlternativesRecorder()
             told = TRACED if wanted("tokens") and decoding_of(chosen, ()).plain else 0
             written = last_generation(self._written(prompt, chosen, WorkClock(), told, watched))
+            tokens = written.tokens
             if wanted("tokens"):
-                found["tokens"] = np.array(written.tokens, dtype=np.int64)
-                found |= watched.stages() if told else {}
+                said["tokens"] = np.array(tokens, dtype=np.int64)
+                said |= watched.stages() if told else {}
             if wanted("text"):
-                found["text"] = np.array(written.text)
-        return trace_of(
-            self, found, stages, writer.dtype, options, place, input_digest=digest, **prompt.named, **named(others)
-        )
+                said["text"] = np.array(written.text)
+        stepped, described = asked.traced(tokens, wanted, lambda walk: writer.follow(prompt, walk), self.model)
+        found |= stepped | said
+        described |= {"input_digest": digest, **prompt.named, **named(others)}
+        return trace_of(self, found, stages, writer.dtype, options, place, **described)
 
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
         """See `FindsNeighbours.neighbours`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +26,22 @@ class SubstitutedStages(Mapping[str, np.ndarray]):
     """The substituted stages that a trace is computed from; stages in a file are read on demand."""
 
     def __init__(self, trace: Trace):
-        self._trace = trace
+        self.trace = trace
         self.used: dict[str, str] = {}  # digests of the stages that were read
 
     def __getitem__(self, stage: str) -> np.ndarray:
-        array = self._trace[stage]
+        array = self.trace[stage]
         self.used[stage] = stage_digest(array)
         return array
 
     def __contains__(self, stage: object) -> bool:
-        return stage in self._trace
+        return stage in self.trace
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._trace)
+        return iter(self.trace)
 
     def __len__(self) -> int:
-        return len(self._trace)
+        return len(self.trace)
 
 
 def substituted_stages(given: Given, digest: str) -> SubstitutedStages | None:
@@ -93,7 +92,7 @@ def _check_inside(session: Session, found: Mapping[str, np.ndarray], asked: str)
     """Raises `BadInput` for a glob that is only for stages inside a layer and has found none."""
     runtime = RUNTIMES.get(session.runtime)
     for glob in filter(only_inside, StageFilter(asked).patterns):
-        if not any(fnmatchcase(stage, glob) for stage in found):
+        if not any(map(StageFilter(glob, held=True), found)):
             absent = runtime.not_inside if runtime else {}
             raise BadInput(no_such_part(glob, f"{session.model} on {session.runtime}", absent))
 
@@ -102,7 +101,7 @@ def _check_gradients(session: Session, found: Mapping[str, np.ndarray], asked: s
     """Raises `BadInput`, which says why, for a glob of gradients that has found none."""
     runtime = RUNTIMES.get(session.runtime)
     for glob in filter(is_gradient, StageFilter(asked).patterns):
-        if not any(fnmatchcase(stage, glob) for stage in found):
+        if not any(map(StageFilter(glob, held=True), found)):
             why = runtime.no_gradients if runtime else ""
             if not why and isolated:
                 why = "a trace from given stages has no gradients"

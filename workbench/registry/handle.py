@@ -24,6 +24,7 @@ from workbench.session.conversation import Answer, Begun
 from workbench.session.protocols import Capabilities, Session
 from workbench.session.values import CONVERSATION, AudioSource, Generation, Prompt, Transcript
 from workbench.text.prompts import check_prompt, messages_of
+from workbench.trace.steps import Follow
 from workbench.trace.trace import Given, Out, Trace
 
 Passed = TypeVar("Passed")
@@ -102,7 +103,15 @@ class OpenSession(Capabilities):
         return self.session.memory_bytes if isinstance(self.session, IsolatedSession) else None
 
     def trace(
-        self, source: AudioSource | Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any
+        self,
+        source: AudioSource | Prompt,
+        stages: str = "*",
+        given: Given = None,
+        out: Out = None,
+        *,
+        steps: str = "",
+        follow: Follow = None,
+        **options: Any,
     ) -> Trace:
         """As `Traces.trace`, with a text for a language model checked before it is sent.
 
@@ -113,7 +122,8 @@ class OpenSession(Capabilities):
             source = messages_of(source)
         elif self.reads_text:
             check_prompt(source, self.model)
-        found: Trace = self._carry(CALLS["trace"], (source, stages, given, out), options)
+        asked = options if not steps and follow is None else {**options, "steps": steps, "follow": follow}
+        found: Trace = self._carry(CALLS["trace"], (source, stages, given, out), asked)
         return found
 
     def _carry(self, call: Call, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:

@@ -136,6 +136,9 @@ class Call:
                 bound.arguments[name] = prepare(bound.arguments[name])
         if "source" in bound.arguments and source in SOURCES:
             bound.arguments["source"] = SOURCES[source](bound.arguments["source"])
+        if not bound.arguments.get("steps") and bound.arguments.get("follow") is None:
+            for name in ("steps", "follow"):  # models that take no steps do not know the names
+                bound.arguments.pop(name, None)
         for named in (bound.arguments, bound.arguments.get("options", {})):
             if "embeddings" in named and not _read(named):
                 del named["embeddings"]  # models that take none do not know the name
@@ -205,6 +208,7 @@ PREPARE: Mapping[str, Callable[[Any], Any]] = {
     "messages": check_messages,
     "texts": texts_given,
     "given": _plain,
+    "follow": _plain,
     "out": _place,
 }
 """The functions that prepare arguments, by the argument names of the protocols."""

@@ -32,6 +32,7 @@ from workbench.session.values import (
     TextScore,
     Transcript,
 )
+from workbench.trace.steps import Follow
 from workbench.trace.trace import Given, Out, Trace
 
 
@@ -128,7 +129,17 @@ class Converses(Protocol):
 class Traces(Protocol):
     """Shows the stages of its computation."""
 
-    def trace(self, source: Any, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
+    def trace(
+        self,
+        source: Any,
+        stages: str = "*",
+        given: Given = None,
+        out: Out = None,
+        *,
+        steps: str = "",
+        follow: Follow = None,
+        **options: Any,
+    ) -> Trace:
         """Returns the stages that match the glob, of one pass over the whole recording; of a language model, over a
         prompt, which may have `embeddings` among the options.
 
@@ -137,6 +148,10 @@ class Traces(Protocol):
                 own: then every stage is computed from the other's input of that stage, and shows its own error alone.
             out: a `.safetensors` file to write, by the process that computes; the trace returned then reads each array
                 from there when it is asked for. Nothing stays where the call does not end well.
+            steps: the decoding steps whose stages the trace has too, for a model that writes token by token: `first`,
+                `all`, or numbers such as `1,5,20` (see `workbench.trace.steps`); none by default.
+            follow: the generated ids that the steps read, as a list, or as another trace or the path of one; by default
+                what the model itself writes.
         """
         ...
 

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from workbench.core.errors import BadInput
+from workbench.trace.step_names import glob_of_stage, step_and_stage
 
 MOST_WEIGHTS = 1 << 28  # attention weights of one layer: 20 heads of a recording of two minutes at 25 rows a second
 
@@ -34,6 +35,8 @@ PARTS: Mapping[str, str] = {
     "attention.key_norm": "keys after the norm of each head",
     "attention.query_rope": "queries after the rotary embedding",
     "attention.key_rope": "keys after the rotary embedding",
+    "cache.key": "keys of all positions so far, as the cache holds them after a decoding step",
+    "cache.value": "values of all positions so far, as the cache holds them",
     "attention.weights": "softmax of the scores",
     "attention.context": "weights times values, heads joined",
     "attention.output": "after the output projection",
@@ -88,8 +91,11 @@ _FEWEST = 4  # parts of a glob that reaches inside a layer
 
 
 def layer_and_part(stage: str) -> tuple[str, str] | None:
-    """Returns (layer, part) of a stage such as `encoder.layers.3.mlp.up`; None if it is no part of a layer."""
-    found = _LAYER.fullmatch(stage)
+    """Returns (layer, part) of a stage such as `encoder.layers.3.mlp.up`; None if it is no part of a layer.
+
+    The layer of a decoding step's stage is named without the step.
+    """
+    found = _LAYER.fullmatch(step_and_stage(stage)[1])
     return (found["layer"], found["part"]) if found else None
 
 
@@ -99,19 +105,19 @@ def is_inside(stage: str) -> bool:
     Parts that a family of another package names count as stages like any other.
     """
     found = layer_and_part(stage)
-    if found is None or (stage.startswith("encoder.") and found[1] in _ALWAYS):
+    if found is None or (found[0].startswith("encoder.") and found[1] in _ALWAYS):
         return False
     return found[1] in PARTS or found[1] in DECODER_PARTS
 
 
 def reaches_inside(glob: str) -> bool:
     """Returns whether a glob reaches inside layers: it has at least four parts between dots."""
-    return glob.count(".") + 1 >= _FEWEST
+    return glob_of_stage(glob).count(".") + 1 >= _FEWEST
 
 
 def only_inside(glob: str) -> bool:
     """Returns whether a glob is only for stages inside a layer, so that a pass without a match is a mistake."""
-    found = glob.split(".", 3)
+    found = glob_of_stage(glob).split(".", 3)
     return len(found) == _FEWEST and found[1] == "layers" and found[3] not in _ALWAYS
 
 
@@ -129,13 +135,15 @@ def no_such_part(glob: str, whose: str, absent: Mapping[str, str]) -> str:
         whose: the model and the runtime.
         absent: parts that the runtime does not show, with a sentence why.
     """
-    stack, _, _, part = glob.split(".", 3)
+    stack, _, _, part = glob_of_stage(glob).split(".", 3)
     known = (*PARTS, *DECODER_PARTS)
     why = next((absent[each] for each in absent if fnmatchcase(each, part)), "")
     near = [] if any(fnmatchcase(each, part) for each in known) else get_close_matches(part, known, 1, cutoff=0.7)
     said = f"no stage inside the layers of {whose} matches {glob!r}"
     if why:
         return f"{said}: {why}"
+    if part.startswith("cache."):
+        return f"{said}: what a cache holds is a stage of decoding steps; ask for steps too"
     guess = f"; did you mean {near[0]}?" if near else ""
     return f"{said}{guess}; {stack}.layers.0.* shows what a layer has"
 

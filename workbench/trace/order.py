@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from workbench.trace.inside import layer_and_part, place_inside
+from workbench.trace.step_names import step_and_stage
 
 Kind = Literal["numbers", "logits", "tokens", "streams", "text", "logprobs"]
 
@@ -33,6 +34,7 @@ _LAST = (
     *(f"codec.{name}" for name in _CODEC),
     *("tokens", "tokens.logprobs", "text"),
 )
+_PROMPT_ENDS = _LAST[:3]  # of the prompt's pass; the rest of `_LAST` comes after the decoding steps
 STREAMS = ("codec.rows", "codec.codes")
 """Stages of parallel streams of ids [rows, streams]."""
 
@@ -47,9 +49,26 @@ def computation_order(stages: Iterable[str], recorded: bool = False) -> list[str
     """
     stages = list(stages)
     if not recorded:
-        return sorted(stages, key=_place)
+        return sorted(stages, key=_with_steps)
     first = {"frontend": 0, "prompt": 1}
-    return sorted(stages, key=lambda stage: 3 if stage in _LAST else first.get(stage.partition(".")[0], 2))
+
+    def rank(stage: str) -> tuple[int, int, tuple[Any, ...]]:
+        step, name = step_and_stage(stage)
+        if step is not None:
+            return 3, step, _place(name)
+        if stage in _LAST:
+            return (3, -1, ()) if stage in _PROMPT_ENDS else (4, 0, ())
+        return first.get(stage.partition(".")[0], 2), 0, ()
+
+    return sorted(stages, key=rank)
+
+
+def _with_steps(stage: str) -> tuple[int, int, tuple[Any, ...]]:
+    """Returns the sort key of a stage among the prompt's pass, the decoding steps, and what the model wrote."""
+    step, name = step_and_stage(stage)
+    if step is not None:
+        return 1, step, _place(name)
+    return 2 if stage in _LAST and stage not in _PROMPT_ENDS else 0, 0, _place(stage)
 
 
 def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:

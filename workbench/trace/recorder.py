@@ -80,6 +80,11 @@ class Recorder:
         other = self.given(stage, value.shape)
         return value if other is None else other
 
+    @property
+    def silent(self) -> Recorder:
+        """A recorder that substitutes the same stages and records none."""
+        return Recorder(lambda _: False, self._given if self.isolated else None)
+
     def room(self, stage: str, shape: tuple[int, ...], kind: type = np.float32) -> np.ndarray:
         """Returns an array of zeros that the caller fills piece by piece, recorded as a wanted stage."""
         return self._spill.room(stage, shape, kind)

@@ -12,6 +12,7 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.trace.gradients import is_gradient
 from workbench.trace.inside import is_inside, reaches_inside
+from workbench.trace.step_names import step_and_stage
 
 MOST_SHOWN = 12  # stages in a trace's `repr`
 
@@ -79,6 +80,8 @@ class Trace(Mapping[str, np.ndarray]):
 class StageFilter:
     """A filter of stages: a glob such as `encoder.*`, several separated by commas, or `*` for all.
 
+    A stage of a decoding step, such as `steps.3.logits`, is taken by its own name and by that of the stage, `logits`.
+
     Args:
         held: whether the stages exist already. Of stages that are still to be computed, only a glob of at least four
             parts takes those inside a layer (see `workbench.trace.inside`), and only a glob that names gradients takes
@@ -92,7 +95,8 @@ class StageFilter:
             raise BadInput("the stage pattern is empty; expected a glob such as encoder.* or *")
 
     def __call__(self, stage: str) -> bool:
-        found = [pattern for pattern in self.patterns if fnmatchcase(stage, pattern)]
+        names = {stage, step_and_stage(stage)[1]}
+        found = [pattern for pattern in self.patterns if any(fnmatchcase(name, pattern) for name in names)]
         if not found or self._held:
             return bool(found)
         if is_gradient(stage):

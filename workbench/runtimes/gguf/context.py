@@ -226,6 +226,15 @@ class Context:
         rows = [np.ctypeslib.as_array(get(pointer, number), (self._width,)) for number in range(-count, 0)]
         return np.stack(rows)
 
+    def state(self, sequence: int) -> bytes:
+        """Returns the keys and values of a sequence, in llama.cpp's own format (see `cache_state`)."""
+        functions, pointer = self._functions, self._handle.pointer
+        size = functions.llama_state_seq_get_size(pointer, sequence)
+        state = (ctypes.c_uint8 * size)()
+        if functions.llama_state_seq_get_data(pointer, state, size, sequence) != size:
+            raise failed(f"reading the keys and values of {self.model.name}")
+        return bytes(state)
+
     def close(self) -> None:
         """Frees the context."""
         self._handle.close()

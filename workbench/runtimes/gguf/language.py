@@ -6,6 +6,7 @@ the file, exactly and only those that are needed; llama.cpp looks up the embeddi
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
@@ -21,12 +22,14 @@ from workbench.families.gguf_files import has_other_half
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.context import STEP, STEPWISE, Context
+from workbench.runtimes.gguf.decoding_steps import Follower, StepsWatch
 from workbench.runtimes.gguf.language_file import EMBEDDINGS, check_dimensions, check_vocabulary
 from workbench.runtimes.gguf.language_half import open_half
 from workbench.runtimes.gguf.llama import LlamaModel, open_plain
 from workbench.runtimes.gguf.scoring import SequenceScorer
 from workbench.runtimes.gguf.stage_watch import StageWatch
 from workbench.trace.recorder import Recorder
+from workbench.trace.steps import StepWalk
 
 ROOM = 512  # new tokens that a context has room for at first; it grows for more
 
@@ -125,19 +128,28 @@ class LanguageModel:
         return positions
 
     def _steps(
-        self, prompt: Merged[np.ndarray], lengths: np.ndarray, decoding: Decoding, watch: Watch | None
+        self,
+        prompt: Merged[np.ndarray],
+        lengths: np.ndarray,
+        decoding: Decoding,
+        watch: Watch | None,
+        walk: StepWalk | None = None,
     ) -> Generator[np.ndarray, None, None]:
         batch = len(lengths)
         limits = np.minimum(np.broadcast_to(decoding.max_new_tokens, batch), self.config.context - lengths + 1)
-        choose = Chooser(decoding)
+        choose = Chooser(decoding) if walk is None else Follower(walk)
         alive = np.arange(batch)
         generated = np.empty((batch, 0), dtype=np.int64)
         room = int((lengths + np.minimum(limits, ROOM)).sum())
-        context = self._context(room, batch, int(lengths.max()))
+        looking = None if walk is None else StepsWatch(walk, self.file, self._settings["kv_cache"])
+        longest = int(lengths.max())
+        context = self._context(room, batch, longest) if looking is None else self._watched(room, longest, looking)
         try:
             logits = np.empty((batch, self.config.vocabulary), dtype=np.float32)
             for row in range(batch):
-                context.read(prompt.embeddings[row][prompt.attention_mask[row]], row)
+                embeddings = prompt.embeddings[row][prompt.attention_mask[row]]
+                with contextlib.nullcontext() if looking is None else looking.reading(len(embeddings)):
+                    context.read(embeddings, row)
                 logits[row] = context.logits()
             for step in range(int(limits.max())):
                 if watch is not None:
@@ -155,10 +167,41 @@ class LanguageModel:
                     context.drop(int(row))
                 alive, generated = alive[going], np.column_stack([generated, found])[going]
                 context.grow(int((lengths[alive] + step + 1).sum()))
-                context.step(found[going], lengths[alive] + step, alive)
+                positions = lengths[alive] + step
+                with (
+                    contextlib.nullcontext()
+                    if looking is None
+                    else looking.stepping(step + 1, context, int(positions[0]) + 1)
+                ):
+                    context.step(found[going], positions, alive)
                 logits = context.logits()[None] if len(alive) == 1 else context.all_logits(len(alive))
         finally:
-            self._give_back(context)
+            if looking is None:
+                self._give_back(context)
+            else:
+                context.close()
+
+    def _watched(self, positions: int, longest: int, looking: StepsWatch) -> Context:
+        """Returns a context for one sequence that shows its passes."""
+        return Context(
+            self.model,
+            positions,
+            longest=longest,
+            watch=looking.callback(self.model),
+            weights=looking.shows_weights,
+            **self._settings,
+        )
+
+    def follow(self, prompt: Merged[np.ndarray], walk: StepWalk) -> None:
+        """See `workbench.pipelines.language.Language.follow`."""
+        rows = prompt.embeddings[0][prompt.attention_mask[0]]
+        prefill = walk.prefill
+        rows = rows if prefill is None else prefill.put("llm.embeddings", rows)
+        one = Merged(rows[None], np.ones((1, len(rows)), bool), np.arange(len(rows))[None])
+        lengths = self._checked(one)
+        self._room_for(len(rows) + walk.last)
+        for _ in self._steps(one, lengths, Decoding((), max_new_tokens=walk.last + 1), None, walk):
+            pass
 
     def _beams(
         self, prompt: Merged[np.ndarray], lengths: np.ndarray, decoding: Decoding

@@ -48,6 +48,7 @@ class StageWatch:
         others: more stages and the width of their rows, by llama.cpp's name.
         norm: llama.cpp's name of the states after the final norm; in a context with `hidden` it is `POOLED`.
         weights: whether llama.cpp computes attention weights in this pass.
+        keys: positions in the cache after a decoding step; by default those of the prompt.
 
     Raises `BadInput` if attention weights are wanted that are too many to show.
     """
@@ -60,6 +61,7 @@ class StageWatch:
         others: Mapping[str, tuple[str, int]] = {},
         norm: str = "result_norm",
         weights: bool = True,
+        keys: int | None = None,
     ):
         count, width = shape
         sizes, kind = read_dimensions(file), language_architecture(file)
@@ -73,7 +75,7 @@ class StageWatch:
         stages.append(InnerStage("llm.norm", (norm,), (width,)))
         stages += [InnerStage(stage, (name,), (size,)) for name, (stage, size) in others.items()]
         self._looks_inside = bool(inside)
-        self._stages = dict(_watched(stages, recorder, count))
+        self._stages = dict(_watched(stages, recorder, count, count if keys is None else keys))
         self._rows: dict[tuple[str, str], int] = {}  # rows so far, by label and operation
         self._library = load_library()
 
@@ -89,9 +91,9 @@ class StageWatch:
 
     def callback(self, model: LlamaModel) -> Any:
         """Returns the callback for a context of the model."""
-        return model.functions.ggml_backend_sched_eval_callback(self._see)
+        return model.functions.ggml_backend_sched_eval_callback(self.see)
 
-    def _see(self, pointer: int, asks: bool, _: Any) -> bool:
+    def see(self, pointer: int, asks: bool, _: Any) -> bool:
         """Implements llama.cpp's `cb_eval`: returns whether the tensor is wanted, and after its computation whether to
         continue.
         """
@@ -114,7 +116,7 @@ class StageWatch:
         if watched.room is not None:
             values = watched.room[begin : begin + count]
             if watched.paired:
-                values[...] = _split_pairs(self._read(pointer, np.empty(values.shape, dtype=np.float32)))
+                values[...] = split_pairs(self._read(pointer, np.empty(values.shape, dtype=np.float32)))
             else:
                 self._read(pointer, values)
             release(values)
@@ -144,11 +146,11 @@ class StageWatch:
         return values
 
 
-def _watched(stages: Iterable[InnerStage], recorder: Recorder, count: int) -> Iterable[tuple[str, _Watched]]:
+def _watched(stages: Iterable[InnerStage], recorder: Recorder, count: int, keys: int) -> Iterable[tuple[str, _Watched]]:
     """Yields label and stage for those that are recorded or substituted."""
     for each in stages:
         weights = each.stage.endswith(WEIGHTS)
-        shape = (*each.row, count, count) if weights else (count, *each.row)
+        shape = (*each.row, count, keys) if weights else (count, *each.row)
         wanted = recorder.wanted(each.stage)
         given = None if weights else recorder.given(each.stage, shape)
         if not wanted and given is None:
@@ -160,13 +162,13 @@ def _watched(stages: Iterable[InnerStage], recorder: Recorder, count: int) -> It
             yield name, _Watched(each.row, room, given, each.paired, weights)
 
 
-def _split_pairs(rows: np.ndarray) -> np.ndarray:
+def split_pairs(rows: np.ndarray) -> np.ndarray:
     """Returns [n, heads, width] with the even channels of each head in its first half, the odd ones in the second."""
     count, heads, width = rows.shape
     return rows.reshape(count, heads, width // 2, 2).swapaxes(2, 3).reshape(rows.shape)
 
 
 def _joined_pairs(rows: np.ndarray) -> np.ndarray:
-    """Reverses `_split_pairs`."""
+    """Reverses `split_pairs`."""
     count, heads, width = rows.shape
     return rows.reshape(count, heads, 2, width // 2).swapaxes(2, 3).reshape(rows.shape)

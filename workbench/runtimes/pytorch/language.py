@@ -23,11 +23,13 @@ from workbench.embeddings.merge import Merged
 from workbench.families.language import LanguageConfig
 from workbench.runtimes.pytorch.arithmetic import name_of, throughout, widen_positions
 from workbench.runtimes.pytorch.chosen_weights import note_network
+from workbench.runtimes.pytorch.decoding_steps import Follower, looking_at_pass
 from workbench.runtimes.pytorch.gradients import choice_gradients
 from workbench.runtimes.pytorch.inside import looking_inside_stack
 from workbench.runtimes.pytorch.layer_maps import LANGUAGE
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
 from workbench.trace.recorder import Recorder
+from workbench.trace.steps import StepWalk
 
 DTYPES = {
     "float32": torch.float32,
@@ -121,6 +123,11 @@ class LanguageModel:
         for found in choice_gradients(prompt.embeddings, logits_of, lambda _: chosen, body.layers, arithmetic):
             yield found[0]
 
+    def follow(self, prompt: Merged[Tensor], walk: StepWalk) -> None:
+        """See `workbench.pipelines.language.Language.follow`."""
+        for _ in self._steps(prompt, Decoding((), max_new_tokens=walk.last + 1), None, walk):
+            pass
+
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """See `workbench.pipelines.language.Language.score`; raises `BadInput` for an unknown id."""
         from workbench.runtimes.pytorch.scoring import TreeScorer, attention_window, logprobs_alone
@@ -165,7 +172,7 @@ class LanguageModel:
 
     @torch.inference_mode()
     def _steps(
-        self, prompt: Merged[Tensor], decoding: Decoding, watch: Watch | None
+        self, prompt: Merged[Tensor], decoding: Decoding, watch: Watch | None, walk: StepWalk | None = None
     ) -> Generator[np.ndarray, None, None]:
         from transformers import DynamicCache
 
@@ -174,21 +181,22 @@ class LanguageModel:
         positions = torch.from_numpy(prompt.positions).to(self.device)
         if prompt.attention_mask.all():
             mask = None  # attention without a mask is faster
-        choose = _Chooser(decoding, self.device)
+        choose = _Chooser(decoding, self.device) if walk is None else Follower(walk, self.device)
         cache = DynamicCache(config=self.network.config)
         inputs: dict[str, Tensor] = {"inputs_embeds": prompt.embeddings}
         alive = np.arange(batch)
         limits = np.broadcast_to(decoding.max_new_tokens, batch)
         generated = torch.empty((batch, 0), dtype=torch.long, device=self.device)
         for step in range(int(limits.max())):
-            output = self._computed(
-                **inputs,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
+            with looking_at_pass(self.network, walk, step, cache):
+                output = self._computed(
+                    **inputs,
+                    attention_mask=mask,
+                    position_ids=positions,
+                    past_key_values=cache,
+                    use_cache=True,
+                    logits_to_keep=1,
+                )
             logits = output.logits[:, -1]
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             if watch is not None:

@@ -2,7 +2,8 @@
 
 A request with `SamplingParams.extra_args = {EXTRA_ARGUMENT: number}` is captured while the capture of that number is
 on. The scheduler mixes requests in one step. It may split a prompt over several steps, or compute a part of it again.
-So rows are written at their position in the prompt. Only positions of the prompt are stored.
+So rows are written at their position in the prompt. Positions after the prompt are stored for the decoding steps that
+are asked for (`FollowedIds`); then the request writes given ids, whatever its logits are.
 
 The engine's side (`Capture`, `Captures`, `spans`) is driven by `workbench.runtimes.vllm.extension`. The front end's
 side (`capturing`, `begin_capture`, `captured`, `drop_capture`) takes `call(method, *arguments)`, which returns the
@@ -13,15 +14,17 @@ On both sides, large or numerous arrays are partly stored in a file (`workbench.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from workbench.core.errors import SessionDied, Unavailable
+from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.trace.recorder import Recorder
 from workbench.trace.spill import Spill, release
+from workbench.trace.step_names import step_and_stage, step_stage
+from workbench.trace.steps import StepRoom
 from workbench.trace.trace import StageFilter
 
 EXTRA_ARGUMENT = "workbench_capture"
@@ -32,33 +35,60 @@ Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)
+class FollowedIds:
+    """The ids that a captured request writes, and the decoding steps that are captured in place of its prompt.
+
+    Step n has read n of the ids.
+    """
+
+    ids: tuple[int, ...] = ()  # none for a request that writes its own
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class RowSpan:
-    """Rows of a step that are consecutive positions of one captured request's prompt."""
+    """Rows of a step of the engine: consecutive positions of one captured request's prompt, or one decoding step."""
 
     number: int  # the capture's number
     start: int  # the first row; `stop` is the row after the last
     stop: int
-    position: int  # position of the first row in the prompt
+    position: int  # position of the first row in the prompt; 0 in a decoding step
     prompt: int  # number of positions in the prompt
+    step: int = 0  # the decoding step; 0 for the prompt
+    request: int = field(default=0, compare=False)  # its place in the batch
+
+    def name(self, stage: str) -> str:
+        """Returns the name under which rows of a stage are stored."""
+        return step_stage(self.step, stage) if self.step else stage
 
 
 def spans(
-    numbers: Sequence[int], starts: Sequence[int], computed: Sequence[int], prompts: Sequence[int]
+    numbers: Sequence[int],
+    starts: Sequence[int],
+    computed: Sequence[int],
+    prompts: Sequence[int],
+    steps: Mapping[int, Sequence[int]] = {},
 ) -> list[RowSpan]:
-    """Returns the rows of a step that belong to prompts of captured requests.
+    """Returns the rows of a step that belong to prompts of captured requests, or to their captured decoding steps.
 
     Args:
         numbers: each request's capture number in the order of the step's rows; 0 for no capture.
         starts: the first row of each request, and last the end of the last request [requests + 1].
         computed: the number of positions of each request that were computed before this step.
         prompts: the number of positions of each request's prompt; later positions are generated.
+        steps: the decoding steps that are captured in place of a prompt, by the capture's number.
     """
     found = []
     for request, number in enumerate(numbers):
-        start, position = int(starts[request]), int(computed[request])
-        rows = min(int(starts[request + 1]) - start, int(prompts[request]) - position)
-        if number and rows > 0:
-            found.append(RowSpan(number, start, start + rows, position, int(prompts[request])))
+        start, stop, position = int(starts[request]), int(starts[request + 1]), int(computed[request])
+        prompt = int(prompts[request])
+        rows = min(stop - start, prompt - position)
+        if number and number not in steps and rows > 0:
+            found.append(RowSpan(number, start, start + rows, position, prompt, request=request))
+        for step in steps.get(number, ()):
+            row = start + prompt + step - 1 - position
+            if start <= row < stop:
+                found.append(RowSpan(number, row, row + 1, 0, prompt, step, request))
     return found
 
 
@@ -69,9 +99,14 @@ class Capture:
     there is no glob.
     """
 
-    def __init__(self, patterns: Sequence[str]):
+    def __init__(self, patterns: Sequence[str], followed: FollowedIds = FollowedIds()):
+        self.followed = followed
+        self.left = set(followed.steps)  # decoding steps that are still to be captured
+        self._bytes = StepRoom(followed.steps)
         self.wanted = StageFilter(",".join(patterns))
-        self.recorder: Recorder = _Guarded(self)  # the stages of the network before the language model; they come first
+        self.recorder: Recorder = (
+            Recorder(_nothing) if followed.steps else _Guarded(self)
+        )  # the stages of the network before the language model; they come first
         self.problem = ""
         self._kept = Spill()
         self._seen = np.zeros(0, dtype=bool)
@@ -96,13 +131,25 @@ class Capture:
             return
         held = self._kept.arrays.get(stage)
         if held is None:
-            held = self._kept.room(stage, (len(self._seen), *rows.shape[1:]), np.float32)
+            stepped = step_and_stage(stage)[0] is not None
+            count = len(rows) if stepped else len(self._seen)
+            held = self._kept.room(stage, (count, *rows.shape[1:]), np.float32)
+            if stepped:
+                self._bytes.add(held.nbytes)
         held[position : position + len(rows)] = rows
         release(held)
 
     def end_step(self, position: int, rows: int) -> None:
         """Ends a step, after all stages of these positions were stored."""
         self._seen[position : position + rows] = True
+
+    def end_decoding(self, step: int) -> None:
+        """Ends a decoding step, after all its stages were stored. Later passes over its position are not stored."""
+        self.left.discard(step)
+        try:
+            self._bytes.end(step)
+        except BadInput as error:
+            self.fail(str(error))
 
     def fail(self, problem: str) -> None:
         """Ends the capture with a problem; an earlier problem stays."""
@@ -120,9 +167,15 @@ class Capture:
             return self.problem
         if not len(self._seen):
             return "no request has carried the number of this capture"
-        if not self._seen.all():
+        if self.left:
+            return f"the request ended before step {min(self.left)} of its decoding"
+        if not self.followed.steps and not self._seen.all():
             return f"only {int(self._seen.sum())} of {len(self._seen)} positions of the captured prompt were computed"
         return ""
+
+
+def _nothing(stage: str) -> bool:
+    return False
 
 
 class _Guarded(Recorder):
@@ -172,13 +225,15 @@ class Captures:
 
 
 @contextlib.contextmanager
-def capturing(call: Call, number: int, patterns: Sequence[str]) -> Iterator[None]:
+def capturing(
+    call: Call, number: int, patterns: Sequence[str], followed: FollowedIds = FollowedIds()
+) -> Iterator[None]:
     """Turns a capture on for the block, in which a request runs and `captured` reads its stages.
 
     The capture is dropped at the end of the block, except after the engine's death, which already ended it. Raises the
     same errors as `begin_capture`.
     """
-    begin_capture(call, number, patterns)
+    begin_capture(call, number, patterns, followed)
     try:
         yield
     except SessionDied:
@@ -189,12 +244,17 @@ def capturing(call: Call, number: int, patterns: Sequence[str]) -> Iterator[None
     drop_capture(call, number)
 
 
-def begin_capture(call: Call, number: int, patterns: Sequence[str]) -> None:
+def begin_capture(call: Call, number: int, patterns: Sequence[str], followed: FollowedIds = FollowedIds()) -> None:
     """Turns on the capture of the request that will have this number; it stores the stages that match a glob.
+
+    Args:
+        followed: the ids that the request writes, and the decoding steps that are captured.
 
     Raises `BadInput` if there is no glob, and `Unavailable` if the engine cannot capture.
     """
-    if problem := call("workbench_begin_capture", number, list(StageFilter(",".join(patterns)).patterns)):
+    globs = list(StageFilter(",".join(patterns)).patterns)
+    following = [list(followed.ids), list(followed.steps)] if followed.steps else []
+    if problem := call("workbench_begin_capture", number, globs, *following):
         raise Unavailable(problem)
 
 

@@ -21,10 +21,11 @@ from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.scoring import score_rows
 from workbench.runtimes.vllm.session import started_engine
-from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
+from workbench.runtimes.vllm.tracing import check_not_substituted, follow_steps, prompt_stages
 from workbench.runtimes.vllm.weights import check_weights
 from workbench.session.values import Prompt, TextScore
 from workbench.trace.recorder import Stages
+from workbench.trace.steps import StepWalk
 from workbench.trace.trace import StageFilter
 
 
@@ -72,6 +73,10 @@ class EngineWriter:
         """See `Writer.trace`; raises `Unavailable` if stages are substituted."""
         check_not_substituted(given)
         return prompt_stages(self.engine, self._request(prompt), wanted)
+
+    def follow(self, prompt: TokenPrompt, walk: StepWalk) -> None:
+        """See `Writer.follow`."""
+        follow_steps(self.engine, self._request(prompt), walk)
 
     def score(self, texts: Sequence[str], end: bool) -> list[TextScore]:
         """See `Writer.score`. vLLM computes every text as a whole, as it caches no prompts that it scores."""

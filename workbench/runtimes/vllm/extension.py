@@ -7,12 +7,13 @@ hooks. `workbench.runtimes.vllm.capture` is the front end's side.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.runtimes.vllm.capture import Capture, Captures
+from workbench.runtimes.vllm.capture import Capture, Captures, FollowedIds
 from workbench.runtimes.vllm.hooks import Hooks, unable
 from workbench.trace.spill import release
 
@@ -29,13 +30,17 @@ class Extension:
     rank: int
     _workbench_hooks: Hooks | None = None
 
-    def workbench_begin_capture(self, number: int, patterns: list[str]) -> str:
+    def workbench_begin_capture(
+        self, number: int, patterns: list[str], ids: Sequence[int] = (), steps: Sequence[int] = ()
+    ) -> str:
         """Turns on the capture of the request whose `SamplingParams.extra_args` contain this number.
+
+        The request writes the ids, if there are any, and its decoding steps of these numbers are captured too.
 
         Returns an empty string, or a sentence that says why this engine cannot capture.
         """
         try:
-            capture = Capture(patterns)
+            capture = Capture(patterns, FollowedIds(tuple(ids), tuple(steps)))
         except BadInput as error:
             return str(error)
         hooks = self._workbench_hooks

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import Unavailable, message_of
+from workbench.runtimes.vllm.cache_blocks import cached
 from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT, Capture, Captures, RowSpan, spans
 from workbench.runtimes.vllm.inside import hook_inside
 
@@ -85,8 +87,12 @@ class Hooks:
         layers, norm = found
         self._adds = _adds_residual(norm)
         self._shares = _shares(layers[0])
-        self._forward = runner._model_forward
+        self._layers = layers
+        self._forward, self._sample = runner._model_forward, getattr(runner, "_sample", None)
         runner._model_forward = self._step
+        self._forced: dict[int, int] = {}  # ids that requests write in this step, by their place in the batch
+        if self._sample is not None:
+            runner._sample = self._forcing
         if not keeps:
             return
         self._model.captures = captures
@@ -104,7 +110,8 @@ class Hooks:
             handle.remove()
         self._handles.clear()
         self._model.captures = None
-        del self._runner._model_forward  # shows the class's own method again
+        for name in ("_model_forward", "_sample"):
+            vars(self._runner).pop(name, None)  # shows the class's own method again
 
     def _step(self, *args: Any, **kwargs: Any) -> Any:
         """Replaces the runner's call of the model, which profiling and dummy runs do not use."""
@@ -113,7 +120,12 @@ class Hooks:
             output = self._forward(*args, **kwargs)
             self._logits(_first(output))
             for span in self._spans:
-                if capture := self.captures.get(span.number):
+                if (capture := self.captures.get(span.number)) is None:
+                    continue
+                if span.step:
+                    self._cache(capture, span)
+                    capture.end_decoding(span.step)
+                else:
                     capture.end_step(span.position, span.stop - span.start)
             return output
         finally:
@@ -124,15 +136,51 @@ class Hooks:
         states = [requests[name] for name in batch.req_ids]
         numbers = [_number(state) for state in states]
         numbers = [number if number in self.captures else 0 for number in numbers]
+        self._forced = {}
         if not any(numbers):
             return []
         prompts = [state.num_prompt_tokens for state in states]
         starts = self._runner.query_start_loc.np[: len(states) + 1]
-        found = spans(numbers, starts, batch.num_computed_tokens_cpu[: len(states)], prompts)
+        computed = batch.num_computed_tokens_cpu[: len(states)]
+        on = {number: capture for number in numbers if (capture := self.captures.get(number))}
+        left = {number: sorted(capture.left) for number, capture in on.items() if capture.followed.steps}
+        found = spans(numbers, starts, computed, prompts, left)
+        for row, number in enumerate(numbers):
+            ids = on[number].followed.ids if number else ()
+            written = int(computed[row]) + int(starts[row + 1]) - int(starts[row]) - prompts[row]  # ids after this step
+            if 0 <= written < len(ids):
+                self._forced[row] = ids[written]
         for span in found:
-            if capture := self.captures.get(span.number):
-                capture.begin_step(span.prompt)
+            on[span.number].begin_step(span.prompt)
         return found
+
+    def _forcing(self, logits: Any, *args: Any, **kwargs: Any) -> Any:
+        """Replaces the runner's choice of tokens: where ids are followed, every other one is impossible."""
+        for row, number in self._forced.items() if logits is not None else ():
+            logits[row] = -math.inf
+            logits[row, number] = 0.0
+        self._forced = {}
+        assert self._sample is not None
+        return self._sample(logits, *args, **kwargs)
+
+    def _cache(self, capture: Capture, span: RowSpan) -> None:
+        """Stores what the cache holds of a request after a decoding step."""
+        for number, layer in enumerate(self._layers if self._keeps else ()):
+            stages = [span.name(f"llm.layers.{number}.cache.{name}") for name in ("key", "value")]
+            if not any(map(capture.wants, stages)):
+                continue
+            if self._shares > 1:
+                capture.fail(f"{stages[0]} cannot be captured: {self._shares} devices share the layers")
+                return
+            table = self._runner.input_batch.block_table[0]
+            try:
+                held = cached(cast(Any, layer).self_attn.attn, table, span.request, span.prompt + span.step)
+            except Unavailable as error:
+                capture.fail(f"{stages[0]}: {error}; leave out the stages cache.key and cache.value")
+                return
+            for stage, values in zip(stages, held, strict=True):
+                if capture.wants(stage):
+                    self._keep(capture, stage, 0, lambda values=values: values)  # type: ignore[misc]
 
     def _enter(self, signature: inspect.Signature, _layer: nn.Module, args: Any, kwargs: Any) -> None:
         """Records the input of the first layer."""
@@ -144,7 +192,7 @@ class Hooks:
         hidden, residual = (output[0], output[1]) if isinstance(output, tuple) else (output, None)
         if residual is not None and not self._adds:
             for span in self._spans:
-                if (capture := self.captures.get(span.number)) and capture.wants(stage):
+                if (capture := self.captures.get(span.number)) and capture.wants(span.name(stage)):
                     capture.fail(
                         f"{stage} cannot be captured: this model's layers return pairs that are not to be added"
                     )
@@ -159,28 +207,28 @@ class Hooks:
         for span, (stage, head) in itertools.product(self._spans, heads.items()):
             capture = self.captures.get(span.number)
             # Computes for a failed capture too, as all workers must do the same.
-            if capture is None or not capture.wanted(stage):
+            if capture is None or not capture.wanted(span.name(stage)):
                 continue
             for start in range(span.start, span.stop, LOGIT_ROWS):
                 rows = slice(start, min(start + LOGIT_ROWS, span.stop))
                 logits = functools.partial(head, hidden[rows])
                 if self._keeps:
-                    self._keep(capture, stage, span.position + start - span.start, logits)
+                    self._keep(capture, span.name(stage), span.position + start - span.start, logits)
                 else:
                     logits()
 
     def _put(self, stage: str, take: Callable[[slice], Tensor]) -> None:
         for span in self._spans:
             capture = self.captures.get(span.number)
-            if capture is not None and capture.wants(stage):
+            if capture is not None and capture.wants(span.name(stage)):
                 rows = functools.partial(take, slice(span.start, span.stop))
-                self._keep(capture, stage, span.position, rows)
+                self._keep(capture, span.name(stage), span.position, rows)
 
     def _put_inside(self, stage: str, take: Callable[[slice], Tensor]) -> None:
         """Stores a stage inside a layer; fails the capture where a worker computes only a share of the heads."""
         if self._shares > 1:
             for span in self._spans:
-                if (capture := self.captures.get(span.number)) and capture.wants(stage):
+                if (capture := self.captures.get(span.number)) and capture.wants(span.name(stage)):
                     capture.fail(
                         f"{stage} cannot be captured: {self._shares} devices share the layers; stages inside a layer "
                         "need tensor_parallel 1"

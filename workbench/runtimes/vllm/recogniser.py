@@ -33,8 +33,9 @@ from workbench.pipelines.speech_session import Recognition
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
-from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
+from workbench.runtimes.vllm.tracing import check_not_substituted, follow_steps, prompt_stages
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.steps import StepWalk
 from workbench.trace.times import RowTimes
 from workbench.trace.trace import StageFilter
 
@@ -142,6 +143,10 @@ class EngineRecogniser:
             recorder.stages.update(watched.stages() if watched else {})
             recorder.put("text", np.array(recognition.text))
         return _in_order(stages, recorder.stages)
+
+    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk) -> None:
+        """See `StepwiseRecogniser.follow`."""
+        follow_steps(self.engine, self._request(samples, self.prompt_format.count(len(samples)), options), walk)
 
     def close(self) -> None:
         """Ends the engine."""

@@ -12,11 +12,12 @@ import numpy as np
 from workbench.core.errors import Unavailable
 from workbench.core.runtimes import RUNTIMES
 from workbench.decoding.generation import Decoding
-from workbench.runtimes.vllm.capture import captured, capturing
+from workbench.runtimes.vllm.capture import FollowedIds, captured, capturing
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.sampling import sampling_params
 from workbench.trace.recorder import Stages
+from workbench.trace.steps import StepWalk
 from workbench.trace.trace import StageFilter
 
 _numbers = count(1)  # numbers of captures
@@ -26,6 +27,22 @@ def check_not_substituted(given: Stages | None) -> None:
     """Raises `Unavailable` if stages are substituted: an engine computes all layers in one pass."""
     if given is not None:
         raise Unavailable(RUNTIMES["vllm"].no_given)
+
+
+def follow_steps(engine: Engine, request: Request, walk: StepWalk) -> None:
+    """Records the traced steps of a walk after a prompt. The engine writes the ids of the walk, one in each step.
+
+    Raises the same errors as `prompt_stages`.
+    """
+    number = next(_numbers)
+    followed = FollowedIds(walk.fed, walk.steps)
+    patterns = walk.recorder.wanted.patterns if isinstance(walk.recorder.wanted, StageFilter) else ("*",)
+    with capturing(engine.call, number, patterns, followed):
+        params = sampling_params(Decoding((), max_new_tokens=walk.last + 1), 0, number)
+        for _ in engine.follow([replace(request, capture=number)], [params]):
+            pass
+        for stage, array in captured(engine.call, number).items():
+            walk.recorder.put(stage, array)
 
 
 def prompt_stages(

@@ -1,0 +1,69 @@
+"""Decoding steps in a comparison: steps that read other tokens, and the sentence about the first one in error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.compare import compare, judge, noise_or_bug
+from workbench.compare.steps import last_alike, ranges, said_of_steps
+from workbench.trace.trace import Trace
+
+RNG = np.random.default_rng(0)
+VALUES = {
+    name: RNG.normal(size=(6, 8) if not name.startswith("steps") else (1, 8))
+    for name in ("llm.layers.0", "logits", *(f"steps.{n}.{s}" for n in (1, 2, 3) for s in ("llm.layers.0", "logits")))
+}
+TOKENS = [3, 4, 5, 6]
+
+
+def trace(dtype: str = "float32", tokens: Any = TOKENS, meta: bool = True, **changed: float) -> Trace:
+    """A small trace with three steps; `changed` stages, with dots as `__`, are off by a share of their size."""
+    factors = {name.replace("__", "."): factor for name, factor in changed.items()}
+    stages = {name: (array * (1 + factors.get(name, 0))).astype(dtype) for name, array in VALUES.items()}
+    known = {"steps": {"traced": [1, 2, 3], "followed": list(tokens)}} if meta else {}
+    return Trace(stages | {"tokens": np.array(tokens)}, {"dtype": dtype, "input_digest": "a", **known})
+
+
+def test_the_verdict_names_the_step_and_what_is_within_before_it() -> None:
+    found = judge(compare(trace(), trace(steps__2__llm__layers__0=0.01)))
+    assert found.faulty_stage == "steps.2.llm.layers.0"
+    assert "it first differs at step 2, llm.layers.0; the prompt's pass and step 1 are within;" in found.sentence
+
+
+def test_a_fault_in_the_prompt_and_no_fault() -> None:
+    assert "step" not in judge(compare(trace(), trace(logits=0.01))).sentence.split(";")[1]
+    assert "the prompt's pass and steps 1 to 3 are within" in judge(compare(trace(), trace())).sentence
+
+
+def test_float64_names_a_step_within_tolerance() -> None:
+    off = trace(steps__3__llm__layers__0=8e-5)
+    found = judge(compare(trace(), off), noise_or_bug(trace(), off, trace("float64")))
+    assert found.faulty_stage == "steps.3.llm.layers.0" and found.found_by == "float64"
+
+
+@pytest.mark.parametrize("meta", [True, False])
+def test_steps_after_another_token_are_not_compared(meta: bool) -> None:
+    other = trace(tokens=[3, 9, 5, 6], meta=meta, steps__2__logits=1.0)
+    found = compare(trace(), other)
+    held = [each.stage for each in found.stages if each.stage.startswith("steps.")]
+    assert held == ["steps.1.llm.layers.0", "steps.1.logits"]
+    assert "not compared, since the sides read different tokens from place 1 on: steps 2 to 3" in found.warnings
+    report = noise_or_bug(trace(), other, trace("float64"))
+    assert report.first_bug is None and not any(each.stage.startswith("steps.2") for each in report.stages)
+
+
+def test_a_dump_that_names_no_tokens_has_followed_the_references() -> None:
+    dump = trace(meta=False)
+    silent = Trace({stage: dump[stage] for stage in dump if stage != "tokens"}, {"input_digest": "a"})
+    assert last_alike(trace(), silent) is None
+    assert last_alike(trace(), trace(tokens=TOKENS[:2])) is None
+
+
+def test_steps_in_words() -> None:
+    assert ranges([4]) == "step 4"
+    assert ranges([1, 2, 3, 7, 9, 10]) == "steps 1 to 3, 7 and 9 to 10"
+    assert said_of_steps(["steps.1.logits"], ["steps.1.logits"]) == ["it first differs at step 1, logits"]
+    assert said_of_steps(["logits", "tokens"], []) == []

@@ -1,0 +1,114 @@
+"""Decoding steps on llama.cpp, against the network of transformers that was written, and with planted faults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.faults_in_decoding_on_ggml import FAULTS
+from tests.support.tiny_gguf import tiny_gguf
+from workbench.compare import compare, judge, noise_or_bug
+from workbench.core.errors import BadInput, Unavailable
+from workbench.formats.gguf_file import read_gguf
+from workbench.runtimes.gguf.cache_state import read_cache_state
+from workbench.runtimes.gguf.language import LanguageModel, open_language
+from workbench.runtimes.gguf.language_file import language_config, read_dimensions
+from workbench.runtimes.pytorch.language import LanguageModel as TorchModel
+from workbench.trace.steps import StepWalk
+from workbench.trace.trace import StageFilter, Trace
+
+PROMPT = [5, 300, 17, 17, 290, 8, 44, 91, 300, 2, 71, 66, 5, 9, 410, 33]
+IDS = [7, 41, 300, 7, 2]
+INSIDE = "*,llm.layers.*.*"
+
+
+def opened(path: Path, kv_cache: str = "f32") -> LanguageModel:
+    file = read_gguf(path)
+    return open_language(file, language_config(file), threads=1, kv_cache=kv_cache)
+
+
+def followed(language: Any, stages: str = INSIDE, dtype: str = "float32", ids: Sequence[int] = IDS) -> Trace:
+    walk = StepWalk(ids, range(1, len(ids)), StageFilter(stages))
+    language.follow(language.prompt([PROMPT]), walk)
+    return Trace(walk.recorder.stages, {"dtype": dtype, "input_digest": "a", **walk.meta()})
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
+    folder = tmp_path_factory.mktemp("steps")
+    kinds = ("qwen3", "llama")
+    return {kind: (folder / f"{kind}.gguf", tiny_gguf(folder / f"{kind}.gguf", kind)) for kind in kinds}
+
+
+@pytest.fixture(scope="module")
+def sides(paths: dict[str, tuple[Path, Any]]) -> tuple[LanguageModel, Trace, Trace]:
+    """A model on llama.cpp, and its trace on PyTorch in float32 and float64."""
+    path, network = paths["qwen3"]
+    language = opened(path)
+    cpu = torch.device("cpu")
+    reference = followed(TorchModel(network.float(), language.config, cpu))
+    exact = followed(TorchModel(network.double(), language.config, cpu), dtype="float64")
+    network.float()
+    return language, reference, exact
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama"])
+def test_steps_and_caches_are_those_of_transformers(paths: dict[str, tuple[Path, Any]], kind: str) -> None:
+    path, network = paths[kind]
+    language = opened(path)
+    expected = followed(TorchModel(network.float(), language.config, torch.device("cpu")))
+    found = followed(language)
+    assert set(found) == set(expected)
+    for stage, array in expected.items():
+        np.testing.assert_allclose(found[stage], array, rtol=2e-3, atol=2e-4, err_msg=stage)
+
+
+@pytest.mark.parametrize(("kv_cache", "limit"), [("f16", 4e-3), ("q8_0", 2e-2)])
+def test_caches_of_other_types_are_read(tmp_path: Path, kv_cache: str, limit: float) -> None:
+    tiny_gguf(tmp_path / "it.gguf", head_dim=32)
+    stages = "llm.layers.*.cache.*"
+    plain, other = (followed(opened(tmp_path / "it.gguf", each), stages) for each in ("f32", kv_cache))
+    for stage, array in plain.items():
+        error = np.linalg.norm(other[stage] - array) / np.linalg.norm(array)
+        assert 0 < error < limit, f"{stage} {error}"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_named_by_step_and_stage(sides: tuple[LanguageModel, Trace, Trace], fault: str) -> None:
+    language, reference, exact = sides
+    plant, whole, inside = FAULTS[fault]
+    with plant():
+        off = followed(language)
+    for stages, expected in (("steps.*.llm.layers.?,steps.*.logits", whole), (INSIDE, inside)):
+        verdict = judge(compare(reference, off, stages=stages), noise_or_bug(reference, off, exact, stages))
+        assert verdict.faulty_stage == expected, verdict.sentence
+
+
+def test_a_clean_pass_is_within(sides: tuple[LanguageModel, Trace, Trace]) -> None:
+    language, reference, exact = sides
+    found = followed(language)
+    verdict = judge(compare(reference, found), noise_or_bug(reference, found, exact))
+    assert verdict.within and "steps 1 to 4 are within" in verdict.sentence, verdict.sentence
+
+
+def test_a_step_beyond_the_context_is_refused(sides: tuple[LanguageModel, Trace, Trace]) -> None:
+    with pytest.raises(BadInput, match="positions; expected at most 256"):
+        followed(sides[0], "logits", ids=[1] * 300)
+
+
+def test_a_state_of_another_form_is_refused(sides: tuple[LanguageModel, Trace, Trace]) -> None:
+    language = sides[0]
+    sizes = read_dimensions(language.file)
+    context = language._context(32, 1, 32)
+    context.read(language.prompt([PROMPT]).embeddings[0], 0)
+    state = context.state(0)
+    assert len(read_cache_state(state, sizes)) == sizes.layers
+    for wrong in (state[:-4], state + b"\0\0\0\0", state[:8] + b"\2\0\0\0" + state[12:], b""):
+        with pytest.raises(Unavailable, match=r"^the cache cannot be shown: llama.cpp writes its state in a form"):
+            read_cache_state(wrong, sizes)
+    language._give_back(context)

@@ -1,0 +1,140 @@
+"""Decoding steps on PyTorch, against one pass over prompt and ids together, and with planted faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.faults_in_decoding import FAULTS
+from tests.support.tiny_language import tiny_language
+from workbench.compare import compare, judge, noise_or_bug
+from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
+from workbench.pipelines.text_session import TextSession
+from workbench.runtimes.pytorch.causal_lm import open_session
+from workbench.trace.recorder import Recorder
+from workbench.trace.steps import StepWalk
+from workbench.trace.trace import StageFilter, Trace
+
+PROMPT = "one two three four five"
+OPTIONS = {"max_new_tokens": 6}
+INSIDE = "*,llm.layers.*.*"
+
+
+def stepped(session: TextSession, stages: str = INSIDE, steps: str = "all", **more: object) -> Trace:
+    return session.trace(PROMPT, stages, steps=steps, **OPTIONS, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_language(tmp_path_factory.mktemp("steps") / "qwen3")
+
+
+@pytest.fixture(scope="module")
+def session(directory: Path) -> TextSession:
+    return open_session(directory, "tiny", Settings(dtype="float32", threads=1))
+
+
+@pytest.fixture(scope="module")
+def reference(session: TextSession) -> Trace:
+    return stepped(session)
+
+
+@pytest.fixture(scope="module")
+def exact(directory: Path, reference: Trace) -> Trace:
+    return stepped(open_session(directory, "tiny", Settings(dtype="float64", threads=1)), follow=reference)
+
+
+def test_each_step_is_a_row_of_one_pass_over_everything(session: TextSession, reference: Trace) -> None:
+    ids = [*reference["prompt.tokens"].tolist(), *reference["tokens"].tolist()[:-1]]
+    begin = len(reference["prompt.tokens"])
+    recorder = Recorder(StageFilter(INSIDE))
+    language = session.writer.language  # type: ignore[attr-defined]
+    language.trace(language.prompt([ids]), recorder)
+    seen = 0
+    for step in reference.meta["steps"]["traced"]:
+        row = begin + step - 1
+        for stage, whole in recorder.stages.items():
+            found = reference[f"steps.{step}.{stage}"]
+            expected = whole[:, row : row + 1, : row + 1] if stage.endswith("weights") else whole[row : row + 1]
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5, err_msg=f"{step} {stage}")
+            seen += 1
+        for layer in range(3):
+            for name, of in (("key", "key_rope"), ("value", "value")):
+                held = reference[f"steps.{step}.llm.layers.{layer}.cache.{name}"]
+                expected = recorder.stages[f"llm.layers.{layer}.attention.{of}"][: row + 1]
+                np.testing.assert_allclose(held, expected, rtol=1e-4, atol=2e-5)
+        assert reference[f"steps.{step}.logits"][0].argmax() == reference["tokens"][step]
+    assert seen > 200
+
+
+def test_the_prompts_pass_and_the_text_are_the_same_with_steps_and_without(
+    session: TextSession, reference: Trace
+) -> None:
+    plain = session.trace(PROMPT, INSIDE, **OPTIONS)
+    assert not any(stage.startswith("steps.") for stage in plain)
+    for stage, array in plain.items():
+        assert np.array_equal(array, reference[stage]), stage
+
+
+def test_steps_follow_the_ids_that_are_given(session: TextSession) -> None:
+    found = stepped(session, "logits,llm.embeddings", "2", follow=[5, 6, 7, 8])
+    assert found.meta["steps"] == {"traced": [2], "followed": [5, 6, 7, 8]}
+    language = session.writer.language  # type: ignore[attr-defined]
+    assert np.array_equal(found["steps.2.llm.embeddings"], language.table_rows(6, 7))
+    assert list(found) == ["llm.embeddings", "logits", "steps.2.llm.embeddings", "steps.2.logits"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_named_by_step_and_stage(
+    session: TextSession, reference: Trace, exact: Trace, fault: str
+) -> None:
+    plant, whole, inside = FAULTS[fault]
+    with plant(session.writer.language.network):  # type: ignore[attr-defined]
+        off = stepped(session, follow=reference)
+    for stages, expected in (("llm.layers.?,steps.*.llm.layers.?,logits", whole), (INSIDE, inside)):
+        verdict = judge(compare(reference, off, stages=stages), noise_or_bug(reference, off, exact, stages))
+        assert verdict.faulty_stage == expected, verdict.sentence
+        assert "the prompt's pass" in verdict.sentence and "within" in verdict.sentence
+
+
+def test_a_clean_pass_in_another_arithmetic_is_within(directory: Path, reference: Trace, exact: Trace) -> None:
+    half, stepwise = (
+        open_session(directory, "tiny", Settings(dtype="bfloat16", threads=1, stepwise=each)) for each in (False, True)
+    )
+    found, peer = (stepped(each, "*", follow=reference) for each in (half, stepwise))
+    comparison = compare(reference, found, reason="as its types ask", stages="*")
+    verdict = judge(comparison, noise_or_bug(reference, found, exact, "*", peer))
+    assert verdict.within, verdict.sentence
+    assert judge(compare(reference, reference), noise_or_bug(reference, reference, exact)).within
+
+
+def test_each_stage_of_a_step_goes_on_from_what_is_given(session: TextSession, reference: Trace) -> None:
+    """With a fault in one layer's cache, isolated steps show it there and in no later layer."""
+    plant, _, inside = FAULTS["stale cache row"]
+    with plant(session.writer.language.network):  # type: ignore[attr-defined]
+        off = stepped(session, given=reference, steps="1,2")
+    again = stepped(session, given=reference, steps="1,2")
+    assert judge(compare(reference, again)).within
+    verdict = judge(compare(reference, off))
+    assert verdict.faulty_stage == inside
+    assert not any(".layers.2" in stage or ".layers.0" in stage for stage in verdict.faulty_stages)
+
+
+def test_what_cannot_be_traced_is_said(session: TextSession) -> None:
+    with pytest.raises(BadInput, match=r"^step 6 was asked for, and tiny wrote 6 tokens, which takes steps 1 to 5$"):
+        stepped(session, steps="6")
+    with pytest.raises(BadInput, match=r"^ids to follow are given, and no decoding steps are asked for"):
+        stepped(session, steps="", follow=[1, 2])
+    with pytest.raises(BadInput, match=r"what a cache holds is a stage of decoding steps; ask for steps too$"):
+        session.trace(PROMPT, "llm.layers.0.cache.key", **OPTIONS)
+
+
+def test_a_walk_that_takes_too_much_room_ends_early(session: TextSession) -> None:
+    language = session.writer.language  # type: ignore[attr-defined]
+    walk = StepWalk([5] * 50, range(1, 40), StageFilter("logits"), most=4000)
+    with pytest.raises(BadInput, match="39 decoding steps with these stages would take"):
+        language.follow(language.prompt([[1, 2, 3]]), walk)
+    assert list(walk.recorder.stages) == ["steps.1.logits"]

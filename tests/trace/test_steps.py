@@ -1,0 +1,124 @@
+"""Decoding steps: their notation, names, order and room, and the ids that they follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.core.errors import BadInput
+from workbench.trace.order import computation_order
+from workbench.trace.step_names import glob_of_stage, step_and_stage, step_stage
+from workbench.trace.steps import StepChoice, StepWalk, followed_ids, read_steps, steps_of
+from workbench.trace.trace import StageFilter, Trace
+
+STAGES = ["llm.embeddings", "llm.layers.0", "llm.layers.0.attention.key_rope", "llm.norm", "logits"]
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("first", (1,)), ("all", ()), ("3", (3,)), ("5, 1,20,5", (1, 5, 20)), ([2, 4], (2, 4))],
+)
+def test_steps_are_read(text: str, numbers: tuple[int, ...]) -> None:
+    assert read_steps(text) == StepChoice(numbers)
+
+
+def test_no_steps_are_none() -> None:
+    assert read_steps("") is None and read_steps(None) is None
+
+
+@pytest.mark.parametrize("text", ["none", "0", "1,0", "1,,2", "-1", "first,2", "1.5", "٣", [], "1" * 20])
+def test_other_steps_are_refused(text: str) -> None:
+    with pytest.raises(BadInput, match=r"^the steps are .*; expected first, all, or numbers from 1 on such as 1,5,20$"):
+        read_steps(text)
+
+
+def test_a_generation_has_a_step_for_each_token_but_the_last() -> None:
+    assert StepChoice().of([7, 8, 9], "it") == (1, 2)
+    assert StepChoice((2,)).of([7, 8, 9], "it") == (2,)
+    with pytest.raises(BadInput, match=r"^step 3 was asked for, and it wrote 3 tokens, which takes steps 1 to 2$"):
+        StepChoice((1, 3)).of([7, 8, 9], "it")
+    with pytest.raises(BadInput, match=r"^a decoding step .* it wrote 1 token, which takes the prompt's pass alone$"):
+        StepChoice().of([7], "it")
+
+
+@given(st.integers(0, 999_999_999), st.sampled_from(STAGES))
+def test_names_come_apart_again(step: int, stage: str) -> None:
+    assert step_and_stage(step_stage(step, stage)) == (step, stage)
+    assert step_and_stage(stage) == (None, stage)
+
+
+def test_globs_name_a_step_or_only_the_stage() -> None:
+    assert glob_of_stage("steps.*.llm.layers.*") == "llm.layers.*"
+    name = "steps.4.llm.layers.0"
+    assert all(StageFilter(glob)(name) for glob in ("*", "steps.*", "steps.4.*", "llm.layers.?", "steps.*.llm.*"))
+    assert not any(StageFilter(glob)(name) for glob in ("steps.3.*", "logits", "layers.0"))
+
+
+def test_the_inside_of_layers_is_not_reached_by_a_glob_of_whole_layers() -> None:
+    inside = "steps.4.llm.layers.0.cache.key"
+    assert not any(StageFilter(glob)(inside) for glob in ("*", "steps.*", "steps.4.llm.layers.*", "llm.layers.*"))
+    assert all(StageFilter(glob)(inside) for glob in ("llm.layers.*.cache.*", "steps.4.llm.layers.0.*", inside))
+
+
+@given(st.randoms())
+def test_steps_come_between_the_prompts_pass_and_what_was_written(random: object) -> None:
+    before = ["frontend.fbank", "prompt.tokens", "encoder.layers.0", *STAGES]
+    steps = [step_stage(step, stage) for step in (1, 2, 10) for stage in STAGES]
+    expected = [*before, *steps, "tokens", "text"]
+    expected.insert(expected.index("llm.layers.0"), "llm.layers.0.attention.key_rope")
+    expected = [stage for n, stage in enumerate(expected) if stage not in expected[:n]]
+    for step in (1, 2, 10):
+        inside, layer = (expected.index(step_stage(step, name)) for name in STAGES[2:0:-1])
+        expected[inside], expected[layer] = expected[layer], expected[inside]
+    shuffled = list(expected)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert computation_order(shuffled) == expected
+    recorded = [stage for stage in expected if not stage.startswith("steps.")]
+    assert computation_order([*steps, *recorded], recorded=True) == expected
+
+
+def test_ids_to_follow_come_from_steps_tokens_or_a_list(tmp_path: Path) -> None:
+    own = Trace({"tokens": np.array([4, 5, 6])}, {})
+    assert followed_ids(own) == [4, 5, 6] == followed_ids([4, 5, 6]) == followed_ids(np.array([4, 5, 6]))
+    walk = StepWalk([9, 8, 7], [1], StageFilter("*"))
+    stepped = Trace(dict(own), walk.meta())
+    assert followed_ids(stepped.save(tmp_path / "it.safetensors")) == [9, 8, 7]
+    assert followed_ids(None) is None
+    with pytest.raises(BadInput, match="has neither decoding steps nor tokens"):
+        followed_ids(Trace({"logits": np.ones((1, 2))}, {}))
+    for wrong in ([], [-1], [0.5], [[1]]):
+        with pytest.raises(BadInput, match="no list of token ids"):
+            followed_ids(wrong)
+
+
+@pytest.mark.parametrize("held", [1, {}, {"traced": [1]}, {"traced": [1], "followed": ["a"]}])
+def test_damaged_metadata_are_refused(held: object) -> None:
+    with pytest.raises(BadInput, match=r"^the metadata of a trace have steps = "):
+        steps_of(Trace({}, {"steps": held}))
+
+
+def test_too_many_bytes_are_refused_after_the_first_step() -> None:
+    walk = StepWalk(range(101), range(1, 101), StageFilter("*"), most=10_000)
+    recorder = walk.at(1)
+    assert recorder is not None
+    recorder.put("llm.norm", np.zeros((1, 50), np.float32))
+    with pytest.raises(BadInput, match=r"^100 decoding steps with these stages would take 2e-05 GB; expected at most"):
+        walk.done(1)
+
+
+def test_what_fits_is_recorded_by_step() -> None:
+    walk = StepWalk(range(101), range(1, 51), StageFilter("logits,steps.2.llm.*"), most=10_000)
+    for step in range(1, 101):
+        recorder = walk.at(step)
+        if recorder is not None:
+            for stage in ("llm.norm", "logits"):
+                recorder.put(stage, np.full((1, 25), step, np.float32))
+        walk.done(step)
+    assert len(walk.recorder.stages) == 51 and walk.fed == tuple(range(50))
+    assert walk.recorder.stages["steps.2.llm.norm"][0, 0] == 2
+    second = walk.at(2)
+    assert second is not None and list(second.stages) == ["llm.norm", "logits"]

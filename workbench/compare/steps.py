@@ -1,0 +1,97 @@
+"""Decoding steps in a comparison: which steps of two traces read the same tokens, and the step of the first fault.
+
+A step is comparable if both sides have read the same generated tokens before it. Sides that followed other tokens part
+there, as two texts do. This file measures no arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from workbench.compare.discrete import as_tokens
+from workbench.trace.chosen import ChosenStages
+from workbench.trace.step_names import step_and_stage
+from workbench.trace.steps import steps_of
+from workbench.trace.trace import Trace
+
+PREFIX = "steps."
+_NO_PASS = ("tokens", "text", "prompt.", "frontend.")  # beginnings of stages that no pass of the network computes
+
+
+def steps_held(stages: Iterable[str]) -> list[int]:
+    """Returns the decoding steps that have stages among these, in order."""
+    return sorted({step for step, _ in map(step_and_stage, stages) if step is not None})
+
+
+def last_alike(reference: Trace, candidate: Trace) -> int | None:
+    """Returns the last step before which both sides have read the same tokens; None if they never part.
+
+    Step n has read the first n generated tokens. A trace that does not say what its steps followed is taken to have
+    followed its own tokens, and without tokens those of the other side.
+    """
+    if not all(any(stage.startswith(PREFIX) for stage in trace) for trace in (reference, candidate)):
+        return None
+    ours, theirs = _read(reference), _read(candidate)
+    if ours is None or theirs is None:
+        return None
+    common = min(len(ours), len(theirs))
+    differing = np.flatnonzero(ours[:common] != theirs[:common])
+    return int(differing[0]) if len(differing) else None
+
+
+def _read(trace: Trace) -> np.ndarray | None:
+    known = steps_of(trace)
+    if known is not None:
+        return np.array(known.followed, dtype=np.int64)
+    return as_tokens("tokens", trace["tokens"]) if "tokens" in trace else None
+
+
+def alike_steps(reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str]:
+    """Returns both traces without the steps that read different tokens, and a warning about these.
+
+    The warning is empty if there are none; the traces are then the same ones.
+    """
+    last = last_alike(reference, candidate)
+    apart = [] if last is None else [step for step in steps_held(reference) if step > last]
+    if not apart:
+        return reference, candidate, ""
+    ours, theirs = (
+        ChosenStages(trace, [stage for stage in trace if (step_and_stage(stage)[0] or 0) <= (last or 0)])
+        for trace in (reference, candidate)
+    )
+    return ours, theirs, f"not compared, since the sides read different tokens from place {last} on: {ranges(apart)}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Returns steps in words: `step 4`, `steps 1 to 3 and 7`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    joined = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"step{'s' * (len(numbers) > 1)} {joined}"
+
+
+def said_of_steps(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
+    """Returns what a verdict says about decoding steps, as parts of its sentence.
+
+    Args:
+        stages: all compared stages.
+        faulty: those in error, in the order of the computation, in which the prompt's pass comes before the steps.
+    """
+    steps = steps_held(stages)
+    step, stage = step_and_stage(faulty[0]) if faulty else (None, "")
+    if not steps or (faulty and step is None):
+        return []
+    fine = steps if step is None else [each for each in steps if each < step]
+    prompt = any(step_and_stage(each)[0] is None and not each.startswith(_NO_PASS) for each in stages)
+    within = [*(["the prompt's pass"] if prompt else []), *([ranges(fine)] if fine else [])]
+    said = f"{' and '.join(within)} {'are' if prompt + len(fine) > 1 else 'is'} within" if within else ""
+    if step is None:
+        return [said]
+    return [f"it first differs at step {step}, {stage}" + (f"; {said}" if said else "")]

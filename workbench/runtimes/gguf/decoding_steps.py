@@ -1,0 +1,106 @@
+"""Shows the stages of decoding steps: of the passes of llama.cpp that read one generated token each.
+
+The loop that generates text (`language`) also makes these passes; here are its choice of tokens, which follows given
+ids, and what is recorded of a pass. This file knows no families.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from workbench.formats.gguf_file import GgufFile
+from workbench.runtimes.gguf.cache_state import read_cache_state
+from workbench.runtimes.gguf.context import STEPWISE, Context
+from workbench.runtimes.gguf.language_file import Dimensions, language_architecture, read_dimensions
+from workbench.runtimes.gguf.language_stages import WEIGHTS
+from workbench.runtimes.gguf.llama import LlamaModel
+from workbench.runtimes.gguf.stage_watch import StageWatch, split_pairs
+from workbench.trace.recorder import Recorder
+from workbench.trace.step_names import step_stage
+from workbench.trace.steps import StepWalk
+
+EMBEDDED = "embd"  # llama.cpp's name of the embeddings of tokens
+LOGITS = "result_output"
+
+
+class Follower:
+    """Takes the next token of the ids that a walk follows, whatever the logits are."""
+
+    def __init__(self, walk: StepWalk):
+        self._ids = walk.fed
+
+    def __call__(self, generated: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        """Returns the next tokens [1]; after the last pass, any token."""
+        return np.array([self._ids[min(generated.shape[1], len(self._ids) - 1)]])
+
+
+class StepsWatch:
+    """Watches the passes of a generation in one context.
+
+    Args:
+        file: of the model.
+        kv_cache: the type of keys and values.
+    """
+
+    def __init__(self, walk: StepWalk, file: GgufFile, kv_cache: str):
+        self._walk, self._file = walk, file
+        self._sizes: Dimensions = read_dimensions(file)
+        self._now: StageWatch | None = None
+        self._weights = kv_cache in STEPWISE
+        self.shows_weights = self._weights and self._wants(WEIGHTS)
+        self._paired = language_architecture(file) == "llama"
+
+    def callback(self, model: LlamaModel) -> Any:
+        """Returns the callback for the context."""
+
+        return model.functions.ggml_backend_sched_eval_callback(self.see)
+
+    def see(self, pointer: int, asks: bool, data: Any) -> bool:
+        """Implements llama.cpp's `cb_eval` for the pass that runs (see `StageWatch.see`)."""
+        return self._now.see(pointer, asks, data) if self._now is not None else not asks
+
+    @contextlib.contextmanager
+    def reading(self, count: int) -> Iterator[None]:
+        """Substitutes stages in the prompt's pass over `count` positions, for the block."""
+        prefill = self._walk.prefill
+        if prefill is not None:
+            self._now = StageWatch(prefill, self._file, (count, self._sizes.hidden))
+        yield
+        self._now = None
+
+    @contextlib.contextmanager
+    def stepping(self, step: int, context: Context, positions: int) -> Iterator[None]:
+        """Records a decoding step, for the block.
+
+        Args:
+            positions: in the cache after the step.
+        """
+        recorder = self._walk.at(step)
+        if recorder is not None:
+            others = {EMBEDDED: ("llm.embeddings", self._sizes.hidden), LOGITS: ("logits", self._sizes.vocabulary)}
+            shape = (1, self._sizes.hidden)
+            self._now = StageWatch(recorder, self._file, shape, others, weights=self._weights, keys=positions)
+        yield
+        self._now = None
+        if recorder is not None:
+            self._record_cache(recorder, context)
+        self._walk.done(step)
+
+    def _record_cache(self, recorder: Recorder, context: Context) -> None:
+        """Records the keys and values that the cache holds [positions, heads, head width]."""
+        names = [f"llm.layers.{layer}.cache.{name}" for layer in range(self._sizes.layers) for name in ("key", "value")]
+        if not any(map(recorder.wanted, names)):
+            return
+        for layer, held in enumerate(read_cache_state(context.state(0), self._sizes)):
+            key = split_pairs(held.key) if self._paired else held.key
+            recorder.put(f"llm.layers.{layer}.cache.key", np.array(key))
+            recorder.put(f"llm.layers.{layer}.cache.value", np.array(held.value))
+
+    def _wants(self, part: str) -> bool:
+        """Returns whether a part of any layer is wanted in any step."""
+        wanted, layers = self._walk.recorder.wanted, range(self._sizes.layers)
+        return any(wanted(step_stage(step, f"llm.layers.{n}.{part}")) for step in self._walk.steps for n in layers)

@@ -1,0 +1,39 @@
+"""Some stages of a trace as a trace of their own; arrays are read when they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from workbench.trace.trace import Trace
+
+
+class ChosenStages(Trace):
+    """Some stages of a trace.
+
+    Args:
+        meta: by default that of the whole trace.
+    """
+
+    def __init__(self, whole: Trace, stages: Iterable[str], meta: Mapping[str, Any] | None = None):
+        super().__init__({}, whole.meta if meta is None else meta)
+        self._whole, self._names = whole, dict.fromkeys(stages)
+
+    def __getitem__(self, stage: str) -> np.ndarray:
+        if stage not in self._names:
+            raise KeyError(f"no stage {stage!r} in this trace; it has {', '.join(self._names)}")
+        return self._whole[stage]
+
+    def __contains__(self, stage: object) -> bool:
+        return stage in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ChosenStages, (self._whole, list(self._names), self.meta)

@@ -1,0 +1,246 @@
+"""Decoding steps in a trace: their names, which of them a trace holds, and the ids that they follow.
+
+Step n is the pass that reads the n-th generated token and computes the logits of the next one, so step 1 is the first
+after the prompt's pass. Its stages are `steps.n.STAGE`, such as `steps.3.llm.layers.1`; the row of `steps.n.logits`
+decides `tokens[n]`. All sides of a comparison follow the same ids, one step at a time through the cache. This file
+knows no models and no runtimes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.core.errors import BadInput
+from workbench.trace.recorder import Recorder
+from workbench.trace.step_names import step_and_stage, step_stage
+from workbench.trace.trace import Trace
+
+KEY = "steps"  # in the metadata: {"traced": [1, 2], "followed": [17, 4, 9], "prompt": 26}
+FIRST, ALL = "first", "all"
+MOST_BYTES = 1 << 30  # of the stages of all traced steps: 150 steps of a model with 28 layers and 150,000 tokens
+EXPECTED = f"expected {FIRST}, {ALL}, or numbers from 1 on such as 1,5,20"
+
+Follow = Trace | str | Path | Sequence[int] | np.ndarray | None
+"""The generated ids that the steps follow: a trace with steps or with `tokens`, the path of one, or the ids."""
+
+
+@dataclass(frozen=True)
+class StepChoice:
+    """Which steps are asked for; `numbers` is empty for all."""
+
+    numbers: tuple[int, ...] = ()
+
+    def of(self, ids: Sequence[int], whose: str) -> tuple[int, ...]:
+        """Returns the steps among those that a generation of these ids took.
+
+        The last id is never read. Raises `BadInput` if a step is not among them.
+        """
+        last = len(ids) - 1
+        if last < 1 or (self.numbers and self.numbers[-1] > last):
+            asked = f"step {self.numbers[-1]}" if self.numbers else "a decoding step"
+            took = "the prompt's pass alone" if last < 1 else "step 1 alone" if last == 1 else f"steps 1 to {last}"
+            raise BadInput(
+                f"{asked} was asked for, and {whose} wrote {len(ids)} token{'s' * (len(ids) != 1)}, which takes {took}"
+            )
+        return self.numbers or tuple(range(1, last + 1))
+
+
+def read_steps(text: str | Sequence[int] | int | None) -> StepChoice | None:
+    """Returns the steps in `first`, `all` or numbers with commas between them; None for none.
+
+    Raises `BadInput` for anything else.
+    """
+    if text is None or text == "":
+        return None
+    words = [str(each) for each in text] if isinstance(text, (list, tuple)) else str(text).split(",")
+    words = [word.strip() for word in words]
+    if words in ([FIRST], [ALL]):
+        return StepChoice((1,) if words == [FIRST] else ())
+    if not words or not all(re.fullmatch("[0-9]{1,7}", word) and int(word) for word in words):
+        raise BadInput(f"the steps are {text!r:.80}; {EXPECTED}")
+    return StepChoice(tuple(sorted({int(word) for word in words})))
+
+
+def followed_ids(follow: Follow) -> list[int] | None:
+    """Returns the ids that steps are to follow; None if they are not given.
+
+    Raises `BadInput` if a trace holds none, or for what are no ids.
+    """
+    if follow is None:
+        return None
+    if isinstance(follow, (str, Path)):
+        from workbench.trace.read import read_trace
+
+        follow = read_trace(follow)
+    if isinstance(follow, Trace):
+        known = steps_of(follow)
+        if known is not None:
+            return list(known.followed)
+        if "tokens" not in follow:
+            raise BadInput(
+                "the trace to follow has neither decoding steps nor tokens; expected one that was traced with steps, "
+                "or with the stage tokens"
+            )
+        follow = follow["tokens"]
+    found = np.asarray(follow)
+    if found.ndim != 1 or not found.size or found.dtype.kind not in "iu" or (found < 0).any():
+        raise BadInput("the ids to follow are no list of token ids; expected whole numbers from 0 on")
+    ids: list[int] = found.astype(np.int64).tolist()
+    return ids
+
+
+@dataclass(frozen=True)
+class TracedSteps:
+    """What the metadata of a trace say about its steps."""
+
+    traced: tuple[int, ...]
+    followed: tuple[int, ...]  # the ids, as far as they are known; step n has read the first n of them
+
+    def to_meta(self) -> dict[str, Any]:
+        """Returns them as metadata."""
+        return {KEY: {"traced": list(self.traced), "followed": list(self.followed)}}
+
+
+def steps_of(trace: Trace) -> TracedSteps | None:
+    """Returns what a trace says about its steps; None if it says nothing. Raises `BadInput` for damaged metadata."""
+    held = trace.meta.get(KEY)
+    if held is None:
+        return None
+    lists = [held.get(name) for name in ("traced", "followed")] if isinstance(held, Mapping) else []
+    if not lists or not all(isinstance(each, list) and all(type(n) is int and n >= 0 for n in each) for each in lists):
+        raise BadInput(f"the metadata of a trace have {KEY} = {held!r:.60}; expected lists of traced steps and ids")
+    traced, followed = (tuple(each or ()) for each in lists)
+    return TracedSteps(traced, followed)
+
+
+class StepWalk:
+    """The steps of one generation that are traced, on their way through a runtime.
+
+    A runtime reads the prompt, then feeds `ids[0]`, `ids[1]` and so on, each in one pass with the cache of all passes
+    before it. Before pass n it asks `at(n)` for a recorder, and after it says `done(n)`.
+
+    Args:
+        ids: the generated ids to follow.
+        steps: the traced steps, in order.
+        wanted: the filter of stages.
+        given: substituted stages, by full name.
+        most: bytes of all stages of the steps.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[int],
+        steps: Sequence[int],
+        wanted: Callable[[str], bool],
+        given: Mapping[str, np.ndarray] | None = None,
+        most: int = MOST_BYTES,
+    ):
+        self.steps = tuple(steps)
+        self.last = max(self.steps)
+        self.ids = tuple(int(each) for each in ids)
+        self.fed = self.ids[: self.last]  # by all passes together
+        self.recorder = Recorder(wanted, given)
+        self._room = StepRoom(self.steps, most)
+
+    def at(self, step: int) -> StepRecorder | None:
+        """Returns the recorder of a pass; None if its stages are not traced. Pass 0 is the prompt's."""
+        return StepRecorder(self.recorder, step, self._room) if step in self.steps else None
+
+    @property
+    def prefill(self) -> Recorder | None:
+        """The recorder of the prompt's pass, which records nothing and substitutes what is given; None without."""
+        return self.recorder.silent if self.recorder.isolated else None
+
+    def done(self, step: int) -> None:
+        """Ends a pass; raises `BadInput` once it is clear that the steps take more room than there is."""
+        if step in self.steps:
+            self._room.end(step)
+
+    def meta(self) -> dict[str, Any]:
+        """Returns the metadata about the steps."""
+        return TracedSteps(self.steps, self.ids).to_meta()
+
+
+class StepRoom:
+    """Counts the bytes of the stages of steps, and refuses too many before they are computed.
+
+    Args:
+        most: bytes of all steps.
+    """
+
+    def __init__(self, steps: Sequence[int], most: int = MOST_BYTES):
+        self._steps, self._most = tuple(steps), most
+        self._before = self._now = 0
+
+    def add(self, count: int) -> None:
+        """Counts the bytes of a stage of the step that runs."""
+        self._now += count
+
+    def end(self, step: int) -> None:
+        """Ends a step. Later ones take at least as much. Raises `BadInput` if all together take too much."""
+        one, self._now = self._now, 0
+        self._before += one
+        left = sum(each > step for each in self._steps)
+        expected = self._before + left * one
+        if expected > self._most:
+            count = len(self._steps)
+            raise BadInput(
+                f"{count} decoding step{'s' * (count != 1)} with these stages would take {expected / 1e9:.2g} GB; "
+                f"expected at most {self._most / 1e9:.2g} GB: trace fewer steps (such as 1,10,100) or fewer stages"
+            )
+
+
+class StepRecorder(Recorder):
+    """A recorder of one step, whose networks name their stages as in any other pass.
+
+    Args:
+        whole: the recorder of all steps.
+    """
+
+    def __init__(self, whole: Recorder, step: int, room: StepRoom | None = None):
+        self._whole, self._step = whole, step
+        self._bytes = room or StepRoom(())
+        self.isolated = whole.isolated
+
+    def wanted(self, stage: str) -> bool:
+        """See `Recorder`."""
+        return self._whole.wanted(self._name(stage))
+
+    @property
+    def stages(self) -> dict[str, np.ndarray]:
+        """The recorded stages of this step, by the names that the network gives them."""
+        split = {name: step_and_stage(name) for name in self._whole.stages}
+        return {split[name][1]: array for name, array in self._whole.stages.items() if split[name][0] == self._step}
+
+    def needs(self, stage: str) -> bool:
+        """See `Recorder.needs`."""
+        return self._whole.needs(self._name(stage))
+
+    def put(self, stage: str, value: np.ndarray) -> np.ndarray:
+        """See `Recorder.put`."""
+        if self.wanted(stage):
+            self._bytes.add(value.nbytes)
+        return self._whole.put(self._name(stage), value)
+
+    def room(self, stage: str, shape: tuple[int, ...], kind: type = np.float32) -> np.ndarray:
+        """See `Recorder.room`."""
+        found = self._whole.room(self._name(stage), shape, kind)
+        self._bytes.add(found.nbytes)
+        return found
+
+    def given(self, stage: str, shape: tuple[int, ...]) -> np.ndarray | None:
+        """See `Recorder.given`."""
+        return self._whole.given(self._name(stage), shape)
+
+    def clear(self) -> None:
+        """Drops the stages of all steps."""
+        self._whole.clear()
+
+    def _name(self, stage: str) -> str:
+        return step_stage(self._step, stage)

@@ -99,4 +99,6 @@ def test_other_types_are_named(array: np.ndarray, said: str) -> None:
 
 def test_headers_that_numpy_refuses_are_refused() -> None:
     for header in (b"", b"\x03\x00\x10\x00\x00\x00", b"\x01\x00\x05\x00hello", b"\x09\x00"):
-        refused(b"\x93NUMPY" + header, "the embedding is truncated or no .npy array: ")
+        refused(
+            b"\x93NUMPY" + header, "the embedding is truncated or no .npy array; expected a file that numpy.save wrote"
+        )

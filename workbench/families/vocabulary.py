@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput, message_of
+from workbench.formats.text_files import read_text
 
 WORD_START = "▁"  # marks a piece that begins a word in SentencePiece
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -82,11 +83,10 @@ def read_token_list(path: Path) -> Vocabulary:
     """
     where = "/".join(filter(None, (path.parent.name, path.name))) or str(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path)
         pieces = json.loads(text) if path.suffix == ".json" else _lines(text)
-    except (OSError, ValueError, RecursionError) as error:
-        reason = "it is no UTF-8 text" if isinstance(error, UnicodeDecodeError) else message_of(error)
-        reason = (error.strerror if isinstance(error, OSError) else None) or reason
+    except (BadInput, ValueError, RecursionError) as error:
+        reason = "its lists are nested too deeply" if isinstance(error, RecursionError) else message_of(error)
         raise BadInput(f"{where} cannot be read as a list of tokens: {reason}") from error
     if not isinstance(pieces, list) or not pieces or not all(isinstance(piece, str) for piece in pieces):
         raise BadInput(f"{where} is not a list of tokens; expected a JSON list of strings, in id order")
@@ -94,7 +94,7 @@ def read_token_list(path: Path) -> Vocabulary:
 
 
 def _lines(text: str) -> list[str]:
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = re.split("\r\n|\r|\n", text)
     while lines and not lines[-1].strip():
         lines.pop()
     numbered = [NUMBERED.fullmatch(line) for line in lines]

@@ -80,7 +80,7 @@ def read_array_header(file: IO[bytes], where: str) -> ArrayHeader:
     try:
         shape, fortran_order, dtype = _READ_HEADER[np.lib.format.read_magic(file)](file)
     except Exception as error:  # numpy parses headers as Python code, which can raise any error
-        raise BadInput(f"{where} is truncated or no .npy array: {message_of(error, 120)}") from error
+        raise BadInput(f"{where} is truncated or no .npy array; expected a file that numpy.save wrote") from error
     if not all(map(_is_whole, shape)):
         raise BadInput(f"{where} is no .npy array: it claims the shape {shape!s:.80}")
     check_shape(shape, where)

@@ -32,8 +32,12 @@ def read_logits(path: str | Path, stage: str = "") -> np.ndarray:
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise BadInput(f"{path.name or path} is no file of logits; expected {', '.join(SUFFIXES)}")
-    if not path.is_file():
-        there = f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
+    try:
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except OSError as error:  # such as a name that is too long, or a folder that may not be read
+        raise BadInput(f"{path.name:.80} cannot be read: {error.strerror or error}") from error
+    if not is_file:
+        there = f"{path} is a folder" if is_folder else f"there is no file {path}"
         raise BadInput(f"{there}; expected a file of logits, {', '.join(SUFFIXES)}")
     stored = open_stored(path)
     if len(stored.arrays) != 1 and stage not in stored.arrays:

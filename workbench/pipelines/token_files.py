@@ -39,9 +39,19 @@ def check_tokens(tokens: Sequence[str], where: str) -> None:
             raise BadInput(
                 f"token {number} of {where}, counted from 0, is {token!r:.80}; expected a text without blanks"
             )
+        if not _is_text(token):
+            raise BadInput(
+                f"token {number} of {where}, counted from 0, is {token!r:.80}, with a character that no text has; "
+                "expected UTF-8 text"
+            )
         if token in ids:
             raise BadInput(f"tokens {ids[token]} and {number} of {where} are both {token!r:.80}; expected each once")
         ids[token] = number
+
+
+def _is_text(token: str) -> bool:
+    """Returns whether a token has no NUL and no half of a surrogate pair, which JSON may name."""
+    return not any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in token)
 
 
 def tokens_for(tokens: Sequence[str], width: int, where: str, source: str) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.core.errors import BadInput, message_of
+from workbench.core.errors import BadInput
+from workbench.formats.text_files import read_text
 
 VARIANT = re.compile(r"(?<=.)\(\d+\)$")  # `word(2)` is another pronunciation of `word`
 
@@ -86,12 +87,9 @@ def text_lines(path: str | Path, what: str) -> Iterator[tuple[int, str]]:
     Raises `BadInput` for a file that cannot be read, described by `what`.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"the {what} {Path(path).name} is not UTF-8 text at byte {error.start}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or message_of(error)
-        raise BadInput(f"the {what} {Path(path).name} cannot be read: {reason}") from None
+        text = read_text(Path(path))
+    except BadInput as error:
+        raise BadInput(f"the {what} {Path(path).name} cannot be read: {error}") from None
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         if line.strip():
             yield number, line

@@ -16,6 +16,7 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.decoding.ngram.line_blocks import LineBlocks, open_lines
 from workbench.decoding.ngram.tables import HIGHEST_ORDER, Ngrams, NgramTables
+from workbench.formats.text_files import check_stored
 
 HEAD_LINES = 1000  # lines that are searched for \data\; pocketsphinx writes a comment before it
 _COUNT = re.compile(rb"ngram\s+(\d{1,4})\s*=\s*(\d{1,18})")
@@ -28,6 +29,10 @@ _MIXER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / the golden ratio; mixes the bit
 
 def read_arpa(path: Path) -> NgramTables:
     """Returns the model in an ARPA file. Raises `BadInput` with the line of the fault for any other file."""
+    try:
+        check_stored(path)
+    except BadInput as error:
+        raise BadInput(f"{path.name} cannot be read: {error}") from error
     with open_lines(path) as lines:
         return _Reader(lines, path.name).read()
 

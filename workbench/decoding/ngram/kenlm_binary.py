@@ -16,6 +16,7 @@ import numpy as np
 from workbench.core.errors import BadInput, Unavailable
 from workbench.decoding.ngram.automaton import LN10
 from workbench.decoding.ngram.tables import END
+from workbench.formats.text_files import check_stored
 
 MAGIC = b"mmap lm http://kheafield.com/code"
 """The bytes at the beginning of KenLM's binary files."""
@@ -23,11 +24,12 @@ MOST_KEPT = 1 << 20  # answers
 
 
 def is_kenlm_binary(path: Path) -> bool:
-    """Returns whether a file is a binary model of KenLM; False for a file that cannot be read."""
+    """Returns whether a file is a binary model of KenLM; False for a file that cannot be read, and for a pipe."""
     try:
+        check_stored(path)
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
-    except (OSError, ValueError):  # a name with a null byte is none
+    except (BadInput, OSError, ValueError):  # a name with a null byte is none
         return False
 
 

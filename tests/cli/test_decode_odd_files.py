@@ -1,0 +1,91 @@
+"""`workbench decode` and odd files: pipes, devices, folders, names, encodings. Exit 2, one line, and no waiting."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from panels.decode.knowledge import check_file
+from workbench.cli.commands import main
+from workbench.families.ctc_layouts import LogitsLayout
+
+pytestmark = pytest.mark.filterwarnings("error")
+TOKENS = ("<blk>", "a", "b", "▁c")
+TEXT = "".join(f"{token}\n" for token in TOKENS)
+OPTIONS = {"--tokens": "", "--lm": "lm", "--lexicon": "lexicon", "--boost": "boost"}
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("one.npy", np.random.default_rng(7).normal(scale=2.0, size=(5, 4)))
+    Path("tokens.txt").write_text(TEXT, encoding="utf-8")
+    os.mkfifo("pipe")
+    Path("folder").mkdir()
+    Path("loop").symlink_to("loop")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line on stderr."""
+    assert main(["decode", *words, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1 and err.startswith("workbench: "), err
+    return err
+
+
+@pytest.mark.parametrize("name", ["pipe", "folder", "loop", "none", "/dev/zero", "a\0b", "a" * 5000, "", "a\nb"])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_what_is_no_file_is_refused_at_once(option: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = () if option == "--tokens" else ("--tokens", "tokens.txt")
+    said = refused(capsys, "one.npy", *tokens, option, name)
+    assert "cannot be read" in said
+    if name in ("pipe", "/dev/zero"):
+        assert said.endswith("it is a pipe or a device; expected a file\n")
+        if OPTIONS[option]:  # the page says the same
+            found = check_file(OPTIONS[option], name, LogitsLayout(TOKENS, 0), None)
+            assert found is not None and found.wrong and said == f"workbench: {found.said}\n"
+
+
+@pytest.mark.parametrize("name", ["pipe", "folder", "loop", "none", "a" * 5000])
+def test_logits_that_are_no_file_are_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    place = Path(f"{name}.npy")
+    if name in ("pipe", "folder", "loop"):
+        Path(name).rename(place)
+    refused(capsys, str(place), "--tokens", "tokens.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("t.txt", TEXT.encode("utf-16"), "as in UTF-16 text or a binary file"),
+        ("t.txt", TEXT.encode("utf-16-le"), "as in UTF-16 text or a binary file"),
+        ("t.txt", b"<blk>\na\0\nb\nc\n", "at byte 7, which is 0"),
+        ("t.json", b'["<blk>", "\\ud800", "b", "c"]', "a character that no text has"),
+        ("t.json", b'["<blk>", "\\u0000", "b", "c"]', "a character that no text has"),
+        ("t.json", b"[" * 100_000, "its lists are nested too deeply"),
+    ],
+)
+def test_tokens_that_are_no_text_are_refused(
+    name: str, content: bytes, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(name).write_bytes(content)
+    assert said in refused(capsys, "one.npy", "--tokens", name)
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_a_mark_and_other_line_ends_are_no_tokens(end: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", "one.npy", "--tokens", "tokens.txt", "--json"]) == 0
+    expected = capsys.readouterr().out
+    Path("t.txt").write_bytes(b"\xef\xbb\xbf" + TEXT.replace("\n", end).encode())
+    assert main(["decode", "one.npy", "--tokens", "t.txt", "--json"]) == 0
+    assert capsys.readouterr().out == expected
+
+
+@pytest.mark.parametrize("header", ["__import__('os').getpid()", "{'descr': " + "(" * 5000 + ")" * 5000 + "}"])
+def test_a_header_that_numpy_refuses_gets_a_plain_sentence(header: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
+    said = refused(capsys, "bad.npy", "--tokens", "tokens.txt")
+    assert said == "workbench: bad.npy is truncated or no .npy array; expected a file that numpy.save wrote\n"

@@ -1,0 +1,48 @@
+"""Reads the text files of users whole. It knows nothing of what stands in them."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from workbench.core.errors import BadInput, message_of
+from workbench.system.memory import size
+
+LARGEST_TEXT = 1 << 30  # bytes
+
+
+def read_text(path: Path, largest: int = LARGEST_TEXT) -> str:
+    """Returns the text of a UTF-8 file, without a byte order mark; lines end as they do in the file.
+
+    Raises `BadInput` with a reason, such as "it is no UTF-8 text at byte 3", for a file that is missing or has more
+    than `largest` bytes, for a pipe or a device, and for a NUL byte, as text in UTF-16 and binary files have.
+    """
+    try:
+        check_stored(path)
+        with path.open("rb") as file:
+            content = file.read(largest + 1)
+    except (OSError, ValueError) as error:
+        raise BadInput(getattr(error, "strerror", None) or message_of(error)) from error
+    if len(content) > largest:
+        raise BadInput(f"it has more than {size(largest)}")
+    if b"\0" in content:
+        raise BadInput(
+            f"it is no UTF-8 text at byte {content.index(0)}, which is 0, as in UTF-16 text or a binary file"
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"it is no UTF-8 text at byte {error.start}") from error
+
+
+def check_stored(path: Path) -> None:
+    """Raises `BadInput` for a named pipe, a socket or a device, which may never end.
+
+    It says nothing of what is missing or has a name that no file can have: whoever opens it does.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise BadInput("it is a pipe or a device; expected a file")

@@ -25,6 +25,7 @@ class FakeSession:
         self.calls = 0
         self.released = threading.Event()
         registry.open_now.append(self)
+        registry.opened += 1
         registry.most_open = max(registry.most_open, len(registry.open_now))
 
     def trace(
@@ -67,7 +68,7 @@ class FakeRegistry:
 
     def __init__(self) -> None:
         self.open_now: list[FakeSession] = []
-        self.most_open = 0
+        self.most_open = self.opened = 0
         self.cancelled = 0
         self.traced: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
         self.asked: list[tuple[str, Any]] = []  # stages, and what they were to be computed from

@@ -338,7 +338,13 @@ def _add_parity(parser: argparse.ArgumentParser) -> None:
     side = "RUNTIME, RUNTIME:TYPE (gguf:q8_0, vllm:bfloat16), with +NAME=VALUE for its own settings and options"
     model = parser.add_argument_group("model and input")
     model.add_argument("model", metavar="M", help="a model's id (see: workbench models), a checkpoint or a GGUF file")
-    model.add_argument("source", nargs="?", metavar="AUDIO", help="an audio file or a prompt (- reads stdin)")
+    model.add_argument(
+        "inputs",
+        nargs="*",
+        metavar="INPUT",
+        help="an audio file or a prompt (- reads stdin); several, a folder of recordings, or a list of them (.txt with "
+        "one on each line, .jsonl) for one verdict over all, which also finds faults near the noise",
+    )
     _add_conversation(model)
     _add_embeddings(model)
     sides = parser.add_argument_group("what is compared")

@@ -270,6 +270,8 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 def _parity(parsed: argparse.Namespace) -> int:
     from workbench.cli.parity import lines, write_files
+    from workbench.cli.parity_inputs import lines as lines_of_inputs
+    from workbench.cli.parity_inputs import parity_on_inputs, several_asked
     from workbench.compare import read_mapping
     from workbench.parity_lab import report_place, run_parity
     from workbench.parity_lab.baseline import read_baseline, what_got_worse
@@ -282,6 +284,13 @@ def _parity(parsed: argparse.Namespace) -> int:
     baseline = read_baseline(parsed.baseline) if parsed.baseline else None
     mapping = read_mapping(parsed.mapping) if parsed.mapping else None
     progress = ProgressLine()
+    parsed.source = parsed.inputs[0] if parsed.inputs else None
+    with Registry() as registry:
+        if several_asked(parsed, registry.card(parsed.model)):
+            runs = parity_on_inputs(parsed, registry, mapping, progress)
+            for line in lines_of_inputs(runs, parsed.json):
+                print(line)
+            return runs.status
     with Registry() as registry, source_of(parsed, registry.card(parsed.model)) as source:
         try:
             run = run_parity(

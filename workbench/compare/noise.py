@@ -70,6 +70,7 @@ class StageNoise:
     candidate_steady: float = 0.0
     steady_bound: float = math.inf
     truth: str = EXACT  # what the distances are from, in words
+    rounding: float = 0.0  # the distance of one rounding, which is always allowed
 
     @property
     def is_bug(self) -> bool:
@@ -252,6 +253,7 @@ def noise_or_bug(
                 worst_bound=worst_bound,
                 worst_position=theirs.position,
                 beside=beside,
+                rounding=least,
                 **(
                     {} if peer is None else farthest_channel(truth, [near], other, theirs, ours.typical, least, factors)
                 ),

@@ -34,6 +34,7 @@ from workbench.trace.order import computation_order, is_aside, kind_of
 from workbench.trace.trace import StageFilter, Trace
 
 ORDERS = 5  # clean computations that a run makes
+OF_FLOAT32 = 5e-7  # distance of sinusoids, exp and sums of other libraries in float32, where ours happen to be exact
 DEVIATIONS = 6.0  # deviations of the logarithms from which a mean over positions is no chance
 
 
@@ -75,7 +76,7 @@ def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: st
     preset, _ = preset_of(candidate.meta)
     wanted = StageFilter(stages, held=True)
     half = half_of(clean.traces[0].meta)
-    least_of_all = ROUNDED * preset_of({"dtype": half})[0].roundoff if half else FRONT_END
+    least_of_all = ROUNDED * preset_of({"dtype": half})[0].roundoff if half else OF_FLOAT32
     entering = least_of_all  # as in `noise_or_bug`
     alike = isolated or same_answer(cut_like(reference, candidate), candidate, exact, *traces)
     found = list[StageNoise]()
@@ -124,6 +125,7 @@ def _judged(
         worst_position=theirs.position,
         beside=clean.beside,
         truth=clean.truth,
+        rounding=least,
         reference_steady=max(means),
         candidate_steady=steady(truth, other),
         steady_bound=max(factors.steady * max(means), _beyond_chance(means)),

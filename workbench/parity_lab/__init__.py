@@ -6,22 +6,28 @@
 ...     write_page(run, "report.html")
 
 `sides` parses what to compare, `run` computes and compares it, `outcome` holds the results, and `html_report` writes
-them for a browser. `workbench.compare` compares two traces.
+them for a browser. `several` gives one verdict over several inputs. `workbench.compare` compares two traces.
 """
 
 from workbench.core.sides import Side, read_side, read_sides
 from workbench.parity_lab.html_report import page, report_place, write_page
+from workbench.parity_lab.inputs import Input, read_inputs
 from workbench.parity_lab.outcome import Outcome, ParityRun
 from workbench.parity_lab.run import run_parity
+from workbench.parity_lab.several import ParityRuns, run_parity_on_inputs
 
 __all__ = [
+    "Input",
     "Outcome",
     "ParityRun",
+    "ParityRuns",
     "Side",
     "page",
+    "read_inputs",
     "read_side",
     "read_sides",
     "report_place",
     "run_parity",
+    "run_parity_on_inputs",
     "write_page",
 ]

@@ -118,6 +118,7 @@ class CleanRuns:
     ):
         self._compute, self._several, self._reference = compute, several, reference
         self._file_of, self._orders = file_of, orders
+        self.in_float32 = False  # whether float32 has clean computations too
         self._found: dict[tuple[str, str], FoundClean] = {}
 
     @property
@@ -133,8 +134,9 @@ class CleanRuns:
             stages, given: as in `Tracer.compute`.
         """
         precision = str(candidate.meta.get("weights") or precision_of(candidate).name)
-        if precision in FLOAT32:
+        if precision in FLOAT32 and not self.in_float32:
             return None, ""
+        precision = FLOAT32[0] if precision in FLOAT32 else precision
         key = precision, tag
         if key not in self._found:
             try:
@@ -147,19 +149,20 @@ class CleanRuns:
 
     def _made(self, precision: str, tag: str, stages: Sequence[str], given: Path | None) -> CleanRun:
         name = f"clean-{Path(precision).stem}{'-' if tag else ''}{tag}"
-        half = precision in HALVES
-        file = None if half else Path(precision) if precision.endswith(FROM_FILE) else self._file_of(precision)
-        side = half_side(self._reference, precision) if file is None else file_side(self._reference, file)
+        kind = precision in (*HALVES, FLOAT32[0])
+        file = None if kind else Path(precision) if precision.endswith(FROM_FILE) else self._file_of(precision)
+        side = kind_side(self._reference, precision) if file is None else file_side(self._reference, file)
         exact = None
         if file is not None:
             exact = self._compute(_in_float64(self._reference, file), f"{name}-float64", stages, given)
         return CleanRun(precision, tuple(self._several(side, name, self._orders, stages, given)), exact, file)
 
 
-def half_side(reference: Side, half: str) -> Side:
-    """Returns the whole model on PyTorch in a 16-bit type, with every step rounded and sums in other orders."""
-    settings = {**_kept(reference), "dtype": half, "stepwise": True, "summation": 1}
-    return Side(f"pytorch:{half}+stepwise=on", "pytorch", settings, dict(reference.options))
+def kind_side(reference: Side, kind: str) -> Side:
+    """Returns the whole model on PyTorch in float32 or a 16-bit type, with every step rounded and sums reordered."""
+    steps = {"stepwise": True} if kind in HALVES else {}
+    settings = {**_kept(reference), "dtype": kind, **steps, "summation": 1}
+    return Side(f"pytorch:{kind}{'+stepwise=on' if steps else ''}", "pytorch", settings, dict(reference.options))
 
 
 def file_side(reference: Side, file: Path) -> Side:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.compare.compare import AS_ASKED, compare
+from workbench.compare.consistency import Look, looks_of
 from workbench.compare.explain import with_hints
 from workbench.compare.noise import NoiseReport, noise_or_bug
 from workbench.compare.precision import AUTO
@@ -27,6 +28,7 @@ from workbench.core.sides import Side, read_side, read_sides
 from workbench.embeddings.prompt import embeddings_given
 from workbench.families import FAMILIES
 from workbench.parity_lab.clean import (
+    FLOAT32,
     CleanRuns,
     FoundClean,
     check_precision,
@@ -75,6 +77,7 @@ def run_parity(
     narrow: bool = False,
     precision: str = AUTO,
     steps: str = "",
+    several: bool = False,
 ) -> ParityRun:
     """Traces the reference and each candidate on one input, compares them, and tells noise from bugs.
 
@@ -110,6 +113,8 @@ def run_parity(
             the GGUF file that the other program has read. `auto` takes what a trace names, or what its values show.
         steps: the decoding steps to trace and compare too, for a model that writes token by token: `first`, `all`, or
             numbers such as `1,5,20`. All sides read the tokens that the reference wrote, one at a time.
+        several: this is one of several inputs (`workbench.parity_lab.several`): also measure the clean spread of
+            float32, and give each outcome its looks.
 
     Raises `BadInput` for a model, a side or an input that cannot be used, and any error of the reference's computation.
     """
@@ -153,7 +158,8 @@ def run_parity(
         clean = None
         if exact and same_precision:
             clean = CleanRuns(tracer.compute, tracer.compute_several, first, gguf_file_of(registry, model, on_progress))
-        judged = partial(_judged, computed, truth, no_truth, stages, chosen, changes, force)
+            clean.in_float32 = several
+        judged = partial(_judged, computed, truth, no_truth, stages, chosen, changes, force, several)
         judge = partial(_judged_from, tracer, stages, chosen, changes, force)
         from_dumps = DumpJudge(
             tracer.compute,
@@ -247,6 +253,7 @@ def _judged(
     chosen: Any,
     changes: tuple[tuple[str, Mapping[str, float]], ...],
     force: bool,
+    several: bool,
     spread: FoundClean,
     candidate: Computed,
     on_stage: Callable[[int, int, str], None],
@@ -255,21 +262,36 @@ def _judged(
     ours, theirs = reference.trace, candidate.trace
     comparison = compare(ours, theirs, Tolerances(found, changes), stages, force, on_stage, reason)
     noise: NoiseReport | None = None
+    looks: tuple[Look, ...] = ()
     clean, no_peer = spread
     if truth:
         try:
-            if clean:
-                noise = noise_by_spread(ours, theirs, clean.clean(truth.trace), stages)
+            beside = noise_by_spread(ours, theirs, clean.clean(truth.trace), stages) if clean else None
+            if beside and clean and clean.precision not in FLOAT32:
+                noise = beside
             else:
                 noise = noise_or_bug(ours, theirs, truth.trace, stages)
+            if several and (beside or not noise.coarser):
+                looks = looks_of(beside or noise, len(clean.computed) if clean else 1)
         except BadInput as error:
             no_truth = str(error)
     comparison = with_hints(comparison, noise, ours, theirs)
     verdict = judge(comparison, noise)
-    status = "within" if verdict.within else "beyond"
     cut = cut_like(ours, theirs)
     against = None if cut is ours else replace(reference, trace=cut)
-    return Outcome(candidate.name, status, "", candidate, comparison, verdict, noise, no_truth, no_peer, against)  # type: ignore[arg-type]
+    return Outcome(
+        candidate.name,
+        "within" if verdict.within else "beyond",
+        "",
+        candidate,
+        comparison,
+        verdict,
+        noise,
+        no_truth,
+        no_peer,
+        against=against,
+        looks=looks,
+    )
 
 
 def _judged_from(
@@ -285,7 +307,7 @@ def _judged_from(
     exact, no_exact = sources.exact
     on_stage = tracer.comparing(candidate.name)
     found = _judged(
-        sources.reference, exact, no_exact, stages, chosen, changes, force, sources.clean, candidate, on_stage
+        sources.reference, exact, no_exact, stages, chosen, changes, force, False, sources.clean, candidate, on_stage
     )
     return replace(found, against=found.against or sources.reference)
 

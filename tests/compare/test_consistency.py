@@ -1,0 +1,95 @@
+"""Several inputs together: the sign test, its correction for looks, and faults that no input shows alone."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.compare.test_spread import NOISE, STAGES, Half
+from workbench.compare.consistency import (
+    LEVEL,
+    MARGIN,
+    MEDIAN,
+    Consistency,
+    Look,
+    consistency,
+    holm,
+    looks_of,
+    sign_test,
+)
+from workbench.compare.spread import ORDERS
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 6)), min_size=1, max_size=7))
+def test_the_sign_test_counts_all_ways(pairs: list[tuple[bool, int]]) -> None:
+    """The slow definition: the chances of all outcomes with at least as many inputs."""
+    farther, clean = zip(*pairs)
+    expected = 0.0
+    for outcome in itertools.product([False, True], repeat=len(pairs)):
+        if sum(outcome) >= sum(farther):
+            chances = [1 / (n + 1) if hit else n / (n + 1) for hit, n in zip(outcome, clean)]
+            expected += math.prod(chances)
+    assert sign_test(farther, clean) == pytest.approx(expected)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
+def test_holm_is_its_definition(ps: list[float]) -> None:
+    ordered = sorted(ps)
+    for p, corrected in zip(ps, holm(ps), strict=True):
+        place = ordered.index(p)
+        expected = max(min(1.0, (len(ps) - n) * ordered[n]) for n in range(place + 1))
+        assert corrected == pytest.approx(expected, abs=1e-12) and corrected >= p
+
+
+def together(fault_size: float, inputs: int, seed: int = 0, at: int = 1) -> tuple[Consistency, int]:
+    """The verdict over inputs with a small fault, and how many inputs show it alone."""
+    looks, alone = [], 0
+    for number in range(inputs):
+        half = Half(1000 * seed + number)
+        found = half.judged(half.computed(lambda x: fault_size * NOISE * x, at))
+        alone += found.first_bug is not None
+        looks.append(looks_of(found, ORDERS))
+    return consistency(looks), alone
+
+
+def test_a_fault_that_no_input_shows_alone_is_named_at_its_stage() -> None:
+    found, alone = together(1.4, 8)
+    assert alone == 0
+    assert found.first_fault and found.first_fault.stage == STAGES[1]
+    assert found.sentence.startswith(f"{STAGES[1]} is the first stage in error over 8 inputs: at the median position, ")
+    assert "(sign test, p = " in found.sentence and f"after {len(found.stages)} looks)" in found.sentence
+    shown = found.to_dict()
+    assert (
+        shown["first_fault"] == STAGES[1]
+        and shown["stages"][0]["error_over_limit"]["median"] < 1 < shown["stages"][2]["error_over_limit"]["median"]
+    )
+
+
+def test_without_a_fault_none_is_named() -> None:
+    for seed in range(6):
+        found, _ = together(0.0, 5, seed)
+        assert found.first_fault is None and found.sentence.startswith("No stage is in error over 5 inputs")
+
+
+def test_with_too_few_inputs_the_sentence_says_so() -> None:
+    found, _ = together(1.4, 2)
+    assert found.first_fault is None and found.least_inputs == 4
+    assert found.sentence.endswith("; a fault near the noise needs at least 4 inputs to show.")
+    least = (1 / (ORDERS + 1)) ** found.least_inputs * len(found.stages)
+    assert least < LEVEL <= least * (ORDERS + 1)
+
+
+def test_a_look_is_relative_to_the_farthest_clean_computation() -> None:
+    half = Half(0)
+    report = half.judged(half.computed())
+    look = next(each for each in looks_of(report, ORDERS) if each.measure == MEDIAN)
+    first = report.stages[0]
+    assert look.ratio == pytest.approx(first.candidate_typical / (MARGIN * first.reference_typical))
+    assert Look("x", MEDIAN, 0.0, 0.0, 5).ratio == 0 and Look("x", MEDIAN, 1.0, 0.0, 5).ratio == np.inf

@@ -1,0 +1,68 @@
+"""What the inputs of a run over several are: files, texts, folders and lists, and the dumps that belong to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.core.errors import BadInput
+from workbench.core.sides import Side
+from workbench.parity_lab.inputs import Input, is_several, read_inputs, with_dump
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b.wav", "a.FLAC", "notes.md", "sub"):
+        path = tmp_path / name
+        path.mkdir() if name == "sub" else path.write_bytes(b"")
+    return tmp_path
+
+
+def test_a_folder_has_the_recordings_in_it(folder: Path) -> None:
+    assert is_several([str(folder)], reads_text=False) and not is_several([str(folder / "b.wav")], reads_text=False)
+    found = read_inputs([str(folder), "other/c.mp3"], reads_text=False)
+    assert [each.name for each in found] == ["a", "b", "c"] and found[2].source == "other/c.mp3"
+
+
+def test_a_list_names_recordings_beside_it(folder: Path) -> None:
+    (folder / "list.txt").write_text("b.wav\n\nsub/x.wav\n")
+    (folder / "list.jsonl").write_text('{"audio": "b.wav"}\n{"audio": "sub/b.wav", "name": "other"}\n')
+    assert is_several([str(folder / "list.txt")], reads_text=False)
+    [first, second] = read_inputs([str(folder / "list.txt")], reads_text=False)
+    assert first == Input("b", str(folder / "b.wav")) and second.name == "x"
+    assert [each.name for each in read_inputs([str(folder / "list.jsonl")], reads_text=False)] == ["b", "other"]
+
+
+def test_texts_are_counted_unless_they_are_named(folder: Path) -> None:
+    (folder / "list.jsonl").write_text('{"text": "Count.", "name": "count"}\n{"text": "Add."}\n')
+    found = read_inputs(["Say three.", str(folder / "list.jsonl")], reads_text=True)
+    assert found == [Input("text-1", "Say three."), Input("count", "Count."), Input("text-3", "Add.")]
+    assert not is_several([str(folder)], reads_text=True), "a text may be the name of a folder"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("not json", "line 1 of list.jsonl is no JSON"),
+        ('{"path": "b.wav"}', "line 1 of list.jsonl names no input"),
+        ('{"audio": 3}', "line 1 of list.jsonl names no input"),
+        ("[]", "line 1 of list.jsonl names no input"),
+        ("\n", "there is no input in"),
+        ('{"audio": "b.wav"}\n{"audio": "sub/b.wav"}', "two inputs have the name 'b'"),
+    ],
+)
+def test_a_list_that_cannot_be_used_is_refused(folder: Path, content: str, says: str) -> None:
+    (folder / "list.jsonl").write_text(content)
+    with pytest.raises(BadInput, match=says):
+        read_inputs([str(folder / "list.jsonl")], reads_text=False)
+
+
+def test_each_input_has_a_dump_of_its_name(folder: Path) -> None:
+    (folder / "a").mkdir()
+    (folder / "b.npz").write_bytes(b"")
+    side = Side("dumps/", path=folder)
+    assert with_dump(side, "a").path == folder / "a" and with_dump(side, "b").path == folder / "b.npz"
+    assert with_dump(side, "a").name == "dumps/" and with_dump(Side("gguf", "gguf"), "a") == Side("gguf", "gguf")
+    with pytest.raises(BadInput, match="has no dump of the input c; expected a folder or file c for each input"):
+        with_dump(side, "c")

@@ -1,0 +1,77 @@
+"""A run over several inputs: each side loads once, nothing stays, and small faults show by all inputs together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fake_lab import FakeRegistry
+from workbench.cli.parity_inputs import lines
+from workbench.core.errors import BadInput
+from workbench.parity_lab.inputs import Input
+from workbench.parity_lab.outcome import ParityRun
+from workbench.parity_lab.several import ParityRuns, run_parity_on_inputs
+from workbench.parity_lab.several_report import several_page
+
+INPUTS = [Input(name, f"{name}.wav") for name in ("one", "two", "three", "four", "five", "six")]
+
+
+@pytest.fixture
+def fakes() -> FakeRegistry:
+    return FakeRegistry()
+
+
+def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRuns:
+    return run_parity_on_inputs(fakes, "tiny", INPUTS, candidates=candidates, **how)  # type: ignore[arg-type]
+
+
+def test_each_side_loads_once_and_no_trace_stays(fakes: FakeRegistry) -> None:
+    folders: list[Path] = []
+
+    def look(_: Input, run: ParityRun) -> None:
+        folders.append(run.folder)
+        assert run.folder.is_dir()
+
+    told: list[float] = []
+    runs = parity(fakes, "gguf", on_run=look, on_progress=lambda share, _: told.append(share))
+    assert runs.status == 0 and runs["gguf"].faulty_stage is None, runs["gguf"].sentence
+    assert not any(folder.exists() for folder in folders) and len(folders) == len(INPUTS)
+    assert fakes.open_now == [] and fakes.opened == fakes.most_open == 4, "reference, float64, candidate, clean"
+    assert told == sorted(told) and told[-1] == 1
+    assert "No stage is in error over 6 inputs" in runs["gguf"].sentence
+
+
+def test_a_fault_is_named_over_all_inputs(fakes: FakeRegistry) -> None:
+    fakes.faults["gguf"] = {"encoder.layers.3": lambda x: x * (1 + 1e-6)}
+    runs = parity(fakes, "gguf")
+    found = runs["gguf"]
+    assert found.faulty_stage == "encoder.layers.3" and runs.status == 1
+    assert found.consistency and found.consistency.first_fault and found.consistency.inputs == 6
+    shown = list(lines(runs))
+    assert shown[0].startswith("gguf (beyond): encoder.layers.3 is the first stage in error over 6 inputs")
+    assert any(line.startswith("! encoder.layers.3 at the median position") for line in shown)
+    found_json = json.loads(runs.to_json())
+    assert found_json["candidates"][0]["consistency"]["first_fault"] == "encoder.layers.3"
+    assert [each["input"] for each in found_json["candidates"][0]["inputs"]] == [each.name for each in INPUTS]
+    assert found_json["candidates"][0]["inputs"][0]["result"]["comparison"]["stages"]
+    page = several_page(runs)
+    assert "encoder.layers.3 is the first stage in error over 6 inputs" in page and 'id="data"' in page
+
+
+def test_a_candidate_that_is_not_there_is_told_of(fakes: FakeRegistry) -> None:
+    fakes.missing["vllm"] = "vLLM is not installed"
+    runs = parity(fakes, "vllm")
+    assert runs.status == 3 and runs["vllm"].consistency is None
+    assert "6 of 6 inputs could not be compared: one: vLLM is not installed" in runs["vllm"].sentence
+    with pytest.raises(KeyError, match="no candidate 'gguf'; there are vllm"):
+        runs["gguf"]
+
+
+def test_a_folder_of_dumps_must_have_each_input(fakes: FakeRegistry, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    with pytest.raises(BadInput, match="has no dump of the input two"):
+        parity(fakes, str(tmp_path))
+    assert fakes.traced == []

@@ -1,0 +1,106 @@
+"""`workbench parity` with several inputs: one verdict on each candidate, and a table of what every stage shows."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from workbench.cli.model_flags import chosen_options, chosen_settings
+from workbench.core.errors import BadInput
+from workbench.families import FAMILIES
+from workbench.parity_lab.inputs import is_several, read_inputs
+from workbench.parity_lab.several import ParityRuns, Together, run_parity_on_inputs
+from workbench.parity_lab.several_report import write_several
+from workbench.registry.cards import Card
+from workbench.registry.registry import Registry
+from workbench.session.values import CONVERSATION
+from workbench.text.scripts import display_width
+
+COLUMNS = ("stage", "error / limit: median", "largest", "farther", "p")
+
+
+def several_asked(parsed: argparse.Namespace, card: Card) -> bool:
+    """Returns whether the command has several inputs.
+
+    Raises `BadInput` for a model or an option that takes one input only.
+    """
+    family = FAMILIES[card.family]
+    if not is_several(parsed.inputs, family.reads_text or family.input == CONVERSATION):
+        return False
+    if family.input == CONVERSATION:
+        raise BadInput(f"{card.id} answers conversations; expected one input, and --audio for a recording")
+    for flag in ("baseline", "junit", "summary", "embedding", "audio", "messages"):
+        if getattr(parsed, flag, None):
+            raise BadInput(f"--{flag} is for one input; leave it out, or give one input")
+    return True
+
+
+def parity_on_inputs(parsed: argparse.Namespace, registry: Registry, mapping: Any, progress: Any) -> ParityRuns:
+    """Runs the comparison on all inputs, and writes the report if the user wants one."""
+    card = registry.card(parsed.model)
+    inputs = read_inputs(parsed.inputs, FAMILIES[card.family].reads_text)
+    try:
+        runs = run_parity_on_inputs(
+            registry,
+            parsed.model,
+            inputs,
+            parsed.reference,
+            parsed.candidates,
+            progress.fetching,
+            keep=parsed.keep,
+            stages=parsed.stages,
+            options=chosen_options(parsed),
+            exact=parsed.float64,
+            preset=parsed.preset,
+            settings=chosen_settings(parsed),
+            isolated=parsed.isolated,
+            rules=parsed.tolerance,
+            mapping=mapping,
+            force=parsed.force,
+            same_precision=parsed.same_precision,
+            narrow=parsed.narrow,
+            precision=parsed.precision,
+        )
+    finally:
+        progress.clear()
+    if parsed.report:
+        write_several(runs, parsed.report)
+    return runs
+
+
+def lines(runs: ParityRuns, as_json: bool = False) -> Iterator[str]:
+    """Yields the verdict on each candidate, then for each a table with a row for each stage; or JSON.
+
+    `!` marks the stages in error over all inputs.
+    """
+    if as_json:
+        yield runs.to_json()
+        return
+    for each in runs.candidates:
+        yield f"{each.name} ({each.status}): {each.sentence}"
+    for each in runs.candidates:
+        if each.consistency:
+            yield ""
+            yield f"{each.name} over {len(runs.inputs)} inputs"
+            yield from _table(each)
+
+
+def _table(each: Together) -> Iterator[str]:
+    assert each.consistency
+    rows = [
+        (
+            f"{'!' if one.is_fault else ' '} {one.stage} {one.measure}",
+            f"{one.ratios[2]:.2g}",
+            f"{one.ratios[4]:.2g}",
+            f"{one.farther} of {one.inputs}",
+            f"{one.corrected:.1g}",
+        )
+        for one in each.consistency.stages
+    ]
+    rows.insert(0, COLUMNS)
+    widths = [max(display_width(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    for row in rows:
+        cells = [cell + " " * (room - display_width(cell)) for cell, room in zip(row[:1], widths)]
+        cells += [cell.rjust(room) for cell, room in zip(row[1:], widths[1:])]
+        yield "  ".join(cells).rstrip()

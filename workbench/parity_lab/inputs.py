@@ -1,0 +1,131 @@
+"""Finds the inputs of a run over several: files, texts, a folder, or a list in a file. It reads no recording.
+
+A list is a text file with an input on each line, or JSONL with objects such as `{"audio": "talk.wav"}` or
+`{"text": "Count to three.", "name": "count"}`. Paths are relative to the list's folder. Dumps of a port lie in one
+folder or file per input, with the input's name: `dumps/talk/`, `dumps/talk.npz`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import BadInput
+from workbench.core.sides import Side
+from workbench.text.prompts import SUFFIXES
+from workbench.text.scripts import clipped
+
+LISTS = (".txt", ".jsonl")
+TRACES = ("", ".safetensors", ".npz", ".zip")  # what a dump's name may end in; a folder has no suffix
+MOST_INPUTS = 10_000
+LONGEST_LIST = 64 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a run, with the name that its dumps have."""
+
+    name: str
+    source: Any  # a path or a text
+
+
+def is_several(given: Sequence[str], reads_text: bool) -> bool:
+    """Returns whether these are several inputs: more than one, a folder, or a list."""
+    return len(given) > 1 or any(_is_list(each) or (not reads_text and Path(each).is_dir()) for each in given)
+
+
+def read_inputs(given: Sequence[str], reads_text: bool) -> list[Input]:
+    """Returns the inputs, each once and with a name of its own.
+
+    Args:
+        given: recordings, or texts for a model that reads text; folders of recordings; lists.
+        reads_text: whether the model reads a text.
+
+    Raises `BadInput` if there is none, if a list cannot be read, or if two have the same name.
+    """
+    found = [one for each in given for one in _inputs_of(each, reads_text)]
+    if not found:
+        raise BadInput(f"there is no input in {', '.join(map(str, given))}; expected recordings or texts")
+    if len(found) > MOST_INPUTS:
+        raise BadInput(f"there are {len(found)} inputs; expected at most {MOST_INPUTS}")
+    if reads_text:  # texts without a name are counted
+        found = [each if each.name else replace(each, name=f"text-{n}") for n, each in enumerate(found, 1)]
+    names = [each.name for each in found]
+    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if twice is not None:
+        raise BadInput(
+            f"two inputs have the name {twice!r:.80}; expected names that differ, as dumps are found by them"
+        )
+    return found
+
+
+def with_dump(side: Side, name: str) -> Side:
+    """Returns a side for one input: of a folder of dumps, the dump with the input's name; others as they are.
+
+    Raises `BadInput` if the folder has no such dump.
+    """
+    if side.path is None:
+        return side
+    found = next((path for suffix in TRACES if (path := side.path / f"{name}{suffix}").exists()), None)
+    if found is None:
+        raise BadInput(f"{side.path} has no dump of the input {name}; expected a folder or file {name} for each input")
+    return replace(side, path=found)
+
+
+def _inputs_of(given: str, reads_text: bool) -> Iterator[Input]:
+    path = Path(given) if len(given) < 4096 and "\0" not in given else None
+    if _is_list(given):
+        assert path is not None
+        yield from _listed(path, reads_text)
+    elif reads_text:
+        yield Input("", given)
+    elif path is not None and path.is_dir():
+        inside = sorted(each for each in path.iterdir() if each.suffix.lower() in SUFFIXES)
+        yield from (Input(each.stem, str(each)) for each in inside)
+    else:
+        yield Input(Path(given).stem, given)
+
+
+def _is_list(given: str) -> bool:
+    if not given.lower().endswith(LISTS) or len(given) > 4096 or "\n" in given:
+        return False
+    return Path(given).is_file()
+
+
+def _listed(path: Path, reads_text: bool) -> Iterator[Input]:
+    try:
+        if path.stat().st_size > LONGEST_LIST:
+            raise BadInput(f"{path.name} has more than {LONGEST_LIST >> 20} MB; expected a list of inputs")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path.name} cannot be read: {error}; expected a list of inputs in UTF-8") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"line {number} of {path.name}"
+        source, name = _entry(line, where, reads_text) if path.suffix.lower() == ".jsonl" else (line.strip(), "")
+        if reads_text:
+            yield Input(name, source)
+        else:
+            yield Input(name or Path(source).stem, str(path.parent / source))
+
+
+def _entry(line: str, where: str, reads_text: bool) -> tuple[str, str]:
+    """Returns the source and the name of a line of JSONL."""
+    key = "text" if reads_text else "audio"
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(
+            f'{where} is no JSON ({clipped(line, 60)}); expected an object such as {{"{key}": "..."}}'
+        ) from error
+    source = entry.get(key) if isinstance(entry, dict) else None
+    name = entry.get("name", "") if isinstance(entry, dict) else ""
+    if not isinstance(source, str) or not source or not isinstance(name, str):
+        raise BadInput(
+            f'{where} names no input; expected an object such as {{"{key}": "..."}}, with a name if it has one'
+        )
+    return source, name

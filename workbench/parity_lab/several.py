@@ -1,0 +1,219 @@
+"""Runs a comparison on several inputs, one after another, and gives one verdict on each candidate.
+
+A fault that stays within what rounding explains on every single input still shows, because it is there on all of them
+(`workbench.compare.consistency`). Each side is loaded once. The traces of an input are removed before the next one is
+computed, so the run needs the memory and the disk of one input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.compare.consistency import Consistency, Look, consistency
+from workbench.core.errors import BadInput, Unavailable
+from workbench.core.progress import OnProgress
+from workbench.core.sides import Side, read_sides
+from workbench.parity_lab.inputs import Input, with_dump
+from workbench.parity_lab.kept_sessions import KeptSessions
+from workbench.parity_lab.outcome import BEYOND, FORMAT, WITHIN, Outcome, ParityRun, Status
+from workbench.parity_lab.run import run_parity
+from workbench.registry.registry import Registry
+from workbench.trace.order import computation_order
+
+
+@dataclass(frozen=True)
+class OnInput:
+    """A candidate's result on one input."""
+
+    input: str
+    status: Status
+    sentence: str
+    faulty_stage: str | None
+    looks: tuple[Look, ...] = ()
+    result: dict[str, Any] | None = None  # as in `Outcome.to_dict`
+
+
+@dataclass(frozen=True)
+class Together:
+    """A candidate's results on all inputs."""
+
+    name: str
+    on_inputs: tuple[OnInput, ...]
+
+    @property
+    def consistency(self) -> Consistency | None:
+        """What the inputs show together; None if no input could be judged beside float64."""
+        looks = [each.looks for each in self.on_inputs if each.looks]
+        return consistency(looks) if looks else None
+
+    @property
+    def alone(self) -> tuple[str, int] | None:
+        """The stage that most inputs find at fault by themselves, and on how many; the earliest of equals."""
+        stages = Counter(each.faulty_stage for each in self.on_inputs if each.faulty_stage)
+        if not stages:
+            return None
+        most = max(stages.values())
+        first = computation_order([stage for stage, count in stages.items() if stage and count == most])[0]
+        return first, most
+
+    @property
+    def faulty_stage(self) -> str | None:
+        """The stage to look at: what all inputs show together, else what most show alone."""
+        found = self.consistency.first_fault if self.consistency else None
+        return found.stage if found else self.alone[0] if self.alone else None
+
+    @property
+    def status(self) -> Status:
+        """Within, if no input and not all together show a fault; `beyond` counts before what cannot be used."""
+        found = {each.status for each in self.on_inputs}
+        if "beyond" in found or self.faulty_stage:
+            return "beyond"
+        return next((each for each in ("unusable", "unavailable") if each in found), "within")
+
+    @property
+    def sentence(self) -> str:
+        """The verdict on all inputs."""
+        parts = [self.consistency.sentence] if self.consistency else []
+        count = len(self.on_inputs)
+        if self.alone:
+            stage, most = self.alone
+            parts.append(f"{stage} is the first stage in error on {most} of {count} inputs by itself.")
+        else:
+            beyond = sum(each.status == "beyond" for each in self.on_inputs)
+            parts.append(f"{beyond or 'None'} of {count} inputs {'is' if beyond < 2 else 'are'} beyond tolerance.")
+        lost = [each for each in self.on_inputs if each.status in ("unusable", "unavailable")]
+        if lost:
+            parts.append(f"{len(lost)} of {count} inputs could not be compared: {lost[0].input}: {lost[0].sentence}")
+        return " ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain JSON values."""
+        return {
+            "name": self.name,
+            "status": self.status,
+            "sentence": self.sentence,
+            "faulty_stage": self.faulty_stage,
+            "consistency": self.consistency.to_dict() if self.consistency else None,
+            "inputs": [
+                {
+                    "input": each.input,
+                    "status": each.status,
+                    "sentence": each.sentence,
+                    "faulty_stage": each.faulty_stage,
+                    "result": each.result,
+                }
+                for each in self.on_inputs
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class ParityRuns:
+    """The results of a run over several inputs. It holds no traces."""
+
+    model: str
+    inputs: tuple[str, ...]
+    reference: str
+    candidates: tuple[Together, ...]
+
+    def __getitem__(self, name: str) -> Together:
+        try:
+            return next(each for each in self.candidates if each.name == name)
+        except StopIteration:
+            raise KeyError(f"no candidate {name!r}; there are {', '.join(o.name for o in self.candidates)}") from None
+
+    @property
+    def status(self) -> int:
+        """The exit status of the command, as for one input (`ParityRun.status`)."""
+        found = {each.status for each in self.candidates}
+        if "beyond" in found:
+            return BEYOND
+        if "unusable" in found:
+            return BadInput.exit_status
+        return WITHIN if "within" in found else Unavailable.exit_status
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain JSON values, with the results of each input."""
+        return {
+            "format": FORMAT,
+            "model": self.model,
+            "inputs": list(self.inputs),
+            "reference": self.reference,
+            "status": self.status,
+            "candidates": [each.to_dict() for each in self.candidates],
+        }
+
+    def to_json(self) -> str:
+        """Returns `to_dict` as indented JSON with readable text (no ASCII escapes)."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def run_parity_on_inputs(
+    registry: Registry,
+    model: str | Path,
+    inputs: Sequence[Input],
+    reference: str | Side = "pytorch",
+    candidates: str | Iterable[str | Side] = ("gguf",),
+    on_progress: OnProgress | None = None,
+    on_run: Callable[[Input, ParityRun], None] | None = None,
+    keep: str | Path | None = None,
+    **how: Any,
+) -> ParityRuns:
+    """Compares each candidate with the reference on every input, and returns one verdict on each.
+
+    Args:
+        inputs: from `workbench.parity_lab.inputs.read_inputs`.
+        candidates: as in `run_parity`; a folder of dumps has a folder or a file for each input, with its name.
+        on_run: is given the run of each input before its traces are removed.
+        keep: a folder for the traces, with a folder for each input.
+        how: other arguments of `run_parity`.
+
+    Raises `BadInput` as `run_parity`, and if a folder lacks the dump of an input.
+    """
+    card = registry.card(model)
+    sides = read_sides(candidates, registry.options_class(model), card.id)
+    for each in inputs:
+        for side in sides:
+            with_dump(side, each.name)  # before anything is computed
+    kept = KeptSessions(registry)
+    found: dict[str, list[OnInput]] = {side.name: [] for side in sides}
+    named = ""
+    try:
+        for number, each in enumerate(inputs):
+
+            def tell(share: float, activity: str, number: int = number, name: str = each.name) -> None:
+                if on_progress:
+                    on_progress((number + share) / len(inputs), f"{name}: {activity}")
+
+            folder = None if keep is None else Path(keep) / each.name
+            run = run_parity(
+                kept,  # type: ignore[arg-type]
+                model,
+                each.source,
+                reference,
+                [with_dump(side, each.name) for side in sides],
+                on_progress=tell,
+                keep=folder,
+                several=True,
+                **how,
+            )
+            with run:
+                named = run.reference.name
+                for outcome in run.outcomes:
+                    found[outcome.name].append(_on_input(each, outcome))
+                if on_run:
+                    on_run(each, run)
+    finally:
+        kept.close()
+    together = [Together(name, tuple(results)) for name, results in found.items()]
+    return ParityRuns(card.id, tuple(each.name for each in inputs), named, tuple(together))
+
+
+def _on_input(each: Input, outcome: Outcome) -> OnInput:
+    result = replace(outcome, looks=()).to_dict()
+    return OnInput(each.name, outcome.status, outcome.sentence, outcome.faulty_stage, outcome.looks, result)

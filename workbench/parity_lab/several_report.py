@@ -1,0 +1,96 @@
+"""A run over several inputs as one self-contained HTML file: the verdicts, every stage over all inputs, each input.
+
+As in `html_report`, all text is escaped, and the element `data` holds the JSON of the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from workbench.core.errors import BadInput
+from workbench.parity_lab.html_report import POLICY, report_place
+from workbench.parity_lab.outcome import STATUS
+from workbench.parity_lab.several import ParityRuns, Together
+from workbench.parity_lab.style import STYLE
+from workbench.parity_lab.tables import short, table
+
+STAGE_COLUMNS = (
+    "stage",
+    "measure",
+    "inputs beyond the limit",
+    "least",
+    "quartile",
+    "median",
+    "quartile",
+    "largest error / limit",
+    "p",
+    "p, corrected",
+)
+
+
+def write_several(runs: ParityRuns, path: str | Path) -> Path:
+    """Writes `several_page` to a file; raises `BadInput` if the file cannot be written."""
+    path = report_place(path)
+    try:
+        path.write_text(several_page(runs), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"the report cannot be written to {path}: {error.strerror or error}") from error
+    return path
+
+
+def several_page(runs: ParityRuns) -> str:
+    """Returns the whole document."""
+    title = f"Parity of {runs.model} over {len(runs.inputs)} inputs"
+    data = json.dumps(runs.to_dict(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
+    parts = [
+        "<!doctype html>",
+        f'<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<title>{escape(title)}</title><style>{STYLE}</style></head><body class="lab">',
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="faint">Inputs: {escape(", ".join(runs.inputs))}. Reference: {escape(runs.reference)}.</p>',
+        *several_parts(runs),
+        f'<script type="application/json" id="data">{data}</script>',
+        "</body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def several_parts(runs: ParityRuns) -> Iterator[str]:
+    """Yields the verdicts and tables as HTML, for a page of its own or for a part of one."""
+    for each in runs.candidates:
+        mark, said = STATUS[each.status]
+        yield (
+            f'<section class="verdict {each.status}"><p class="is"><b>{escape(each.name)}</b> '
+            f'<span><span aria-hidden="true">{mark}</span> {said}</span></p><p>{escape(each.sentence)}</p></section>'
+        )
+    for each in runs.candidates:
+        yield f"<h2>{escape(each.name)}</h2>"
+        yield from _stages(each)
+        yield "<h3>Each input by itself</h3>"
+        lines = [(one.input, STATUS[one.status][1], one.faulty_stage or "", one.sentence) for one in each.on_inputs]
+        over = [one.status != "within" for one in each.on_inputs]
+        head = ("input", "", "first stage in error", "verdict")
+        yield f'<div class="scroll tall">{table(head, lines, over, wide=(3,))}</div>'
+
+
+def _stages(each: Together) -> Iterator[str]:
+    if each.consistency is None:
+        yield '<p class="faint">No input could be judged beside float64, so the inputs show nothing together.</p>'
+        return
+    lines = [
+        (
+            one.stage,
+            one.measure,
+            f"{one.farther} of {one.inputs}",
+            *(short(value) for value in one.ratios),
+            short(one.p),
+            short(one.corrected),
+        )
+        for one in each.consistency.stages
+    ]
+    over = [one.is_fault for one in each.consistency.stages]
+    yield f'<div class="scroll tall">{table(STAGE_COLUMNS, lines, over)}</div>'

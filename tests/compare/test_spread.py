@@ -65,7 +65,7 @@ def small_shift(x: np.ndarray) -> np.ndarray:
 
 
 def one_channel(x: np.ndarray) -> np.ndarray:
-    return 12 * NOISE * (np.arange(x.shape[1]) == 7) * np.abs(x)
+    return 25 * NOISE * (np.arange(x.shape[1]) == 7) * np.abs(x)
 
 
 @pytest.mark.parametrize("at", [0, 1])

@@ -276,6 +276,7 @@ def farthest_channel(
     typical: float,
     least: float,
     factors: Factors,
+    apart: float = APART,
 ) -> dict[str, Any]:
     """Returns the channel in which the candidate is farthest relative to clean sides, as fields of a `StageNoise`.
 
@@ -286,6 +287,7 @@ def farthest_channel(
         theirs: the candidate's distances.
         typical: the largest distance of the clean sides' median position.
         least: the error of one rounding, which is always allowed.
+        apart: how far a channel may stand out (see `APART`).
     """
     far, sides = by_channel(truth, other), [by_channel(truth, each) for each in near]
     known = [each for each in sides if each is not None]
@@ -299,7 +301,7 @@ def farthest_channel(
     usual = np.log(np.maximum(times, 1e-9))
     middle = float(np.median(usual))
     spread = float(np.median(np.abs(usual - middle))) / MIDDLE
-    most = min(factors.channel * farther, math.exp(middle + max(APART * spread, math.log(2.0))))
+    most = min(factors.channel * farther, math.exp(middle + max(apart * spread, math.log(2.0))))
     return {
         "reference_channel": float(one[worst]),
         "candidate_channel": float(far[worst]),

@@ -66,7 +66,7 @@ amplified one; channels at most 83 % of their bound. A port that rounds the mean
 them.
 """
 
-SPREAD = Factors(4.0, 1.4, 6.0, 3.0, 2.0)
+SPREAD = Factors(4.0, 1.4, 6.0, 6.0, 2.0)
 """Factors beside the farthest of several clean computations in the candidate's precision (`workbench.compare.spread`).
 
 The median position and the mean over positions decide: of 7 computations in bfloat16 that differ in the order of their
@@ -92,6 +92,9 @@ APART = 7.0
 
 A factor of two is always allowed. One wrong row of a matrix makes one channel stand out, however small its share of the
 whole is. Correct kernels were at most 5.3 deviations apart."""
+
+APART_FROM_SPREAD = 10.0
+"""The same beside several clean computations, whose farthest in each channel have a smaller deviation."""
 
 WORST = 10.0
 """The largest allowed relative L2 of one position, as a multiple of the limit of the candidate's preset.

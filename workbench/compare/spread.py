@@ -25,7 +25,7 @@ from workbench.compare.noise import (
     farthest_channel,
     lead_to_first,
 )
-from workbench.compare.noise_limits import FRONT_END, LEADING_PEER, ROUNDED, SPREAD
+from workbench.compare.noise_limits import APART_FROM_SPREAD, FRONT_END, LEADING_PEER, ROUNDED, SPREAD
 from workbench.compare.presets import half_of, preset_of
 from workbench.compare.steps import alike_steps
 from workbench.core.errors import BadInput
@@ -129,7 +129,7 @@ def _judged(
         reference_steady=max(means),
         candidate_steady=steady(truth, other),
         steady_bound=max(factors.steady * max(means), _beyond_chance(means)),
-        **farthest_channel(truth, near, other, theirs, typical, least, factors),
+        **farthest_channel(truth, near, other, theirs, typical, least, factors, APART_FROM_SPREAD),
     )
 
 

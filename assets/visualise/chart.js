@@ -4,12 +4,12 @@ import {make} from '../../chat/scripts/dom.js';
 import {gradient, isDark, table, themed} from './colours.js';
 import {draws} from './kinds.js';
 import {number} from './parcel.js';
-import {fitted, shortened, ticks, tiles} from './paint.js';
+import {ending, fitted, ticks, tiles} from './paint.js';
+import {listen} from './pointing.js';
 
 const HEIGHTS = {wave: 44, lines: 120, band: 120, bars: 130, marks: 26, spans: 26, points: 380};
-const TOUCH = 5; // points that a pointer moves before a press becomes a selection
 
-export const gutter = () => (innerWidth < 760 ? 40 : 58);
+export const gutter = () => (innerWidth < 760 ? 52 : 58);
 const RIGHT = 6;
 
 const described = (side, layer) => {
@@ -28,7 +28,7 @@ export class Chart {
     this.key = make('span', {class: 'key'});
     this.root = make('figure', {class: `chart ${this.layer.kind}`, 'data-layer': this.layer.name, 'data-side': side.title},
       make('figcaption', {}, make('span', {class: 'name'}, name ?? this.layer.title), this.key, this.readout), this.plot);
-    this.listen();
+    listen(this);
   }
 
   get timed() { return Boolean(this.layer.x.time); }
@@ -169,7 +169,7 @@ export class Chart {
     const each = Math.abs(this.cellY(1) - this.cellY(0));
     const every = Math.max(1, Math.ceil(12 / each));
     for (let row = 0; row < axis.count; row += every) {
-      pen.fillText(shortened(pen, axis.ticks[row] ?? '', room), this.left - 6, this.edge(this.cellY(row + 0.5)));
+      pen.fillText(ending(pen, axis.ticks[row] ?? '', room), this.left - 6, this.edge(this.cellY(row + 0.5)));
     }
   }
 
@@ -187,7 +187,7 @@ export class Chart {
     const widest = x.ticks ? Math.max(...x.ticks.map((each) => Math.min(pen.measureText(each).width, 70)), 12) + 8 : 34;
     const every = Math.max(1, Math.ceil(widest / (this.width / x.count)));
     for (let cell = 0; cell < x.count; cell += every) {
-      const said = x.ticks ? shortened(pen, x.ticks[cell] ?? '', widest) : x.number(cell);
+      const said = x.ticks ? ending(pen, x.ticks[cell] ?? '', widest) : x.number(cell);
       pen.fillText(said, this.cellX(x, cell + 0.5), this.height + 11);
     }
   }
@@ -353,40 +353,6 @@ export class Chart {
     const row = Math.floor(first + (layer.y.up ? 1 - up : up) * (last - first));
     return {layer: layer.name, head: layer.head, time, x, y: row >= 0 && row < layer.y.count ? row : -1,
       point: [event.clientX - box.left, event.clientY - box.top]};
-  }
-
-  listen() {
-    const {plot, link} = this;
-    let start = null;
-    plot.addEventListener('pointermove', (event) => {
-      if (!this.drawn) return;
-      const found = this.under_(event);
-      link.set({hover: found});
-      if (start && this.timed && (start.selecting || Math.abs(event.clientX - start.at) > TOUCH)) {
-        start.selecting = true;
-        link.select(start.time, found.time);
-      }
-    });
-    plot.addEventListener('pointerleave', () => link.set({hover: null}));
-    plot.addEventListener('pointerdown', (event) => {
-      if (event.button || !this.drawn) return;
-      start = {at: event.clientX, ...this.under_(event), selecting: false};
-      if (this.timed) plot.setPointerCapture(event.pointerId);
-    });
-    plot.addEventListener('pointerup', (event) => {
-      if (start?.selecting) link.go(link.stretch?.[0] ?? link.cursor);
-      else if (start) this.press(this.under_(event));
-      start = null;
-    });
-    plot.addEventListener('pointercancel', () => { start = null; });
-    plot.addEventListener('wheel', (event) => {
-      if (!this.timed) return;
-      const length = link.to - link.from;
-      if (event.ctrlKey || event.metaKey) link.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.under_(event).time);
-      else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) link.pan(((event.deltaX || event.deltaY) / this.width) * length);
-      else return;
-      event.preventDefault();
-    }, {passive: false});
   }
 
   // A press without a selection moves the cursor, and chooses the token whose row was pressed.

@@ -205,11 +205,13 @@ const points = (chart, pen, layer) => {
     pen.fill();
     pen.globalAlpha = 1;
     const label = shortened(pen, layer.labels[index] || '', 90);
-    const box = [x + 7, y - 7, x + 9 + pen.measureText(label).width, y + 7];
+    const wide = pen.measureText(label).width;
+    const left = x + 9 + wide > chart.left + chart.width ? x - 7 - wide : x + 7; // at the right edge, on the other side
+    const box = [left, y - 7, left + 2 + wide, y + 7];
     if (!label || taken.some((other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1])) return;
     taken.push(box);
     pen.fillStyle = chart.drawn.ink;
-    pen.fillText(label, x + 7, y);
+    pen.fillText(label, left, y);
   });
 };
 

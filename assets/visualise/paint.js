@@ -66,13 +66,17 @@ export const fitted = (target, width, height) => {
   return pen;
 };
 
-// Steps of 1, 2 or 5 for about so many ticks between two numbers.
+// Steps of 1, 2 or 5 for about so many ticks between two numbers; one tick alone would show no distance.
 export const ticks = (low, high, about) => {
   const rough = (high - low) / Math.max(about, 1) || 1;
   const size = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((each) => each * size).find((each) => each >= rough * 0.999);
-  const found = [];
-  for (let place = Math.ceil(low / step - 1e-9); place * step <= high + step * 1e-9; place += 1) found.push(place * step);
+  const steps = [10, 5, 2, 1, 0.5].map((each) => each * size);
+  let found = [];
+  for (const step of steps.slice(steps.findLastIndex((each) => each >= rough * 0.999))) {
+    found = [];
+    for (let place = Math.ceil(low / step - 1e-9); place * step <= high + step * 1e-9; place += 1) found.push(place * step);
+    if (found.length > 1 || about < 2) break;
+  }
   return found;
 };
 
@@ -82,4 +86,15 @@ export const shortened = (pen, text, room) => {
   const letters = [...text];
   while (letters.length && pen.measureText(`${letters.join('')}…`).width > room) letters.pop();
   return letters.length ? `${letters.join('')}…` : '';
+};
+
+// The same for the name of a cell. The name of a stage loses its begin, as its end tells it apart.
+export const ending = (pen, text, room) => {
+  const parts = text.split('.');
+  let said = text;
+  while (parts.length > 2 && pen.measureText(said).width > room) {
+    parts.shift();
+    said = `…${parts.join('.')}`;
+  }
+  return shortened(pen, said, room);
 };

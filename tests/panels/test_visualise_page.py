@@ -28,7 +28,7 @@ FLUID_MILLISECONDS = 250.0  # generous: from one drawn frame to the next, on two
 LIT = """(time) => Object.fromEntries([...document.querySelectorAll('.looking [data-layer]')].flatMap((chart) => {
   const [above, stage] = [chart.querySelector('.plot > .above'), document.querySelector('.looking')];
   if (!above || ['near', 'lens'].includes(chart.dataset.layer)) return [];
-  const density = devicePixelRatio, left = innerWidth < 760 ? 40 : 58, width = above.width / density - left - 6;
+  const density = devicePixelRatio, left = innerWidth < 760 ? 52 : 58, width = above.width / density - left - 6;
   const share = (time - stage.dataset.from) / (stage.dataset.to - stage.dataset.from);
   const place = Math.round((left + share * width) * density);
   const pixels = above.getContext('2d').getImageData(place, 5 * density, 1, 1).data;

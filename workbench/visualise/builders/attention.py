@@ -140,11 +140,11 @@ def _matrix(
     where = stage.rpartition(f".{CROSS if stage.endswith(CROSS) else WEIGHTS}")[0]
     labels: tuple[str, ...] = ()
     if options.head is not None:
-        values, title = weights[options.head], f"{where}, head {options.head}"
+        values, title = weights[options.head], f"head {options.head} of {where}"
     elif options.attention == "mean" or heads == 1:
-        values, title = weights.mean(axis=0), f"{where}, mean of {heads} heads"
+        values, title = weights.mean(axis=0), f"mean of {heads} heads of {where}"
     else:
-        values, title = weights, f"{where}, each head"
+        values, title = weights, f"each head of {where}"
         labels = tuple(f"head {number}" for number in range(heads))
     image = Layer("attention", "image", title, values, x, y, labels=labels, scale=_scale(values))
     tokens = scene.tokens()

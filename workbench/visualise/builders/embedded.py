@@ -15,12 +15,16 @@ MOST_NAMED = 200  # rows whose nearest tokens are written; the table of more cou
 
 
 def embedded(scene: Scene, options: ViewOptions) -> Drawn:
-    """Returns the plane in which rows and vocabulary vary most, and the nearest tokens of each row."""
+    """Returns the plane in which rows and vocabulary vary most, and the nearest tokens of each row.
+
+    The plane is of directions, as the nearest tokens are: rows may be many times longer than the vectors of tokens,
+    which would then all lie on one point.
+    """
     found = scene.stages(HEARD, EMBEDDINGS)
     stage = HEARD if HEARD in found else EMBEDDINGS
     rows = scene.stage(stage, "embeddings in front of a language model")
     near = scene.session.neighbours(rows, options.count)
-    plane = principal(rows, near.sample)
+    plane = principal(_directions(rows), _directions(near.sample))
     first, second = (f"component {number} ({share:.0%} of variance)" for number, share in enumerate(plane.shares, 1))
     words = tuple(texts[0] if texts else "" for texts in near.texts)
     x, y = Axis(first), Axis(second)
@@ -53,3 +57,11 @@ def embedded(scene: Scene, options: ViewOptions) -> Drawn:
     )
     notes = (f"the table names the first {shown} of {len(rows)} rows",) if shown < len(rows) else ()
     return Drawn("Embeddings and nearest tokens", layers, scene.tokens(), notes)
+
+
+def _directions(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors [rows, hidden] with the length 1; zeros stay zeros."""
+    wide = vectors.astype(np.float64)
+    sizes = np.linalg.norm(wide, axis=1, keepdims=True)
+    found: np.ndarray = np.divide(wide, sizes, out=np.zeros_like(wide), where=sizes > 0)
+    return found

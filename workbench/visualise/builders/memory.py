@@ -30,7 +30,7 @@ def memory(scene: Scene, options: ViewOptions) -> Drawn:
         Layer(
             "output",
             "image",
-            f"{stage}: input plus memory",
+            f"input plus memory, {stage}",
             output.T,
             x or scene.rows(stage),
             Axis("channel", "rows"),

@@ -14,6 +14,12 @@ const TYPING = 'input, textarea, select, [contenteditable], [role="combobox"]';
 const FAINT = 0.6; // how much stronger faint values are drawn at first where most values are faint
 const OWN = 'The recording is your own: a link cannot hold it, so who opens the link adds it again.';
 
+// Scrolls the box of a token to it, and nothing around the box.
+const reveal = (chip) => {
+  const box = chip.parentElement;
+  box.scrollTop = Math.min(Math.max(box.scrollTop, chip.offsetTop + chip.offsetHeight - box.clientHeight), chip.offsetTop);
+};
+
 // Whether a layer shows the side's tokens, which stand below the recording in any case.
 const repeated = (side, {kind, over, values}) => {
   const times = side.tokens.filter((token) => token.start !== null).flatMap((token) => [token.start, token.end]);
@@ -277,6 +283,7 @@ class Stage {
       chips.forEach((chip, index) => {
         const {start, end} = side.tokens[index];
         const inside = start !== null && start !== undefined && now >= start && now < end;
+        if (inside && !chip.classList.contains('now')) reveal(chip);
         chip.classList.toggle('now', inside);
         const chosen = link.token?.side === side.title && link.token.index === index;
         const selected = Boolean(link.stretch) && start !== null && start !== undefined && end > link.stretch[0] + 1e-6 && start < link.stretch[1] - 1e-6;

@@ -1,7 +1,7 @@
 // How each kind of layer is drawn into a chart, and what it says of a cell or a moment.
 import {LINES, themed} from './colours.js';
 import {number} from './parcel.js';
-import {shortened} from './paint.js';
+import {canvas, shortened} from './paint.js';
 
 const colour = (chart, layer, index) => {
   if (layer.labels.length < 2 && layer.values.shape[0] < 2) {
@@ -11,12 +11,23 @@ const colour = (chart, layer, index) => {
   return LINES[index % LINES.length];
 };
 
+// Part of an image with its columns drawn together to so many points. Its rows stay apart: to draw both in one step would
+// mix neighbouring rows where these are high.
+const narrowed = (part, left, row, columns, rows, points) => {
+  const made = canvas(Math.max(Math.round(points * (window.devicePixelRatio || 1)), 1), rows);
+  const pen = made.getContext('2d');
+  pen.imageSmoothingQuality = 'high';
+  pen.drawImage(part, left, row, columns, rows, 0, 0, made.width, rows);
+  return made;
+};
+
 const image = (chart, pen, layer) => {
   const [first, last] = chart.rows;
   const [top, bottom] = [Math.max(Math.floor(first), 0), Math.min(Math.ceil(last), layer.y.count)];
   if (bottom <= top) return;
   const stretched = chart.cellX(layer.x, 1) - chart.cellX(layer.x, 0);
-  pen.imageSmoothingEnabled = stretched < 1;
+  const flat = Math.abs(chart.cellY(1) - chart.cellY(0)) < 1;
+  pen.imageSmoothingEnabled = flat;
   pen.imageSmoothingQuality = 'high';
   const ends = [chart.cellY(top), chart.cellY(bottom)];
   const row = layer.y.up ? layer.y.count - bottom : top;
@@ -28,7 +39,12 @@ const image = (chart, pen, layer) => {
     }
     if (right <= left) continue;
     const [from, to] = [chart.cellX(layer.x, begin + left), chart.cellX(layer.x, begin + right)];
-    pen.drawImage(part, left, row, right - left, bottom - top, from, Math.min(...ends), to - from, Math.abs(ends[1] - ends[0]));
+    const place = [from, Math.min(...ends), to - from, Math.abs(ends[1] - ends[0])];
+    if (stretched >= 1 || flat) pen.drawImage(part, left, row, right - left, bottom - top, ...place);
+    else {
+      const made = narrowed(part, left, row, right - left, bottom - top, to - from);
+      pen.drawImage(made, 0, 0, made.width, made.height, ...place);
+    }
   }
 };
 

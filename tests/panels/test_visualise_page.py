@@ -262,8 +262,40 @@ def test_a_phone(opened: Any, made: Served) -> None:
         small = page.evaluate("""() => [...document.querySelectorAll('.looking button')].filter((each) =>
           each.checkVisibility() && each.getBoundingClientRect().height < 39).map((each) => each.textContent)""")
         assert not small, "too small for fingers"
+        expect(page.get_by_label("Strength of faint values")).to_be_visible()
+        check_fingers(page)
     finally:
         page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def check_fingers(page: Any) -> None:
+    """Two fingers zoom, with the moments between them in place; then one selects."""
+    fingers = page.context.new_cdp_session(page)
+    fingers.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    plot = page.locator(".looking .strip .plot")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+
+    def touch(kind: str, *places: float) -> None:
+        points = [{"x": place, "y": box["y"] + 20, "id": number} for number, place in enumerate(places)]
+        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    try:
+        middle = box["x"] + box["width"] / 2
+        touch("touchStart", middle - 20, middle + 20)
+        for far in (30, 45, 60):
+            touch("touchMove", middle - far, middle + far)
+        touch("touchEnd")
+        until(page, lambda: float(stage(page, "to")) - float(stage(page, "from")) < 0.7)
+        assert float(stage(page, "from")) > 0 and stage(page, "stretch") == ""
+        touch("touchStart", middle - 20)
+        for far in (10, 40):
+            touch("touchMove", middle + far)
+        touch("touchEnd")
+        until(page, lambda: stage(page, "stretch") != "")
+    finally:
+        fingers.send("Emulation.setTouchEmulationEnabled", {"enabled": False})
+        fingers.detach()
 
 
 def resident(browser: Any) -> int:

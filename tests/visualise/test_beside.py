@@ -98,8 +98,8 @@ def test_a_view_against_a_type_of_weights(registry: Registry) -> None:
 def test_a_second_side_is_read(
     text: str, model: str, runtime: str | None, settings: dict[str, str], registry: Registry
 ) -> None:
-    found = read_other(registry, text, registry.card("demo/sensevoice"))
-    assert (found.card.id, found.runtime, dict(found.settings)) == (model, runtime, settings)
+    card, side = read_other(registry, text, registry.card("demo/sensevoice"))
+    assert (card.id, side.runtime, dict(side.settings)) == (model, runtime, settings)
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "gguf:q99", "demo/paraform@gguf", "demo/sensevoice@"])

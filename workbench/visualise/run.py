@@ -58,21 +58,22 @@ def visualise(
         check_view(found, card, runtime or held.default_runtime(card))
         other = read_other(held, against, card) if against is not None else None
         if other is not None:
-            check_view(found, other.card, other.runtime or held.default_runtime(other.card))
+            theirs, side = other
+            check_view(found, theirs, side.runtime or held.default_runtime(theirs))
         with held.open(model, runtime, on_progress=on_progress, options=own, **settings) as session:
             one = Scene(session, card, audio, own, held)
             if other is None:
                 return picture_of(one, found, chosen)
-            theirs = {**(own if other.card.family == card.family else {}), **other.options}
+            given = {**(own if theirs.family == card.family else {}), **side.options}
             opening = held.open(
-                other.card,
-                other.runtime,
+                theirs,
+                side.runtime,
                 on_progress=on_progress,
-                options=theirs,
-                **{**_shared(settings), **other.settings},
+                options=given,
+                **{**_shared(settings), **side.settings},
             )
             with opening as second:
-                beside = pictures_beside(one, Scene(second, other.card, audio, theirs, held), found, chosen)
+                beside = pictures_beside(one, Scene(second, theirs, audio, given, held), found, chosen)
                 return replace(beside, code=code_of(one, found, chosen, against))
 
 

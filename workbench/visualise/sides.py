@@ -6,13 +6,9 @@ is short for `gguf:q8_0`; `demo/paraformer` is another model, and `demo/paraform
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
-from workbench.core.sides import read_side
+from workbench.core.sides import Side, read_side
 from workbench.families import FAMILIES
 from workbench.formats.quantization import TYPES
 from workbench.registry.cards import Card
@@ -22,18 +18,10 @@ from workbench.visualise.scene import Scene
 AT = "@"  # between a model and where it runs
 
 
-@dataclass(frozen=True)
-class Other:
-    """The second side."""
+def read_other(registry: Registry, text: str, card: Card) -> tuple[Card, Side]:
+    """Returns the model and the side that a text names, of the model of `card` unless the text names another.
 
-    card: Card
-    runtime: str | None
-    settings: Mapping[str, Any]
-    options: Mapping[str, Any]
-
-
-def read_other(registry: Registry, text: str, card: Card) -> Other:
-    """Returns the second side that a text names, of the model of `card` unless the text names another.
+    Where the text names a model alone, the side has no runtime.
 
     Raises `BadInput` for a text that is neither a runtime, a type of weights nor a model.
     """
@@ -44,12 +32,12 @@ def read_other(registry: Registry, text: str, card: Card) -> Other:
     if at and _runs(behind):
         card, where = registry.card(model), behind
     elif not _runs(where):
-        return Other(_model(registry, where), None, {}, {})
+        return _model(registry, where), Side(where)
     side = read_side(where, FAMILIES[card.family].options_class, card.id)
     kind = side.settings.get("quantization", "auto")
     if kind not in (*TYPES, "auto"):
         raise BadInput(f"{kind!r:.40} in {text!r:.80} is no type of weights; expected one of {', '.join(TYPES)}")
-    return Other(card, side.runtime, side.settings, side.options)
+    return card, side
 
 
 def _runs(text: str) -> bool:

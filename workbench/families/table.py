@@ -5,6 +5,8 @@ Other packages have their families in an entry of the same form; see `workbench.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from workbench.families.family import CONVERSE, Cell, Family, GgufParts, HubFiles, VllmParts
 from workbench.families.language import MODEL_TYPES
 from workbench.session.values import CONVERSATION, PROMPT
@@ -187,3 +189,15 @@ OWN: tuple[Family, ...] = (
         fallback=True,
     ),
 )
+
+
+def import_cells(runtime: str, language: bool | None = None) -> None:
+    """Imports what runs these families on a runtime, before there is a model.
+
+    Args:
+        language: whether of families with a language model, or of those without; None for both.
+    """
+    for family in OWN:
+        module = family.cell(runtime).module
+        if module and language in (None, family.has_language_model):
+            import_module(module)

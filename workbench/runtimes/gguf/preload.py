@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from workbench.families.family import load
-from workbench.families.table import OWN
+from workbench.families.table import import_cells
 
 # What a language model and its tokenizer take from other packages, which are imported when they are used.
 LANGUAGE = ("llama_cpp", "transformers:AutoTokenizer", "transformers:PreTrainedTokenizerFast")
@@ -14,9 +13,6 @@ LANGUAGE = ("llama_cpp", "transformers:AutoTokenizer", "transformers:PreTrainedT
 
 def preload(language: bool, **_: Any) -> None:
     """Imports the modules of all families without a language model, or of those with one."""
-    for family in OWN:
-        module = family.cell("gguf").module
-        if module and family.has_language_model == language:
-            import_module(module)
+    import_cells("gguf", language)
     for name in LANGUAGE if language else ():
         load(name)

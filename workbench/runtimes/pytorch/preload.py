@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from workbench.families.table import OWN
+from workbench.families.table import import_cells
 
 # What a language model, its tokenizer and its codec take from transformers, and imports only when it is used.
 LANGUAGE = (
@@ -19,9 +19,6 @@ LANGUAGE = (
 
 def preload(language: bool, **_: Any) -> None:
     """Imports the modules of all families without a language model, or of those with one."""
-    for family in OWN:
-        module = family.cell("pytorch").module
-        if module and family.has_language_model == language:
-            import_module(module)
+    import_cells("pytorch", language)
     for name in LANGUAGE if language else ():
         import_module(name)

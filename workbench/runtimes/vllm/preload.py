@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from workbench.families.table import OWN
+from workbench.families.table import import_cells
 from workbench.runtimes.vllm.environment import environment
 
 ENGINE = ("vllm.engine.arg_utils", "vllm.v1.engine.async_llm")
@@ -16,7 +16,4 @@ def preload(threads: int | None, eager: bool, **_: Any) -> None:
     with environment(threads, eager):
         for name in ENGINE:
             import_module(name)
-    for family in OWN:
-        module = family.cell("vllm").module
-        if module:
-            import_module(module)
+    import_cells("vllm")

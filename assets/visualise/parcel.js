@@ -96,5 +96,5 @@ export const number = (value) => {
   if (!Number.isFinite(value)) return value > 0 ? '∞' : '−∞';
   const size = Math.abs(value);
   const written = value !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(2) : String(Number(value.toPrecision(3)));
-  return written.replace('-', '−');
+  return written.replaceAll('-', '−');
 };

@@ -6,7 +6,6 @@ import stat
 from pathlib import Path
 
 from workbench.core.errors import BadInput, message_of
-from workbench.system.memory import size
 
 LARGEST_TEXT = 1 << 30  # bytes
 
@@ -24,7 +23,7 @@ def read_text(path: Path, largest: int = LARGEST_TEXT) -> str:
     except (OSError, ValueError) as error:
         raise BadInput(getattr(error, "strerror", None) or message_of(error)) from error
     if len(content) > largest:
-        raise BadInput(f"it has more than {size(largest)}")
+        raise BadInput(f"it has more than {largest} bytes")
     if b"\0" in content:
         raise BadInput(
             f"it is no UTF-8 text at byte {content.index(0)}, which is 0, as in UTF-16 text or a binary file"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from panels.parity.run import compute, request_of, source_of
+from panels.parity.run import compute, compute_several, request_of, source_of
 from panels.parity.sides import find_card, traceable, traces_by_name
 from panels.running.parameters import (
     FILE,
@@ -32,7 +33,10 @@ from workbench.cli.compare import compare_files
 from workbench.compare.presets import PRESETS
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
+from workbench.families.family import Family
+from workbench.parity_lab import Input
 from workbench.registry.registry import Registry
+from workbench.session.values import CONVERSATION
 
 SETTINGS = ("rules", "float64", "force", "profiles")
 
@@ -88,6 +92,12 @@ COMPARE = {
         {},
     ),
     "embeddings": Parameter("embeddings", f"Files for the placeholders in the prompt, in order: {UPLOAD}.", FILES),
+    "recordings": Parameter(
+        "recordings",
+        f"Several recordings in place of one, for one verdict over all of them: {UPLOAD}.",
+        FILES,
+    ),
+    "prompts": Parameter("prompts", "Several prompts in place of one, for one verdict over all of them.", TEXTS, []),
 }
 
 
@@ -108,6 +118,8 @@ def build(page: Page, pool: SessionPool) -> None:
         mapping: str | None = None,
         settings: dict[str, Any] | None = None,
         embeddings: list[str] | None = None,
+        recordings: list[str] | None = None,
+        prompts: list[str] | None = None,
     ) -> dict[str, Any]:
         common: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
         common |= checked(settings or {})
@@ -125,6 +137,7 @@ def build(page: Page, pool: SessionPool) -> None:
             options or {},
             isolated,
             embeddings or [],
+            [*(recordings or []), *(prompts or [])],
             **common,
         )
 
@@ -183,6 +196,16 @@ def compared_files(
     return dict(json.loads(line))
 
 
+def inputs_of(several: Sequence[str], family: Family) -> list[Input]:
+    """Returns several recordings or prompts as inputs of a run.
+
+    A prompt is a text here, even if a file of this machine has such a name.
+    """
+    if family.reads_text:
+        return [Input(f"text-{number}", each) for number, each in enumerate(several, 1)]
+    return [Input(f"{Path(each).stem}-{number}", each) for number, each in enumerate(several, 1)]
+
+
 def compared(
     registry: Registry,
     model: str,
@@ -194,6 +217,7 @@ def compared(
     options: dict[str, Any],
     isolated: bool = False,
     embeddings: Sequence[str] = (),
+    several: Sequence[str] = (),
     *,
     stages: str = "*",
     preset: str | None = None,
@@ -203,19 +227,24 @@ def compared(
     profiles: bool = False,
     float64: bool = True,
 ) -> dict[str, Any]:
-    """Compares a model on several runtimes: returns the JSON of `workbench.parity_lab.ParityRun.to_dict`.
+    """Compares a model on several runtimes: returns the JSON of `workbench.parity_lab.ParityRun.to_dict`, or for
+    several inputs that of `workbench.parity_lab.ParityRuns.to_dict`.
 
     Args:
         traces: paths of trace files, which `reference` and `candidates` name by their file names.
         embeddings: paths of embeddings, one for each placeholder in the prompt.
+        several: recordings, or prompts, in place of one.
 
     Raises `BadInput` for errors in the request, and if the reference cannot be computed.
     """
     family = FAMILIES[find_card(registry, model).family]
+    if several and family.input == CONVERSATION:
+        raise BadInput(f"{model} answers conversations; expected one recording or prompt")
+    inputs = inputs_of(several, family)
     asked = request_of(
         registry,
         model,
-        source_of(family, audio, prompt),
+        inputs[0].source if inputs else source_of(family, audio, prompt),
         reference,
         candidates,
         traces_by_name(traces),
@@ -229,5 +258,7 @@ def compared(
         isolated=isolated,
         embeddings=embeddings,
     )
+    if inputs:
+        return compute_several(registry, asked, inputs).to_dict()
     with compute(registry, asked) as run:
         return dict(json.loads(run.to_json(profiles)))

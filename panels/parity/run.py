@@ -21,7 +21,7 @@ from workbench.core.errors import BadInput, Cancelled
 from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
 from workbench.families.family import Family
-from workbench.parity_lab import ParityRun, Side, run_parity
+from workbench.parity_lab import Input, ParityRun, ParityRuns, Side, run_parity, run_parity_on_inputs
 from workbench.registry.registry import Registry
 from workbench.session.conversation import Messages
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING, AudioSource, Prompt
@@ -162,6 +162,31 @@ def compute(registry: Registry, request: Request, on_progress: Callable[[float, 
         isolated=request.isolated,
         embeddings=request.embeddings,
         narrow=not request.isolated,
+    )
+
+
+def compute_several(
+    registry: Registry,
+    request: Request,
+    inputs: Sequence[Input],
+    on_progress: Callable[[float, str], None] | None = None,
+) -> ParityRuns:
+    """Computes a request on several inputs in place of its own; gives one verdict over all."""
+    return run_parity_on_inputs(
+        registry,
+        request.model,
+        inputs,
+        request.reference,
+        request.candidates,
+        on_progress,
+        stages=request.stages,
+        options=request.options,
+        exact=request.exact,
+        preset=request.preset,
+        rules=request.rules,
+        mapping=request.mapping,
+        force=request.force,
+        isolated=request.isolated,
     )
 
 

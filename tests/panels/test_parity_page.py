@@ -398,6 +398,8 @@ def test_the_endpoint_for_scripts(lab: Served, tmp_path: Path) -> None:
         "mapping",
         "settings",
         "embeddings",
+        "recordings",
+        "prompts",
     ]
     asked = {"model": "fake/sense", "candidates": ["gguf:f32", "pytorch:f64"], "audio": sound}
     found = ask(**asked, options='{"itn": true}', stages="encoder.*", settings='{"float64": false}')

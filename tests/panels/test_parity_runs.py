@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from panels.parity.endpoint import compared, inputs_of
 from panels.parity.events import first_look, text_field
 from panels.parity.run import KeptRuns, Step, compute, follow, request_of, source_of
 from panels.parity.sides import lines_of, offered, traceable, traces_by_name, usual_sides
@@ -213,3 +214,21 @@ def test_a_model_that_answers_speech_gets_text_recording_or_both() -> None:
     assert text_field(family)["label"] == "Text" and text_field(FAMILIES["causal_lm"])["label"] == "Prompt"
     assert source_of(FAMILIES["sensevoice"], "a.wav", "hm") == "a.wav"
     assert source_of(FAMILIES["causal_lm"], "a.wav", " hm ") == "hm"
+
+
+# Several inputs.
+
+
+def test_the_endpoint_gives_one_verdict_over_several_inputs(registry: Any) -> None:
+    sounds = ["/uploads/1/a.wav", "/uploads/2/a.wav"]
+    found = compared(registry, "fake/sense", None, "", "pytorch:f32", ["gguf:f32"], [], {}, several=sounds)
+    assert found["inputs"] == ["a-1", "a-2"] and found["candidates"][0]["status"] == "within"
+    assert found["candidates"][0]["consistency"]["inputs"] == 2
+    assert [each["status"] for each in found["candidates"][0]["inputs"]] == ["within"] * 2
+    assert registry.open_now == []
+
+
+def test_a_prompt_is_never_the_name_of_a_list(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("secret")
+    [one] = inputs_of([str(tmp_path / "list.txt")], FAMILIES["causal_lm"])
+    assert one.source == str(tmp_path / "list.txt")

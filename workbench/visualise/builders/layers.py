@@ -39,7 +39,7 @@ def similarity_between(one: Scene, other: Scene, options: ViewOptions) -> Drawn:
     image = Layer(
         "cka_between",
         "image",
-        f"{one.side} (upwards) and {other.side}",
+        f"similarity of {one.side} (upwards) with {other.side}",
         values,
         _axis(theirs, len(second)),
         _axis(ours, len(first)),

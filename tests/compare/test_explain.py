@@ -105,7 +105,7 @@ STEPS: list[tuple[str, Any, str, str, str]] = [
     ("mlp__activation", lambda g, u: ACTIVATIONS["GELU"](g) * u, "mlp.activation", "activation", "is GELU, where"),
     ("mlp__activation", lambda g, u: ACTIVATIONS["GELU by tanh"](g) * u, "mlp.activation", "activation", "by tanh"),
     ("mlp__activation", lambda g, u: g * ACTIVATIONS["SiLU"](u), "mlp.activation", "gate", "applied to up"),
-    ("layer", lambda x, down: down, "", "other stage", "equals the reference's llm.layers.1.mlp.down"),
+    ("layer", lambda x, down: down, "", "no residual", "equals the reference's llm.layers.1.mlp.down"),
 ]  # fmt: skip
 
 
@@ -253,6 +253,16 @@ def test_half_precision_needs_a_hint_beyond_its_rounding() -> None:
     reversed_rows = found(lambda x: x[::-1])
     assert reversed_rows is not None and reversed_rows.kind == "rows reversed"
     assert found(lambda x: x + 0.06 * draw.standard_normal(x.shape)) is None, "its type is no explanation"
+
+
+def test_guesses_that_half_precision_cannot_tell_apart_are_named_together() -> None:
+    gelu = {name: ACTIVATIONS[name] for name in ("GELU", "GELU by tanh")}
+    for name, function in gelu.items():
+        wrong = stages(noise=4e-4, mlp__activation=lambda g, u, function=function: function(g) * u)
+        found = judge(compare(Trace(REFERENCE, {}), Trace(wrong, {"dtype": "float16"}))).explanation
+        other = next(each for each in gelu if each != name)
+        assert found is not None and found.kind == "activation"
+        assert f"{name} or {other}," in found.sentence or f"{other} or {name}," in found.sentence
 
 
 def test_a_hint_is_in_the_sentence_in_the_json_and_in_the_table() -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from workbench.compare.noise import NoiseReport
     from workbench.compare.stage import StageComparison
 
+_FAR_BETTER = 0.5  # share of what remains under one guess that tells another one from it
 _SHARE = 0.1  # of a stage's error that may remain
 _ROUNDINGS = 16  # that may remain without earlier stages and without float64
 _BEFORE = 4.0  # times the largest error of the stages before
@@ -61,19 +62,34 @@ def explain(scene: Scene, error: float) -> Hint | None:
         return None
     if "c" in (scene.reference.dtype.kind, scene.candidate.dtype.kind):
         return None
-    best: tuple[float, Guess] | None = None
     for family in _FAMILIES:
-        for guess in family(scene):
+        fitting = []
+        for guess in family(scene):  # one at a time: a guess may hold a copy of the stage
             found = remaining(guess, scene.candidate, scene.sample, scene.allowed)
-            if found <= scene.allowed and (best is None or found < 0.5 * best[0]):
-                best = found, guess
-        if best:
-            break
-    if best is None:
-        return None
-    found, guess = best
-    beside = "" if guess.shown else f", and otherwise differs by {100 * found:.2g} %"
-    return Hint(guess.kind, scene.stage, f"{guess.words}{beside}", found, error)
+            if found <= scene.allowed:
+                fitting.append((found, guess))
+        if fitting:
+            return _hint(fitting, scene, error)
+    return None
+
+
+def _hint(fitting: list[tuple[float, Guess]], scene: Scene, error: float) -> Hint:
+    """Returns the first guess that fits; a later one only if it fits far better.
+
+    Guesses of the same words that fit as well cannot be told apart, and are named together.
+    """
+    best, chosen = fitting[0]
+    for found, guess in fitting[1:]:
+        if found < _FAR_BETTER * best:
+            best, chosen = found, guess
+    alike = [
+        guess.option
+        for found, guess in fitting
+        if guess.option and guess.words == chosen.words and _FAR_BETTER * found <= best and guess is not chosen
+    ]
+    words = chosen.words.replace("{}", " or ".join([chosen.option, *alike]))
+    beside = "" if chosen.shown else f", and otherwise differs by {100 * best:.2g} %"
+    return Hint(chosen.kind, scene.stage, f"{words}{beside}", best, error)
 
 
 def with_hints(comparison: Comparison, noise: NoiseReport | None, reference: Trace, candidate: Trace) -> Comparison:

@@ -82,11 +82,11 @@ def activations(scene: Scene) -> Iterator[Guess]:
     theirs = [each[1] for each in inputs]
 
     def guess(kind: str, words: str, name: str, *arrays: np.ndarray) -> Guess:
-        return Guess(kind, words, lambda rows: _activated(name, *(table(each[rows]) for each in arrays)))
+        return Guess(kind, words, lambda rows: _activated(name, *(table(each[rows]) for each in arrays)), option=name)
 
     for name in ACTIVATIONS:
         if name != right:
-            yield guess("activation", f"the activation is {name}, where the reference has {right}", name, *theirs)
+            yield guess("activation", "the activation is {}, where the reference has " + right, name, *theirs)
     if len(theirs) == 2:
         yield guess("gate", "the activation is applied to up, not to the gate", right, *theirs[::-1])
         yield guess("gate", "the activated gate is not multiplied by up", right, theirs[0])

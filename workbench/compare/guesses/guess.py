@@ -40,6 +40,7 @@ class Guess:
     expected: Callable[[Rows], np.ndarray]  # what the candidate would hold in these rows, in float64
     first: int = 0  # the rows for which it predicts anything: from `first`
     last: int | None = None  # and before `last`; None for all
+    option: str = ""  # takes the place of {} in `words`; guesses that differ in it alone may be named together
     shown: bool = False  # whether the guess has shown by itself that it is true; it then predicts nothing
 
 

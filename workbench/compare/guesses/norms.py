@@ -87,17 +87,18 @@ def _fitted(n: np.ndarray, y: np.ndarray, centred: bool, epsilon: float) -> Norm
 def _wrong_norms(scene: Scene, right: Norm, name: str, theirs: np.ndarray) -> Iterator[Guess]:
     one, none = np.ones_like(right.weight), np.zeros_like(right.bias)
 
-    def guess(kind: str, words: str, norm: Norm, twice: bool = False) -> Guess:
+    def guess(kind: str, words: str, norm: Norm, twice: bool = False, option: str = "") -> Guess:
         def expected(rows: Rows) -> np.ndarray:
             y = norm(_last(theirs, rows))
             return (norm(y) if twice else y).reshape(len(rows), -1)
 
-        return Guess(kind, words, expected)
+        return Guess(kind, words, expected, option=option)
 
     for epsilon in EPSILONS:
         if epsilon != right.epsilon:
-            words = f"the norm of {name} has the epsilon {epsilon:g}, where the reference has {right.epsilon:g}"
-            yield guess("epsilon", words, Norm(right.centred, epsilon, right.weight, right.bias))
+            words = f"the norm of {name} has the epsilon {{}}, where the reference has {right.epsilon:g}"
+            other = Norm(right.centred, epsilon, right.weight, right.bias)
+            yield guess("epsilon", words, other, option=f"{epsilon:g}")
     kinds = "RMSNorm", "LayerNorm"
     for words, norm in (
         ("without its weight", Norm(right.centred, right.epsilon, one, right.bias)),

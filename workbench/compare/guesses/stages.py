@@ -43,6 +43,8 @@ def _about(scene: Scene, name: str) -> tuple[str, str]:
         return "before the norm", f"{said}: the norm is left out"
     if scene.stage == "frontend.features":
         return "no CMVN", f"{said}: CMVN is left out"
+    if name.startswith(f"{scene.stage}.") or (scene.part == "residual" and name == scene.before[0]):
+        return "no residual", f"{said}: the residual stream that it is added to is left out"
     outside = [each for each in scene.before if not each.startswith(f"{scene.stage}.")]
     if outside and name == outside[0]:
         return "left out", f"{said}, as if nothing were computed between them"

@@ -104,12 +104,16 @@ GROUPED = COLUMNS[4:10]
 _SUMMARY = ("runtime", "type", "models", "held to", "its limit", *GROUPED, "tokens equal", "verdict")
 
 
+_PLANTED = "Planted faults"
+
+
 @dataclass(frozen=True)
 class Page:
     """The facts of a run, and the rows of each model."""
 
     facts: Mapping[str, str]
     tables: Mapping[str, Sequence[Row]]
+    planted: str = ""  # what `benchmarks.planted_faults` wrote, without its heading
 
 
 def group_of(stage: str) -> str:
@@ -160,6 +164,9 @@ def _parts(page: Page) -> Iterator[str]:
         yield _table(COLUMNS, map(astuple, table))
     yield "## How to read the tables"
     yield "\n".join(_fold(f"- {each}", "  ") for each in _READING)
+    if page.planted:
+        yield f"## {_PLANTED}"
+        yield page.planted
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -301,8 +308,12 @@ def read(text: str) -> Page:
     if not text.startswith(_TITLE) or lacking:
         raise BadInput(f"this is no page of the parity table: it does not say {', '.join(lacking) or 'so'}")
     tables: dict[str, list[Row]] = {}
+    planted = ""
     for section in text.split("\n## ")[1:]:
         model, _, body = section.partition("\n")
+        if model == _PLANTED:
+            planted = body.strip()
+            continue
         lines = [
             [cell.strip() for cell in line.strip("|").split(" | ")] for line in body.splitlines() if line[:1] == "|"
         ]
@@ -310,4 +321,4 @@ def read(text: str) -> Page:
             if wrong := next((line for line in lines[2:] if len(line) != len(COLUMNS)), None):
                 raise BadInput(f"a row of {model} has {len(wrong)} cells; expected {len(COLUMNS)}")
             tables[model] = [Row(*line) for line in lines[2:]]
-    return Page({name: facts[name] for name in _FACTS}, tables)
+    return Page({name: facts[name] for name in _FACTS}, tables, planted)

@@ -363,8 +363,9 @@ def main() -> None:
     except WorkbenchError as problem:
         sys.exit(f"parity_table: {problem}")
     if chosen.write:
-        kept = read(PAGE.read_text(encoding="utf-8")).tables if PAGE.is_file() else {}
-        PAGE.write_text(render(Page(facts(), merged(kept, tables, chosen.runtimes))), encoding="utf-8")
+        kept = read(PAGE.read_text(encoding="utf-8")) if PAGE.is_file() else Page({}, {})
+        page = Page(facts(), merged(kept.tables, tables, chosen.runtimes), kept.planted)
+        PAGE.write_text(render(page), encoding="utf-8")
     else:
         print(render(Page(facts(), tables)), end="")
 

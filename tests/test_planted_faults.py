@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +30,21 @@ PARTS = (
 )
 ORDER = [
     "llm.embeddings",
-    *(name for n in range(3) for name in (*(f"llm.layers.{n}.{part}" for part in PARTS), f"llm.layers.{n}")),
+    *(name for n in range(2) for name in (*(f"llm.layers.{n}.{part}" for part in PARTS), f"llm.layers.{n}")),
     *("llm.norm", "logits"),
 ]
 
 
-def port() -> Any:
-    """A port with the demo's shapes, which some faults rely on, but three layers."""
+@cache
+def made() -> Any:
+    """A port with the demo's shapes, which some faults rely on, but two layers."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
         vocab_size=64,
         hidden_size=128,
-        intermediate_size=160,
-        num_hidden_layers=3,
+        intermediate_size=96,
+        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=32,
@@ -57,6 +60,11 @@ def port() -> Any:
             mean, deviation = (1.0, 0.2) if weight.ndim == 1 else (0.0, 1.0 if "embed" in name else 0.09)
             torch.nn.init.normal_(weight, mean, deviation)
     return model
+
+
+def port() -> Any:
+    """A port to change."""
+    return copy.deepcopy(made())
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ QUIET = "ignore:resource_tracker"  # Python's tracker of shared memory says what
 # Environment variables that libraries read when they use them, not while they are imported. pytest changes the last one
 # before every test.
 READ_LATE = frozenset(
-    {"TMPDIR", "VLLM_RPC_BASE_PATH", "VLLM_CACHE_ROOT", "GRADIO_TEMP_DIR", "XDG_CONFIG_HOME"}
+    {"TMPDIR", "VLLM_RPC_BASE_PATH", "VLLM_CACHE_ROOT", "GRADIO_TEMP_DIR", "XDG_CONFIG_HOME", "NO_PROXY"}
     | {"WORKBENCH_MODELS", "WORKBENCH_MEMORY_GB", "PYTEST_CURRENT_TEST"}
 )
 # The same, but huggingface_hub reads them when it is imported; a forked process imports that part of it again.

@@ -30,17 +30,20 @@ def main() -> None:
     from vllm.config.speech_to_text import SpeechToTextParams
     from vllm.model_executor.model_loader import get_model_cls
 
+    from workbench.runtimes.vllm.forking import inspecting_here
+
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    engine = LLM(
-        job["directory"],
-        dtype="float32",
-        enforce_eager=True,
-        max_model_len=512,
-        max_num_seqs=8,
-        enable_prompt_embeds=True,
-        generation_config="vllm",
-        limit_mm_per_prompt={"audio": 1},
-    )
+    with inspecting_here():
+        engine = LLM(
+            job["directory"],
+            dtype="float32",
+            enforce_eager=True,
+            max_model_len=512,
+            max_num_seqs=8,
+            enable_prompt_embeds=True,
+            generation_config="vllm",
+            limit_mm_per_prompt={"audio": 1},
+        )
     decoding = SamplingParams(
         temperature=0, max_tokens=60, stop_token_ids=job["stops"], ignore_eos=True, detokenize=False
     )

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 pytest.importorskip("vllm", reason="needs vLLM")
 
 from tests.runtimes.vllm.models import answers  # noqa: E402
+from tests.support import with_vllm  # noqa: E402
 from tests.support.tiny_checkpoints import noise  # noqa: E402
 from tests.support.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
 from workbench import Registry  # noqa: E402
@@ -84,15 +82,9 @@ class Case:
         }
         self._write_mixed(folder / "mixed.npz", traces[0]["llm.embeddings"])
         (folder / "job.json").write_text(json.dumps(job))
-        done = subprocess.run(
-            [sys.executable, "-m", answers.__name__, str(folder / "job.json"), str(folder / "out.json")],
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
+        log = folder / "log.txt"
+        engine = with_vllm.start(answers.__name__, [str(folder / "job.json"), str(folder / "out.json")], log)
+        assert engine.wait() == 0, log.read_text()[-4000:]
         self.found = json.loads((folder / "out.json").read_text())
 
     def ids(self, **options: Any) -> list[int]:

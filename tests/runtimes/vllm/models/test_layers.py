@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,31 +11,24 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 pytest.importorskip("vllm", reason="needs vLLM")
 
 from tests.runtimes.vllm.models import split_tower  # noqa: E402
+from tests.support import with_vllm  # noqa: E402
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder  # noqa: E402
 from workbench.runtimes.pytorch.weights import build, load_into  # noqa: E402
 
 
 @pytest.mark.slow
 def test_two_workers_compute_one_tower(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[4]
     outs = [tmp_path / f"{rank}.pt" for rank in range(2)]
     meeting = tmp_path / f"meeting-{os.getpid()}"
-    command = [sys.executable, "-m", split_tower.__name__, str(meeting)]
+    identity = {"VLLM_DIST_IDENT": meeting.name}  # of shared memory
+    logs = [out.with_suffix(".log") for out in outs]
     workers = [
-        subprocess.Popen(
-            [*command, str(rank), str(out)],
-            cwd=root,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "VLLM_DIST_IDENT": meeting.name},  # of shared memory
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank, out in enumerate(outs)
+        with_vllm.start(split_tower.__name__, [str(meeting), str(rank), str(out)], log, identity)
+        for rank, (out, log) in enumerate(zip(outs, logs))
     ]
     try:
-        for each in workers:
-            said, _ = each.communicate(timeout=200)
-            assert each.returncode == 0, said[-3000:]
+        for each, log in zip(workers, logs):
+            assert each.wait(timeout=200) == 0, log.read_text()[-3000:]
     finally:
         for each in workers:
             each.kill()

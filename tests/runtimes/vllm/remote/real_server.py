@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -14,11 +11,12 @@ from pathlib import Path
 
 import psutil
 
+from tests.runtimes.vllm.remote import forking_server
+from tests.support import with_vllm
 from tests.support.processes import eventually
 from workbench.runtimes.vllm.environment import DEFAULTS, UNCOMPILED
 from workbench.system.process_groups import end_group
 
-ROOT = Path(__file__).resolve().parents[4]
 PATIENCE = 240.0  # seconds to start, on a busy machine
 ARGUMENTS = ("--dtype", "float32", "--enforce-eager", "--enable-prompt-embeds", "--host", "127.0.0.1")
 
@@ -33,18 +31,9 @@ class RealServer:
         self.log = log
         self.port = 0  # until it listens
         self.scratch = tempfile.mkdtemp()  # for its sockets, whose names must be short
-        command = [sys.executable, "-m", "tests.runtimes.vllm.remote.forking_server", "--model", str(directory)]
-        given = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "TMPDIR": self.scratch}
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [*command, *ARGUMENTS, "--port", str(port), "--served-model-name", "far", *more],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **DEFAULTS, **UNCOMPILED, **given},
-                cwd=ROOT,
-                start_new_session=True,
-            )
+        arguments = ["--model", str(directory), *ARGUMENTS, "--port", str(port), "--served-model-name", "far", *more]
+        given = {"VLLM_CPU_KVCACHE_SPACE": "1", "TMPDIR": self.scratch}
+        self.process = with_vllm.start(forking_server.__name__, arguments, log, {**DEFAULTS, **UNCOMPILED, **given})
         try:
             self.port = self._port()
         except BaseException:

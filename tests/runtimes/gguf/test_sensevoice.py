@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.checkpoints import write_sensevoice
+from tests.reference.checkpoints import EncoderSize, SenseVoiceSize, write_sensevoice
 from tests.support.gguf_files import funasr_sensevoice, random_cmvn
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.audio.read import read
@@ -136,9 +136,9 @@ def test_a_missing_or_misshapen_tensor_is_told_at_opening(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_full_size_on_44_seconds_of_speech(tmp_path: Path) -> None:
-    """The published dimensions with random weights: how far each type is from PyTorch at the encoder's end."""
-    directory = write_sensevoice(tmp_path / "full")
+def test_full_width_on_44_seconds_of_speech(tmp_path: Path) -> None:
+    """The published width with random weights: how far each type is from PyTorch at the end of 14 of the 70 blocks."""
+    directory = write_sensevoice(tmp_path / "full", SenseVoiceSize(EncoderSize(blocks=10), tp_blocks=4))
     samples = np.resize(np.concatenate([read(path).samples for path in SAMPLES]), 44 * 16000)
     stages = "encoder.output,tokens"
     with closing(pytorch.open_session(directory, "it", THREADS)) as session:
@@ -151,5 +151,5 @@ def test_full_size_on_44_seconds_of_speech(tmp_path: Path) -> None:
         one, other = found["encoder.output"], reference["encoder.output"]
         assert cosine(one, other) >= LEAST[quantization], quantization
         if quantization == "f32":
-            assert np.abs(one - other).max() <= 5.2e-3
+            assert np.abs(one - other).max() <= 2e-4
             np.testing.assert_array_equal(found["tokens"], reference["tokens"])

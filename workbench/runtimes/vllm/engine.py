@@ -85,6 +85,7 @@ class Engine:
         self._reason = ""
         self._starting = False
         self._new = True  # the loop's thread has not run anything yet
+        self._patience = STOP_SECONDS
         self._loop = asyncio.new_event_loop()  # runs vLLM's front end in a separate thread
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-loop", daemon=True)
         self._thread.start()
@@ -164,8 +165,9 @@ class Engine:
                 fork.enter_context(inspecting_here())
             config = AsyncEngineArgs(**{**arguments, **options.arguments}).create_engine_config()
             _check_heads(config.model_config)
-            if may_fork:
-                fork.enter_context(forked(config))
+            # The process of a forked engine has nothing but memory to give back, and vLLM's orderly end would search that
+            # for garbage first, for seconds.
+            self._patience = 0.0 if may_fork and fork.enter_context(forked(config)) else STOP_SECONDS
             return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
 
     def stop(self) -> None:
@@ -177,7 +179,7 @@ class Engine:
         llm, self._llm = self._llm, None
         if llm is not None:
             with contextlib.suppress(Exception):  # it may be dead already
-                llm.shutdown(timeout=STOP_SECONDS)
+                llm.shutdown(timeout=self._patience)
         self._processes.end()
 
     def close(self) -> None:

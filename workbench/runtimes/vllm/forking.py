@@ -64,15 +64,15 @@ class _Child:
 
 
 @contextmanager
-def forked(config: Any) -> Iterator[None]:
-    """Within the block vLLM forks the engine of this configuration if its kind allows that."""
+def forked(config: Any) -> Iterator[bool]:
+    """Within the block vLLM forks the engine of this configuration if its kind allows that; yields whether it does."""
     if not _can_be_forked(config):
-        yield
+        yield False
         return
     before = os.environ.get(METHOD)
     os.environ[METHOD] = "fork"
     try:
-        yield
+        yield True
     finally:
         with contextlib.suppress(KeyError):
             del os.environ[METHOD]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -36,11 +37,15 @@ def free_port() -> int:
 
 def serve(pool: SessionPool) -> Iterator[Served]:
     """Serves the page over that pool until the test ends."""
+    from gradio.routes import App
+
     from panels.page import build_page
     from panels.serving import launch
 
     with pool:
-        page = build_page(pool)
+        # Gradio makes the application three times, and serves the last one. The first two take a third of a start.
+        with patch.object(App, "create_app"):
+            page = build_page(pool)
         _, url, _ = launch(page, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True)
         try:
             yield Served(url, pool, pool.registry)

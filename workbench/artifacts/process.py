@@ -120,8 +120,9 @@ def _forked(given: dict[str, Any], environment: dict[str, str], errors: IO[bytes
     family = FAMILIES.get(given.get("family", ""))
     if CHILD != ("-m", MODULE) or family is None or family.package:
         return None
-    kind = Kind("pytorch", family.has_language_model)
-    if not PREPARED.is_ready(kind):
+    kinds = (Kind("pytorch", language) for language in (family.has_language_model, not family.has_language_model))
+    kind = next(filter(PREPARED.is_ready, kinds), None)  # what the other one has not imported, the child imports
+    if kind is None:
         return None
     ours, theirs = socket.socketpair()
     with theirs:

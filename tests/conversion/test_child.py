@@ -48,7 +48,7 @@ def test_it_ends_and_clears_up_when_its_stdin_closes(tmp_path: Path) -> None:
         assert any('"writing f16' in line for line in lines)
         assert [path.suffix for path in folder.iterdir()] == [".part"]
         process.stdin.close()
-        assert process.wait(30) == 143
+        assert process.wait(60) == 143
     assert not list(folder.iterdir())
 
 
@@ -64,5 +64,5 @@ def test_errors_are_told_as_such(tmp_path: Path, given: dict[str, str], status: 
     with start({**given, "directory": str(directory)}, "-m", "workbench.conversion.child") as process:
         assert process.stdout is not None
         told = [json.loads(line) for line in process.stdout]
-        assert process.wait(30) == status
+        assert process.wait(60) == status
     assert told[-1]["error"] == error and "\n" not in told[-1]["sentence"]

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import gguf
@@ -137,7 +136,7 @@ from workbench.cli.commands import main
 
 def slowly(tensor, *_):
     print("writing", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 
 writer._write_tensor = slowly
 sys.exit(main(["convert", "demo/sensevoice", "-q", "f16", "--out", sys.argv[1]]))
@@ -154,8 +153,6 @@ def test_an_interrupted_command_leaves_nothing(number: int, status: int, tmp_pat
         assert process.stdout is not None
         assert process.stdout.readline() == "writing\n"
         assert [path.suffix for path in out.parent.iterdir()] == [".part"]
-        begun = time.monotonic()
         os.kill(process.pid, number)
-        assert process.wait(30) == status
-        assert time.monotonic() - begun < 20
+        assert process.wait(120) == status, "it does not go on writing"
     assert not list(out.parent.iterdir())

@@ -232,7 +232,7 @@ def test_a_stop_is_at_once_and_keeps_what_was_made(visit: Any, chat: Served) -> 
     page.locator("#chat-text").focus()
     page.keyboard.press("Escape")
     played = visitor.heard()[0]
-    assert chat.registry.speaker.abandoned.wait(10) and chat.registry.speaker.rows < 3000
+    assert chat.registry.speaker.abandoned.wait(60) and chat.registry.speaker.rows < 3000
     visitor.wait()
     assert visitor.heard()[0] <= played + 3200, "it went on playing"
     answer = page.locator(".chat .answer")

@@ -239,7 +239,7 @@ def test_a_page_that_goes_away_stops_its_turn(client: TestClient, registry: Fake
     with client.websocket_connect("/chat/live") as socket:
         socket.send_bytes(pack(request(options={"max_audio_rows": 6000}), []))
         socket.receive()
-    assert registry.speaker.abandoned.wait(20), "the model went on"
+    assert registry.speaker.abandoned.wait(60), "the model went on"
     assert registry.speaker.rows < 6000
 
 
@@ -270,7 +270,7 @@ def test_a_full_server_refuses_and_is_free_again(pool: SessionPool, monkeypatch:
             with client.websocket_connect("/chat/live") as second:
                 second.send_bytes(pack(request(), []))
                 assert "too many answers" in json.loads(second.receive_text())["sentence"]
-        assert speaker.abandoned.wait(20)
+        assert speaker.abandoned.wait(60)
         speaker.pace = 0.0
         for _ in range(100):  # the first one's slot is free when its thread has ended
             with client.websocket_connect("/chat/live") as third:

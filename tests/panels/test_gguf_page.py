@@ -69,7 +69,7 @@ def test_a_conversion_shows_its_progress_and_can_be_cancelled(served_gguf: Serve
     expect(page.locator(".result.running")).to_contain_text("converting to q8_0, 50%")
     page.locator("#cancel").click()
     expect(page.locator(".result.stopped")).to_have_count(1)
-    assert registry.stopped.wait(30)
+    assert registry.stopped.wait(60)
     registry.conversion.set()
     expect(page.locator("#models .file.there")).to_have_count(1)
     page.locator("#run").click()  # and again, now to the end

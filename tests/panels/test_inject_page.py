@@ -264,7 +264,7 @@ def test_cancel_stops_the_writing_and_keeps_the_rest(served_inject: Served, page
     expect(page.locator("#inject-status")).to_contain_text("Stopped: 1 of 2 answers")
     expect(page.locator("#inject-prompt textarea")).to_have_value(PLACEHOLDER)
     hanging.gate.set()
-    assert hanging.abandoned.wait(30)
+    assert hanging.abandoned.wait(60)
 
 
 @pytest.mark.browser

@@ -80,7 +80,7 @@ def test_a_stop_keeps_what_was_written(inject_pool: Any) -> None:
     session.gate.set()
     assert [row.status for row in answers.rows] == ["stopped", "stopped"] and answers.stopped
     assert answers.rows[0].written == "seven"
-    assert session.abandoned.wait(30)
+    assert session.abandoned.wait(60)
 
 
 def test_a_refused_prompt_fails_its_own_answer_with_the_sentence(inject_pool: Any) -> None:

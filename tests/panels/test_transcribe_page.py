@@ -254,7 +254,7 @@ def test_cancel_stops_the_work_and_keeps_what_is_done(served: Served, page: Any,
     expect(page.locator("#status")).to_contain_text("Stopped: 1 of 2 transcripts")
     expect(page.locator("#reference textarea")).to_have_value("three seven one")
     hanging.gate.set()
-    assert hanging.abandoned.wait(30)
+    assert hanging.abandoned.wait(60)
     page.locator("#run").click()  # and again, now to the end
     expect(page.locator(".result.done")).to_have_count(2)
 

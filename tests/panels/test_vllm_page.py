@@ -281,7 +281,7 @@ def test_a_start_can_be_stopped_and_tried_again(served_engine: Served, page: Any
     expect(page.locator(".result.running")).to_contain_text("loading the weights")
     page.locator("#cancel").click()
     expect(page.locator(".result.stopped")).to_have_count(1)
-    assert registry.stopped.wait(30)
+    assert registry.stopped.wait(60)
     registry.started.set()
     page.locator("#run").click()
     expect(page.locator(".result.done")).to_have_count(1)

@@ -72,7 +72,7 @@ def test_a_stop_ends_the_model_within_one_token_and_keeps_the_text(language_pool
     assert board.finished and board.stopped
     assert board.rows[0].status == "stopped" and board.rows[0].writing == writer.words[:9]
     writer.allow(1 << 30)
-    assert writer.abandoned.wait(30), "the stream was left open"
+    assert writer.abandoned.wait(60), "the stream was left open"
     assert writer.letters <= 10, "more than one token was computed after the stop"
 
 
@@ -85,7 +85,7 @@ def test_segments_of_a_model_that_does_not_stream_are_text_so_far(language_pool:
             assert board.rows[0].writing == "three"
             stop.set()
     sense.gate.set()
-    assert sense.abandoned.wait(30)
+    assert sense.abandoned.wait(60)
 
 
 # What it looks like.
@@ -194,7 +194,7 @@ def test_text_appears_as_it_is_written_and_cancel_stops_it(served_language: Serv
     expect(stopped).to_contain_text(writer.words[:50])
     expect(stopped).to_contain_text("Stopped before its end")
     writer.allow(1 << 30)
-    assert writer.abandoned.wait(30) and writer.letters <= 67
+    assert writer.abandoned.wait(60) and writer.letters <= 67
 
     page.locator("#run").click()  # and again, now to the end
     expect(page.locator(".result.done")).to_have_count(2)

@@ -53,7 +53,7 @@ def serving(made: FastAPI) -> Iterator[str]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        assert started.wait(30)
+        assert started.wait(60)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True

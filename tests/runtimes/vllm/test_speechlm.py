@@ -37,7 +37,7 @@ SMALL = Settings(threads=1, kv_gigabytes=0.05)
 LIMITS = {"max_text_tokens": 8, "max_audio_rows": 14, "min_audio_rows": 6}
 HEARD = {"role": "user", "content": [{"type": "audio", "audio": noise(0.7)}]}
 AGAIN = {"type": "text", "text": "again"}
-GONE_SECONDS = 20.0  # for the engine to take note of what has ended
+GONE_SECONDS = 60.0  # for the engine to take note of what has ended
 
 
 @pytest.fixture(scope="module")

@@ -113,7 +113,7 @@ def test_a_session_in_a_process_of_its_own(fake: FakeServer) -> None:
             if getattr(event, "text", "") == "one":
                 break
         stream.close()
-        assert fake.gone.wait(10), "the server is told"
+        assert fake.gone.wait(60), "the server is told"
         assert session.pid, "and the process goes on"
 
 
@@ -144,7 +144,7 @@ def test_a_language_model_on_a_server_has_no_process(fake: FakeServer) -> None:
         stream = begun(session)
         assert registry.residents()[0].state == "at work" and not registry.unload("far/causal_lm", "vllm")
         stream.close()
-        assert fake.gone.wait(10), "the server is told"
+        assert fake.gone.wait(60), "the server is told"
         assert registry.unload("far/causal_lm", "vllm") and registry.residents()[0].state == "unloaded"
         fake.answers[CHAT] = usual
         assert session.generate("count").text == "one two"
@@ -196,7 +196,7 @@ def test_a_page_that_asks_a_server_loads_nothing_heavy(fake: FakeServer) -> None
 
 
 def test_several_calls_at_once_reach_the_server_side_by_side(fake: FakeServer) -> None:
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=60)
 
     def answer(*_: object) -> Reply:
         together.wait()

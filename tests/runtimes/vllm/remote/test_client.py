@@ -75,7 +75,7 @@ def test_a_server_may_be_behind_a_path(server: Server, fake: FakeServer) -> None
 
 def test_streams_run_side_by_side(client: Client, fake: FakeServer) -> None:
     """Each answer waits until all are asked: one after another would wait for ever."""
-    together = threading.Barrier(8, timeout=20)
+    together = threading.Barrier(8, timeout=60)
 
     def answer(_: FakeServer, body: dict) -> Reply:
         together.wait()
@@ -87,7 +87,7 @@ def test_streams_run_side_by_side(client: Client, fake: FakeServer) -> None:
 
 
 def test_threads_share_a_client(client: Client, fake: FakeServer) -> None:
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=60)
 
     def answer(_: FakeServer, body: dict) -> Reply:
         together.wait()
@@ -122,7 +122,7 @@ def test_a_closed_stream_closes_its_connections(client: Client, fake: FakeServer
     stream = client.stream([ASK, ASK])
     assert [next(stream), next(stream)]
     stream.close()
-    assert fake.gone.wait(10), "by which the server knows that nobody waits"
+    assert fake.gone.wait(60), "by which the server knows that nobody waits"
 
 
 def test_whoever_waits_hears_that_nothing_comes(client: Client, fake: FakeServer) -> None:
@@ -134,14 +134,14 @@ def test_whoever_waits_hears_that_nothing_comes(client: Client, fake: FakeServer
 def test_a_failure_ends_the_others(client: Client, fake: FakeServer) -> None:
     def answer(_: FakeServer, body: dict) -> Reply:
         if body["bad"]:
-            fake.waiting.acquire(timeout=20)
+            fake.waiting.acquire(timeout=60)
             return as_json({"error": {"message": "no", "code": 400}}, 400)
         return Reply(pieces=[event({"a": 1})], then="wait")
 
     fake.answers[CHAT] = answer
     with pytest.raises(BadInput, match="refuses the request"):
         streamed(client, Call(CHAT, {"bad": False}), Call(CHAT, {"bad": True}))
-    assert fake.gone.wait(10)
+    assert fake.gone.wait(60)
 
 
 def test_closing_ends_streams_that_run(client: Client, fake: FakeServer) -> None:

@@ -111,7 +111,7 @@ def test_a_penalty_counts_the_prompt_on_a_server(opened: Opening) -> None:
 
 def test_stretches_and_callers_are_asked_side_by_side(opened: Opening, fake: FakeServer) -> None:
     """All eight answers wait for each other: two batches of four, each in a thread of its own."""
-    together = threading.Barrier(8, timeout=20)
+    together = threading.Barrier(8, timeout=60)
 
     def answer(*_: object) -> Reply:
         together.wait()
@@ -178,7 +178,7 @@ def test_a_stream_that_is_closed_closes_its_connection(opened: Opening, fake: Fa
     stream = opened().stream((SOUND, 16000))
     next(each for each in stream if isinstance(each, Partial) and each.text == "one")
     stream.close()
-    assert fake.gone.wait(10)
+    assert fake.gone.wait(60)
 
 
 def test_a_stream_that_breaks_is_one_error_and_the_next_call_works(opened: Opening, fake: FakeServer) -> None:

@@ -172,7 +172,7 @@ def test_closing_the_stream_closes_the_connection(session: RemoteTextSession, fa
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="wait")
     with contextlib.closing(session.generate_stream("count")) as stream:
         assert next(piece for piece in stream if piece.text).text == "one"
-    assert fake.gone.wait(10)
+    assert fake.gone.wait(60)
 
 
 def test_a_stream_that_breaks(session: RemoteTextSession, fake: FakeServer) -> None:

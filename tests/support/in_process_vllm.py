@@ -29,9 +29,7 @@ def in_process_engine(directory: Path, **arguments: Any) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
-        patch.setattr(
-            gc, "unfreeze", lambda: None
-        )  # the collections at its end leave alone what the tests have imported
+        patch.setattr(gc, "unfreeze", lambda: None)  # its last collections leave alone what tests have imported
         from vllm import LLM
         from vllm.distributed import cleanup_dist_env_and_memory
 

@@ -165,7 +165,7 @@ class Engine:
                 fork.enter_context(inspecting_here())
             config = AsyncEngineArgs(**{**arguments, **options.arguments}).create_engine_config()
             _check_heads(config.model_config)
-            # The process of a forked engine has nothing but memory to give back, and vLLM's orderly end would search that
+            # The process of a forked engine has nothing but memory to give back, and vLLM's orderly end would search it
             # for garbage first, for seconds.
             self._patience = 0.0 if may_fork and fork.enter_context(forked(config)) else STOP_SECONDS
             return AsyncLLM.from_vllm_config(config, disable_log_stats=True)

@@ -20,6 +20,7 @@ def test_the_table_of_views_is_that_of_the_code() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "assets").symlink_to(ROOT / "assets")
     monkeypatch.chdir(tmp_path)

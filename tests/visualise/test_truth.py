@@ -47,6 +47,7 @@ def test_the_path_of_the_lattice_is_the_transcript(runtime: str, scene_of: Scene
     np.testing.assert_allclose(picture["posteriors"].values.sum(axis=0), 1, atol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("model", ["demo/sensevoice", "demo/paraformer", "demo/funasr-nano", "demo/qwen3"])
 def test_the_last_row_of_the_lens_is_the_logits(model: str, runtime: str, scene_of: SceneOf) -> None:

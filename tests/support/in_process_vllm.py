@@ -24,6 +24,14 @@ ENVIRONMENT = {
 
 
 @contextmanager
+def forking_engines() -> Iterator[None]:
+    """Within the block the test's process forks an engine where a session's process would; a spawned one takes 12 s."""
+    with pytest.MonkeyPatch.context() as patch, inspecting_here():
+        patch.setattr("workbench.runtimes.vllm.engine.forks_allowed", lambda: True)
+        yield
+
+
+@contextmanager
 def in_process_engine(directory: Path, **arguments: Any) -> Iterator[Any]:
     """A `vllm.LLM` of a directory, float32 and eager, that is gone in the end."""
     with pytest.MonkeyPatch.context() as patch:

@@ -18,6 +18,7 @@ import psutil
 import pytest
 import torch
 
+from tests.support.in_process_vllm import forking_engines
 from tests.support.tiny_language import VOCABULARY, put_tokenizer, random_network
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.progress import listening
@@ -28,7 +29,6 @@ from workbench.families.language import read_language_config
 from workbench.runtimes.pytorch.language import LanguageModel, open_language
 from workbench.runtimes.vllm.engine import Engine, EngineOptions, open_engine
 from workbench.runtimes.vllm.following import ABORT_SECONDS, Finished
-from workbench.runtimes.vllm.forking import inspecting_here
 from workbench.runtimes.vllm.request import Request
 
 pytest.importorskip("vllm")
@@ -49,7 +49,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(directory: Path) -> Iterator[Engine]:
-    with inspecting_here(), open_engine(EngineOptions(directory, "tiny", kv_gigabytes=SPACE, threads=1)) as opened:
+    with forking_engines(), open_engine(EngineOptions(directory, "tiny", kv_gigabytes=SPACE, threads=1)) as opened:
         opened.start()
         yield opened
 
@@ -240,7 +240,7 @@ def test_killed_at_work_it_tells_everyone_and_starts_again(engine: Engine, refer
 def test_an_engine_that_cannot_start_says_why(directory: Path, changes: dict[str, Any], reason: str) -> None:
     options = EngineOptions(directory, "tiny", **{"kv_gigabytes": SPACE, "threads": 1, **changes})
     with open_engine(options) as engine:
-        with pytest.raises(Unavailable, match=f"vLLM cannot start tiny: .*{reason}") as refused:
+        with forking_engines(), pytest.raises(Unavailable, match=f"vLLM cannot start tiny: .*{reason}") as refused:
             engine.start()
         assert engine.log is not None and engine.log.is_file() and str(engine.log) in str(refused.value)
         assert "\n" not in str(refused.value)

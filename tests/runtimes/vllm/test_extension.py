@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tests.runtimes.vllm.small_runner import WORDS, Runner, config
+from tests.support.in_process_vllm import forking_engines
 from tests.support.tiny_language import VOCABULARY, put_tokenizer, random_network
 from workbench.core.errors import Unavailable
 from workbench.decoding.generation import Decoding
@@ -21,7 +22,6 @@ from workbench.runtimes.pytorch.language import LanguageModel, open_language
 from workbench.runtimes.vllm.capture import begin_capture, captured, capturing, drop_capture
 from workbench.runtimes.vllm.engine import Engine, EngineOptions, open_engine
 from workbench.runtimes.vllm.extension import Extension
-from workbench.runtimes.vllm.forking import inspecting_here
 from workbench.runtimes.vllm.request import Request
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
@@ -157,7 +157,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             "kv_cache_memory_bytes": space,
         },
     )
-    with inspecting_here(), open_engine(options) as engine:
+    with forking_engines(), open_engine(options) as engine:
         yield Served(engine, open_language(read_language_config(directory), torch.device("cpu")))
 
 

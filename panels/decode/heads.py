@@ -5,6 +5,7 @@ It opens no weights and runs no network.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from panels.running.choices import RuntimeOffer, offers
@@ -24,9 +25,24 @@ def stand_apart(pieces: Sequence[str]) -> bool:
 
     That is so unless a mark or a blank shows where words begin, or most tokens are single characters.
     """
+    return _stand_apart(tuple(pieces))
+
+
+@functools.lru_cache(maxsize=8)
+def _stand_apart(pieces: tuple[str, ...]) -> bool:
     if any(piece.startswith(WORD_START) or piece in (" ", "|") for piece in pieces):
         return False
     return 2 * sum(len(piece) > 1 for piece in pieces) > len(pieces)
+
+
+def marks_words(pieces: Sequence[str]) -> bool:
+    """Returns whether some tokens have the mark of a word's start."""
+    return _marks_words(tuple(pieces))
+
+
+@functools.lru_cache(maxsize=8)  # asked for every frame, of tens of thousands of tokens
+def _marks_words(pieces: tuple[str, ...]) -> bool:
+    return any(piece.startswith(WORD_START) for piece in pieces)
 
 
 HEARING = ("sensevoice",)

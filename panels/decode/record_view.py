@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from panels.decode.heads import stand_apart
+from panels.decode.heads import marks_words, stand_apart
 from workbench.decoding.ctc_alignment import best_alignment
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.record import Scores, SearchRecord
@@ -64,6 +64,7 @@ def search_value(followed: Followed, text: str) -> dict[str, Any]:
     """Returns the value of the view; `text` is what the search found."""
     record, pieces = followed.record, followed.pieces
     names = [field for field in RECORDED if field == "acoustic" or _used(record, field)]
+    apart = stand_apart(pieces)
     ids: dict[int, int] = {}
     prefixes: list[list[Any]] = []
 
@@ -76,7 +77,7 @@ def search_value(followed: Followed, text: str) -> dict[str, Any]:
         for each in reversed(chain):
             parent = int(record.parents[each])
             ids[each] = len(prefixes)
-            prefixes.append([ids.get(parent, -1), _label(record, each, pieces)])
+            prefixes.append([ids.get(parent, -1), _label(record, each, pieces, apart)])
         return ids[chain[0]] if chain else ids[hypothesis]
 
     number(_root(record))  # comes first
@@ -129,11 +130,11 @@ def _lines(scores: Scores, names: Sequence[str], number: Callable[[int], int], m
     return [[number(int(hypothesis)), *line] for hypothesis, *line in zip(scores.ids[:most], *terms)]
 
 
-def _label(record: SearchRecord, hypothesis: int, pieces: Sequence[str]) -> str:
+def _label(record: SearchRecord, hypothesis: int, pieces: Sequence[str], apart: bool) -> str:
     """Returns what a hypothesis adds to the one before it: its token, and the word that it completes."""
     token = int(record.tokens[hypothesis])
     said = pieces[token].replace(WORD_START, " ") if token >= 0 else ""
-    if said and stand_apart(pieces):
+    if said and apart:
         said = f" {said}"
     if record.words is None or token < 0:
         return said
@@ -193,7 +194,7 @@ def units_of(tokens: Sequence[int], words: Sequence[str] | None, pieces: Sequenc
     if words is not None:
         return list(words), False
     listed = [pieces[token] for token in tokens]
-    if not any(piece.startswith(WORD_START) for piece in pieces):
+    if not marks_words(pieces):
         return listed, False
     found: list[str] = []
     for piece in listed:

@@ -1,0 +1,46 @@
+"""What the Decode tab asks of a vocabulary, and how often it reads one of tens of thousands of tokens for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from panels.decode import heads
+from panels.decode.heads import marks_words, stand_apart
+from panels.decode.record_view import Followed, search_value
+from workbench.decoding.ctc_beam import CtcDecoder, SearchOptions
+
+
+class Counted(str):
+    """A token that counts how often somebody looks at its beginning."""
+
+    looks = 0
+
+    def startswith(self, *prefix: object) -> bool:
+        Counted.looks += 1
+        return super().startswith(*prefix)  # type: ignore[arg-type]
+
+
+def pieces(mark: str) -> Iterator[str]:
+    yield "<blk>"
+    for number in range(999):
+        yield Counted(f"{mark}t{number}")
+
+
+def test_tokens_stand_apart_unless_words_are_marked_or_most_are_letters() -> None:
+    assert stand_apart(["<blk>", "T", "UW", "AH"]) and not stand_apart(["<blk>", "a", "b", "c"])
+    assert not stand_apart(["<blk>", "▁to", "day"]) and marks_words(["<blk>", "▁to", "day"])
+    assert not stand_apart(["<blk>", "TO", "|"]) and not marks_words(["<blk>", "TO", "|"])
+
+
+def test_a_followed_search_reads_the_vocabulary_a_few_times_and_not_for_each_frame() -> None:
+    heads._stand_apart.cache_clear()
+    heads._marks_words.cache_clear()
+    Counted.looks = 0
+    given = tuple(pieces(""))
+    logits = np.random.default_rng(0).normal(size=(40, len(given)))
+    record = CtcDecoder(len(given), 0, SearchOptions(beam_size=4)).explain(logits)
+    value = search_value(Followed(record, given, 0, None, 0.0, None), "")
+    assert len(value["frames"]) == 40 and len(value["prefixes"]) > 40
+    assert 0 < Counted.looks <= 2 * len(given)

@@ -49,3 +49,12 @@ class TellsUnigrams(Protocol):
     def unigrams(self) -> np.ndarray:
         """ln P(symbol) of each symbol, float64 [symbols]."""
         ...
+
+
+@runtime_checkable
+class TellsLargest(Protocol):
+    """A language model that says how likely the likeliest next symbol is; a search leaves out what cannot reach it."""
+
+    def largest(self, states: np.ndarray) -> np.ndarray:
+        """Returns for each state a bound float64 [n]: no symbol has a larger ln P(symbol | state)."""
+        ...

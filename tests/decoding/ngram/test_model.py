@@ -120,3 +120,17 @@ def test_a_back_off_weight_counts_before_an_order_without_ngrams(tmp_path):
     model = read_ngram_model(tmp_path / "lm.arpa", ["a"])
     parts, _ = walk(model, [0, 0])
     np.testing.assert_allclose(parts, np.log(10) * np.array([-0.75, -0.375, -1.125]), atol=1e-12)
+
+
+@given(entries_of_models(), st.sets(st.integers(0, len(SYMBOLS) - 1), min_size=1))
+@settings(max_examples=25, deadline=None)
+def test_no_symbol_is_likelier_than_the_bound_of_its_state(entries, chosen):
+    """Only the symbols of the search count, and the bound is one of their probabilities at the empty history."""
+    symbols = [SYMBOLS[index] for index in sorted(chosen)]
+    for dense in (DENSE, SPARSE):
+        model = NgramModel(tables_of(entries), symbols, dense)
+        states = np.arange(model.states)
+        largest = model.largest(states)
+        for symbol in range(len(symbols)):
+            assert (model.advance(states, np.full(model.states, symbol))[0] <= largest + 1e-12).all()
+        assert largest[0] == model.unigrams.max()

@@ -61,6 +61,30 @@ class Automaton:
         """The number of states."""
         return len(self._contexts) + 1
 
+    @property
+    def words(self) -> int:
+        """The number of words."""
+        return self._vocabulary
+
+    def largest(self, wanted: np.ndarray) -> np.ndarray:
+        """Returns for each state a bound float64 [states]: no wanted word has a larger ln P(word | state).
+
+        It is the largest of the state's own arcs and of the bound of the state to which it backs off. (A word may have
+        an arc and count there with its probability after the shorter history as well, so the bound may be too large.)
+
+        Args:
+            wanted: bool [words].
+        """
+        ln = np.where(wanted[self._keys % self._vocabulary], self._ln, -np.inf)
+        starts = np.searchsorted(self._keys, np.arange(self.states + 1) * self._vocabulary)
+        having = np.flatnonzero(np.diff(starts))
+        found = np.full(self.states, -np.inf)
+        found[having] = np.maximum.reduceat(ln, starts[having])
+        for first, end in zip(self._levels, self._levels[1:]):  # a state backs off to a shorter history
+            backed_off = self._backoff[first:end] + found[self._link[first:end]]
+            np.maximum(found[first:end], backed_off, out=found[first:end])
+        return found
+
     def follow(self, states: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns ln P(word | state) float64 [n], and the states int64 [n] after the words.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -72,6 +73,17 @@ class NgramModel:
     def unigrams(self) -> np.ndarray:
         """ln P(symbol) of each symbol after no history, float64 [symbols]."""
         return self._automaton.follow(np.full(len(self._words), ROOT), self._words)[0]
+
+    @cached_property
+    def _largest(self) -> np.ndarray:
+        named = np.zeros(self._automaton.words, dtype=bool)
+        named[self._words] = True
+        return self._automaton.largest(named)
+
+    def largest(self, states: np.ndarray) -> np.ndarray:
+        """Returns for each state a bound float64 [n]: no symbol has a larger ln P(symbol | state)."""
+        found: np.ndarray = self._largest[states]
+        return found
 
     def final(self, states: np.ndarray) -> np.ndarray:
         """Returns ln P(end of the sentence | state) float64 [n]."""

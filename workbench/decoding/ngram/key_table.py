@@ -30,21 +30,20 @@ class KeyTable:
             self._places[slots[kept]] = left[kept]
             left = left[~kept]
             slots = (slots[~kept] + 1) & self._last
+        self._filled = self._keys != _EMPTY  # small, so that most keys that are not in the set are told quickly
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """Returns the places of keys int64 [m] in the set, int64 [m]; -1 for a key that is not in it."""
+        found = np.full(len(keys), -1)
         slots = self._first_slots(keys)
-        there = self._keys[slots]
-        found = np.where(there == keys, self._places[slots], -1).astype(np.int64)
-        open_ = np.flatnonzero((there != keys) & (there != _EMPTY))
-        slots, keys = slots[open_], keys[open_]
+        open_ = self._filled.take(slots).nonzero()[0]
+        slots, keys = slots.take(open_), keys.take(open_)
         while len(open_):
-            slots = (slots + 1) & self._last
-            there = self._keys[slots]
+            there = self._keys.take(slots)
             hit = there == keys
             found[open_[hit]] = self._places[slots[hit]]
-            on = ~hit & (there != _EMPTY)
-            open_, slots, keys = open_[on], slots[on], keys[on]
+            on = (~hit & (there != _EMPTY)).nonzero()[0]
+            open_, slots, keys = open_.take(on), (slots.take(on) + 1) & self._last, keys.take(on)
         return found
 
     def _first_slots(self, keys: np.ndarray) -> np.ndarray:

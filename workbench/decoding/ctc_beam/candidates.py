@@ -36,15 +36,16 @@ class Stays:
         return found
 
     def of(self, utterances: np.ndarray) -> Stays:
-        """Returns those of some utterances, flat."""
-        return Stays(self.masses[:, utterances].reshape(len(self.masses), -1), self.score[utterances].reshape(-1))
+        """Returns those of some utterances."""
+        return Stays(self.masses.take(utterances, axis=1), self.score.take(utterances, axis=0))
 
 
 @dataclass
 class Extensions:
-    """New hypotheses. `parents` are flat indices of rows; the columns hold what changes against the parent."""
+    """New hypotheses. `parents` are flat indices of all rows; the columns hold what changes against the parent."""
 
     parents: np.ndarray
+    utterances: np.ndarray  # of each, its utterance's index among those of the frame
     tokens: np.ndarray
     blank_mass: np.ndarray
     token_mass: np.ndarray
@@ -55,17 +56,18 @@ class Extensions:
     score: np.ndarray
 
     def take(self, wanted: np.ndarray) -> Extensions:
-        """Returns the hypotheses that a mask or indices choose."""
+        """Returns the hypotheses that indices choose."""
         return Extensions(
-            self.parents[wanted],
-            self.tokens[wanted],
-            self.blank_mass[wanted],
-            self.token_mass[wanted],
-            self.mass[wanted],
-            {name: column[wanted] for name, column in self.ints.items()},
-            {name: column[wanted] for name, column in self.floats.items()},
-            self.word[wanted],
-            self.score[wanted],
+            self.parents.take(wanted),
+            self.utterances.take(wanted),
+            self.tokens.take(wanted),
+            self.blank_mass.take(wanted),
+            self.token_mass.take(wanted),
+            self.mass.take(wanted),
+            {name: column.take(wanted) for name, column in self.ints.items()},
+            {name: column.take(wanted) for name, column in self.floats.items()},
+            self.word.take(wanted),
+            self.score.take(wanted),
         )
 
     def __len__(self) -> int:
@@ -76,5 +78,4 @@ def among(keys: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Returns which keys are in a sorted array, bool [n]."""
     if not len(known):
         return np.zeros(len(keys), dtype=bool)
-    found = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-    return known[found] == keys
+    return known.take(known.searchsorted(keys), mode="clip") == keys

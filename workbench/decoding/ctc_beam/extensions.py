@@ -25,9 +25,9 @@ from workbench.decoding.ctc_beam.rows import (
     MASS,
     NEURAL_LM,
     NEURAL_STATE,
-    PARENT,
     PHRASE,
     PREFIX,
+    REACH,
     TOKEN_LM,
     TOKEN_STATE,
     WORD_LM,
@@ -53,19 +53,33 @@ class Frame:
     """The next frame of some utterances: their beams before it, and what can be said before anything is extended."""
 
     rows: Rows
-    ints: np.ndarray  # of the utterances' rows, [columns, utterances x rows]
-    floats: np.ndarray
-    stays: Stays  # the same rows if they gain no token, flat
-    joined: np.ndarray  # int64 [m]: those whose parents live
+    who: np.ndarray  # int64 [utterances]: the utterances, among those of `rows`
+    stays: Stays  # their rows if they gain no token, [utterances, rows]
+    base: np.ndarray  # float64 [utterances, rows]: their scores before the frame, without look-ahead
     log_probs: np.ndarray  # float64 [utterances, vocabulary]; -inf for tokens that may not be appended
+    top: np.ndarray  # float64 [utterances]: no token has more
     floor: np.ndarray  # float64 [utterances]: scores that new hypotheses must reach
     cut: np.ndarray  # float64 [utterances]: the floor without the most that language may add
-    language: np.ndarray  # float64 [utterances x rows]: what the parents bring, without look-ahead
 
     @property
     def capacity(self) -> int:
         """Rows of an utterance."""
         return self.rows.capacity
+
+    def ints(self, column: int) -> np.ndarray:
+        """Returns a column of the utterances' rows, flat, int64 [utterances x rows]."""
+        return self.rows.ints[column].take(self.who, axis=0).ravel()
+
+    def floats(self, column: int) -> np.ndarray:
+        """Returns a column of the utterances' rows, flat, float64 [utterances x rows]."""
+        return self.rows.floats[column].take(self.who, axis=0).ravel()
+
+    def places(self, parents: np.ndarray, utterances: np.ndarray) -> np.ndarray:
+        """Returns flat indices of these utterances' rows as those of all rows."""
+        if len(self.who) == self.rows.utterances:
+            return parents
+        shift = (self.who - np.arange(len(self.who))) * self.capacity
+        return parents + shift.take(utterances)
 
 
 class Extender:
@@ -103,34 +117,44 @@ class Extender:
 
     def quiet(self, rows: Rows, progress: Progress, stays: Stays, floor: np.ndarray) -> np.ndarray:
         """Returns in which next frames no new hypothesis can reach the floor, bool [active]."""
-        base = rows.floats[MASS, : progress.active] + rows.floats[LANGUAGE, : progress.active]
-        quiet: np.ndarray = base.max(axis=1) + progress.top < self.cut(floor)
+        if not self._knowledge.bounded:
+            return np.zeros(len(floor), dtype=bool)
+        best = (rows.floats[MASS, : progress.active] + rows.floats[REACH, : progress.active]).max(axis=1)
+        quiet: np.ndarray = best + progress.top < floor
         return quiet
 
     def extend(self, frame: Frame) -> Extensions:
         """Returns the new hypotheses that may reach the beam, by utterance."""
-        base = (frame.floats[MASS] + frame.language).reshape(len(frame.log_probs), -1)
-        pairs, mass = self._fresh(frame, likely_pairs(base, frame.log_probs, frame.cut, self._most))
-        ints, floats = self._columns(frame, pairs.parents)
+        pairs = likely_pairs(frame.base, frame.log_probs, frame.cut, self._most)
+        pairs, mass = self._fresh(frame, pairs)
+        ints, floats = self._columns(frame.rows, pairs.parents)
         self._knowledge.read_token(ints, floats, pairs.tokens)
         floats[LANGUAGE] = self._knowledge.language(ints, floats)
         score = mass + floats[LANGUAGE]
         never, none = np.full(len(mass), -np.inf), np.full(len(mass), -1)
-        new = Extensions(pairs.parents, pairs.tokens, never, mass, mass, ints, floats, none, score)
-        return new.take(np.flatnonzero(score >= frame.floor[pairs.utterances]))
+        new = Extensions(pairs.parents, pairs.utterances, pairs.tokens, never, mass, mass, ints, floats, none, score)
+        return new if (score >= frame.floor.take(pairs.utterances)).any() else new.take(np.empty(0, dtype=np.int64))
 
     def _fresh(self, frame: Frame, pairs: Pairs) -> tuple[Pairs, np.ndarray]:
-        """Returns those pairs whose prefix does not live yet and is possible, and the masses they give it."""
-        ints, floats, joined = frame.ints, frame.floats, frame.joined
-        known = np.sort(ints[PARENT][joined] * self._vocabulary + ints[LAST][joined])
-        parents, tokens = pairs.parents, pairs.tokens
-        mass = np.where(ints[LAST][parents] == tokens, floats[BLANK_MASS][parents], floats[MASS][parents])
-        mass += pairs.log_probs
-        fresh = np.flatnonzero(~among(ints[PREFIX][parents] * self._vocabulary + tokens, known) & (mass > -np.inf))
-        return pairs.take(fresh), mass[fresh]
+        """Returns those pairs whose prefix does not live yet and may reach the floor, and the masses they give it.
 
-    def _columns(self, frame: Frame, parents: np.ndarray) -> tuple[Columns, Columns]:
+        The parents are then flat indices of all rows.
+        """
+        rows, tokens = frame.rows, pairs.tokens
+        parents = frame.places(pairs.parents, pairs.utterances)
+        repeated = rows.ints[LAST].take(parents) == tokens
+        mass = np.where(repeated, rows.floats[BLANK_MASS].take(parents), rows.floats[MASS].take(parents))
+        mass += pairs.log_probs
+        known = np.sort(rows.arcs.take(frame.who, axis=0), axis=None)
+        fresh = ~among(rows.arc(rows.ints[PREFIX].take(parents), tokens), known)
+        if self._knowledge.bounded:
+            fresh &= mass + rows.floats[REACH].take(parents) >= frame.floor.take(pairs.utterances)
+        wanted = fresh.nonzero()[0]
+        pairs = Pairs(parents, tokens, pairs.utterances, pairs.log_probs)
+        return pairs.take(wanted), mass.take(wanted)
+
+    def _columns(self, rows: Rows, places: np.ndarray) -> tuple[Columns, Columns]:
         """Returns the columns that may change, as the parents have them."""
-        ints: Columns = {name: frame.ints[name][parents] for name in self._ints}
-        floats: Columns = {name: frame.floats[name][parents] for name in self._floats}
+        ints: Columns = {name: rows.ints[name].take(places) for name in self._ints}
+        floats: Columns = {name: rows.floats[name].take(places) for name in self._floats}
         return ints, floats

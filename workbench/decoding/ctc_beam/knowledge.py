@@ -24,7 +24,7 @@ from workbench.decoding.ctc_beam.rows import (
     WORDS,
 )
 from workbench.decoding.ctc_beam.spelling import Spelling
-from workbench.decoding.language_model import LanguageModel, TellsUnigrams
+from workbench.decoding.language_model import LanguageModel, TellsLargest, TellsUnigrams
 
 LEAST_EXPECTED = -50.0  # ln P: a word that never comes first may still be likely after another
 
@@ -74,6 +74,13 @@ class Knowledge:
             self.gain = options.beta + max(0.0, options.word_bonus + boost)
         if (options.alpha < 0 and self.token_lm) or (options.gamma < 0 and (self.word_lm or self.neural_lm)):
             self.gain = np.inf  # the most by which one more token raises the score, apart from the acoustics
+        # Whether `reach` knows a bound, also of the hypotheses that other words may give to the same tokens.
+        self.bounded = bool(self.gain < np.inf) and (self.spelling is None or self.spelling.certain)
+        # What the likeliest next token or word has at most, if the n-gram models tell.
+        token_model: object = self.token_lm
+        self._largest_token = token_model.largest if isinstance(token_model, TellsLargest) else None
+        word_model: object = self.word_lm
+        self._largest_word = word_model.largest if isinstance(word_model, TellsLargest) else None
 
     def _look_ahead(self) -> np.ndarray | None:
         """Returns what each word may expect, float64 [words]; None if no model tells without a history."""
@@ -103,6 +110,28 @@ class Knowledge:
         """Returns the credit for phrases, float64 [n], with that for unfinished ones."""
         boost: np.ndarray = self.options.boost_score * (ints[EARNED] + self._pending[ints[PHRASE]])
         return boost
+
+    def reach(self, ints: Columns, language: np.ndarray) -> np.ndarray:
+        """Returns the most that the parts but the acoustics may be after one more token, float64 [n].
+
+        It holds where `bounded` is true; with a neural model, as far as a word adds nothing above 0 there.
+
+        Args:
+            ints: of some hypotheses.
+            language: their parts now, as `language` returns them.
+        """
+        options = self.options
+        reach: np.ndarray = language + self.gain
+        if self._largest_token is not None:
+            reach = reach + options.alpha * self._largest_token(ints[TOKEN_STATE])
+        if self.spelling is not None and self.bounded:
+            states = ints[SPELLING]
+            word: np.ndarray = np.where(self.spelling.completes[states], 0.0, -np.inf)
+            if self._largest_word is not None:
+                word = word + options.gamma * self._largest_word(ints[WORD_STATE])
+            inside = self.spelling.best_inside[states] + (options.beta - self.gain)
+            reach = reach - self.spelling.ahead[states] + np.maximum(inside, word)
+        return reach
 
     def ahead(self, spelling: np.ndarray) -> np.ndarray | float:
         """Returns the part of `language` that looks ahead to the end of an unfinished word."""

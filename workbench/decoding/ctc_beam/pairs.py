@@ -22,8 +22,13 @@ class Pairs:
     log_probs: np.ndarray  # float64: of the tokens in this frame
 
     def take(self, wanted: np.ndarray) -> Pairs:
-        """Returns the pairs that a mask or indices choose."""
-        return Pairs(self.parents[wanted], self.tokens[wanted], self.utterances[wanted], self.log_probs[wanted])
+        """Returns the pairs that indices choose."""
+        return Pairs(
+            self.parents.take(wanted),
+            self.tokens.take(wanted),
+            self.utterances.take(wanted),
+            self.log_probs.take(wanted),
+        )
 
 
 def likely_pairs(base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, most: int) -> Pairs:
@@ -39,49 +44,64 @@ def likely_pairs(base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, most:
         most: the best so many pairs of each utterance are enough.
     """
     count, rows = base.shape
-    starts = np.arange(count)[:, None] * rows
-    order = np.argsort(-base, axis=1, kind="stable") + starts
-    base = base.reshape(-1).take(order)
-    chances, tokens = _best_tokens(log_probs, cut - base[:, 0], most)
-    used = base >= np.maximum(cut - chances[:, 0], LOWEST)[:, None]
-    needed = int(np.count_nonzero(used.any(axis=0)))
-    i, j = _early_pairs(min(_rounded(needed), rows), chances.shape[1], most)
-    sums = base[:, i] + chances[:, j]
-    found = np.flatnonzero(sums >= cut[:, None])
+    cut = np.maximum(cut, LOWEST)[:, None]
+    order = np.argsort(-base, axis=1, kind="stable")
+    order += np.arange(0, count * rows, rows)[:, None]
+    base = base.take(order)
+    chances, tokens = _best_tokens(log_probs, cut - base[:, :1], most)
+    # What may reach the cut with the best of the other kind.
+    needed_rows = int(np.count_nonzero((base >= cut - chances[:, :1]).any(axis=0)))
+    needed_tokens = int(np.count_nonzero((chances >= cut - base[:, :1]).any(axis=0)))
+    i, j = _early_pairs(min(_rounded(needed_rows), rows), min(_rounded(needed_tokens), chances.shape[1]), most)
+    sums = base.take(i, axis=1) + chances.take(j, axis=1)
+    found = (sums >= cut).ravel().nonzero()[0]
     utterances = found // len(i)
-    if len(found) > most and np.bincount(utterances).max() > most:
-        last = np.partition(sums, len(i) - most, axis=1)[:, len(i) - most]
-        found = np.flatnonzero(sums >= np.maximum(cut, last)[:, None])
-        utterances = found // len(i)
+    if len(found) > most:
+        wide = (np.bincount(utterances, minlength=count) > most).nonzero()[0]
+        if len(wide):
+            cut[wide, 0] = np.partition(sums.take(wide, axis=0), len(i) - most, axis=1)[:, len(i) - most]
+            found = (sums >= cut).ravel().nonzero()[0]
+            utterances = found // len(i)
     at = found - utterances * len(i)
-    i, j = i[at], j[at] + utterances * chances.shape[1]
-    parents = order.reshape(-1)[i + utterances * rows]
-    return Pairs(parents, tokens.reshape(-1)[j], utterances, chances.reshape(-1)[j])
+    j = j.take(at) + utterances * chances.shape[1]
+    tokens = tokens.take(j)
+    return Pairs(order.take(i.take(at) + utterances * rows), tokens, utterances, chances.take(j))
 
 
 def _best_tokens(log_probs: np.ndarray, limit: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the log-probabilities of the best tokens that reach a limit, in falling order, and the tokens.
+    """Returns the log-probabilities of the best tokens in falling order, and the tokens.
 
-    Both have the shape [utterances, n] for an n from 1 to `most`; -inf follows the last token that reaches the limit.
+    Both have the shape [utterances, n] for an n from 1 to `most`. In a large vocabulary, -inf may follow the last token
+    that reaches a limit, float64 [utterances, 1].
     """
     count, vocabulary = log_probs.shape
+    if vocabulary <= SAMPLED * most:
+        tokens = np.argsort(-log_probs, axis=1)[:, :most]
+        return log_probs.take(tokens + np.arange(0, count * vocabulary, vocabulary)[:, None]), tokens
+    sample = log_probs[:, ::SAMPLED]
+    rank = sample.shape[1] - 1 - 2 * most // SAMPLED
+    suggested = np.partition(sample, rank, axis=1)[:, rank : rank + 1]
     limit = np.maximum(limit, LOWEST)
-    if vocabulary > SAMPLED * most:
-        sample = log_probs[:, ::SAMPLED]
-        rank = sample.shape[1] - 1 - 2 * most // SAMPLED
-        suggested = np.partition(sample, rank, axis=1)[:, rank]
-        enough = np.count_nonzero(log_probs >= suggested[:, None], axis=1) >= most
-        limit = np.where(enough, np.maximum(limit, suggested), limit)
-    found = np.flatnonzero(log_probs >= limit[:, None])
-    utterances = found // vocabulary
-    counts = np.bincount(utterances, minlength=count)
+    found, utterances, counts = _reaching(log_probs, np.maximum(limit, suggested))
+    few = (counts < most)[:, None] & (limit < suggested)
+    if few.any():
+        found, utterances, counts = _reaching(log_probs, np.where(few, limit, np.maximum(limit, suggested)))
     width = _rounded(int(counts.max(initial=0)))
-    places = np.arange(len(found)) + (np.arange(count) * width - (np.cumsum(counts) - counts))[utterances]
+    places = np.arange(len(found)) + (np.arange(count) * width - counts.cumsum() + counts).take(utterances)
     chances, tokens = np.full(count * width, -np.inf), np.zeros(count * width, dtype=np.int64)
-    chances[places], tokens[places] = log_probs.reshape(-1)[found], found - utterances * vocabulary
-    order = np.argsort(-chances.reshape(count, width), axis=1, kind="stable")[:, :most]
-    order += np.arange(count)[:, None] * width
-    return chances[order], tokens[order]
+    chances[places], tokens[places] = log_probs.take(found), found - utterances * vocabulary
+    order = np.argsort(-chances.reshape(count, width), axis=1)[:, :most]
+    order += np.arange(0, count * width, width)[:, None]
+    return chances.take(order), tokens.take(order)
+
+
+def _reaching(values: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the flat places of values [utterances, n] that reach a limit [utterances, 1], and their utterances, both
+    int64 [m], and how many they are in each utterance.
+    """
+    found = (values >= limit).ravel().nonzero()[0]
+    utterances = found // values.shape[1]
+    return found, utterances, np.bincount(utterances, minlength=len(values))
 
 
 def _rounded(number: int) -> int:

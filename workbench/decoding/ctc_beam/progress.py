@@ -8,7 +8,7 @@ import numpy as np
 
 from workbench.decoding.ctc_beam.logits import Frames
 
-VALUES_AT_ONCE = 1 << 18  # of a block of frames, so that it stays in the processor's cache
+VALUES_AT_ONCE = 1 << 17  # of a block of frames, so that it stays in the processor's cache
 MOST_AT_ONCE = 64  # frames of a block
 
 

@@ -16,22 +16,25 @@ from workbench.decoding.ctc_beam.trees import Tree
 PREFIX, PARENT, LAST, LENGTH, TOKEN_STATE, HISTORY, WORDS, SPELLING, WORD_STATE, NEURAL_STATE, PHRASE, EARNED = range(
     12
 )
+INTS = 12
 # Natural logarithms: alignments that end in a blank, in the last token, both; then what does not depend on alignments.
-BLANK_MASS, TOKEN_MASS, MASS, TOKEN_LM, WORD_LM, NEURAL_LM, LANGUAGE = range(7)
+# REACH is the most that LANGUAGE may be after one more token.
+BLANK_MASS, TOKEN_MASS, MASS, TOKEN_LM, WORD_LM, NEURAL_LM, LANGUAGE, REACH = range(8)
+FLOATS = 8
 
 TREE_LIMIT = 1 << 17  # prefixes that may have numbers before those without living descendants are forgotten
 
 
 class Rows:
-    """The rows of some utterances: `ints` [12, utterances, rows] and `floats` [7, utterances, rows].
+    """The rows of some utterances: `ints` [INTS, utterances, rows] and `floats` [FLOATS, utterances, rows].
 
     An empty row has the prefix -1 and masses of -inf. There are only as many rows as were needed so far.
     """
 
     def __init__(self, utterances: int, vocabulary: int, words: int):
         self.utterances, self._words = utterances, words
-        self.ints = np.zeros((12, utterances, 1), dtype=np.int64)
-        self.floats = np.zeros((7, utterances, 1))
+        self.ints = np.zeros((INTS, utterances, 1), dtype=np.int64)
+        self._set_floats(np.zeros((FLOATS, utterances, 1)))
         self.prefixes = Tree(utterances, vocabulary)  # an empty prefix for each utterance
         self.histories = Tree(1, words)
         self.ints[PREFIX, :, 0] = np.arange(utterances)
@@ -41,8 +44,9 @@ class Rows:
         self._row_of = np.full(len(self.prefixes.parents) + 1, -1, dtype=np.int64)  # the last one is for prefix -1
         self._row_of[:utterances] = 0
         self._limit = TREE_LIMIT
+        self._vocabulary = vocabulary
         self._source = np.zeros((utterances, 0), dtype=np.int64)
-        self._gate = np.zeros((utterances, 0))
+        self.arcs = self._source  # of each row, see `arc`, or -1 where no parent lives; int64 [utterances, rows]
         self.link(np.arange(utterances))
 
     @property
@@ -50,42 +54,58 @@ class Rows:
         """Rows of an utterance."""
         return self.ints.shape[2]
 
+    def _set_floats(self, floats: np.ndarray) -> None:
+        """Sets the numbers of all rows. One more number, -inf, follows them in memory."""
+        self._memory = np.append(floats, -np.inf)
+        self.floats = self._memory[:-1].reshape(floats.shape)
+
     def grow(self, rows: int) -> None:
         """Makes room for at least so many rows of an utterance."""
         if rows > self.capacity:
             more = max(rows, self.capacity * 9 // 8) - self.capacity
-            ints = np.zeros((12, self.utterances, more), dtype=np.int64)
+            ints = np.zeros((INTS, self.utterances, more), dtype=np.int64)
             ints[[PREFIX, PARENT, LAST]] = -1
             self.ints = np.concatenate([self.ints, ints], axis=2)
-            self.floats = np.concatenate([self.floats, np.full((7, self.utterances, more), -np.inf)], axis=2)
+            floats = np.full((FLOATS, self.utterances, more), -np.inf)
+            self._set_floats(np.concatenate([self.floats, floats], axis=2))
             self.link(np.arange(self.utterances))
 
     def link(self, utterances: np.ndarray) -> None:
-        """Notes for each row which alignments of its parent go on with its last token.
+        """Notes for each row which alignments of its parent go on with its last token, and the arc between them.
 
         They are all of them; if the parent ends with the same token, those that end in a blank. `parent_mass` reads
         them. It must be called for the utterances whose rows became others.
         """
         if self._source.shape[1] != self.capacity:
-            self._source = np.zeros((self.utterances, self.capacity), dtype=np.int64)
-            self._gate = np.full((self.utterances, self.capacity), -np.inf)
-        parents = self.rows_of(self.ints[PARENT, utterances])
+            self._source = np.full((self.utterances, self.capacity), -1, dtype=np.int64)
+            self.arcs = self._source.copy()
+        prefixes = self.ints[PARENT].take(utterances, axis=0)
+        parents = self._row_of.take(prefixes)
         last = self.ints[LAST]
-        places = utterances[:, None] * self.capacity + parents
-        columns = np.where(last.take(places) == last[utterances], BLANK_MASS, MASS)
-        self._source[utterances] = columns * last.size + places
-        self._gate[utterances] = np.where(parents >= 0, 0.0, -np.inf)
+        orphan = parents < 0
+        places = (utterances * self.capacity)[:, None] + parents  # any row where no parent lives
+        tokens = last.take(utterances, axis=0)
+        arcs = self.arc(prefixes, tokens)
+        arcs[orphan] = -1
+        self.arcs[utterances] = arcs
+        places += np.where(last.take(places) == tokens, BLANK_MASS * last.size, MASS * last.size)
+        places[orphan] = -1
+        self._source[utterances] = places
+
+    def arc(self, prefixes: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """Returns a number for each pair of a prefix and a token that extends it."""
+        return prefixes * self._vocabulary + tokens
 
     def parent_mass(self, active: int) -> np.ndarray:
         """Returns the mass that joins each row's from its parent before its last token, float64 [active, rows].
 
         It is -inf where no parent lives.
         """
-        return self.floats.reshape(-1).take(self._source[:active]) + self._gate[:active]
+        return self._memory.take(self._source[:active])
 
     def joined(self, utterances: np.ndarray) -> np.ndarray:
         """Returns the rows of some utterances whose parents live, as flat indices into [utterances, rows]."""
-        return np.flatnonzero(self._gate[utterances] == 0.0)
+        return (self._source[utterances] >= 0).ravel().nonzero()[0]
 
     def rows_of(self, prefixes: np.ndarray) -> np.ndarray:
         """Returns a row in which each prefix lives (within its utterance), or -1; `prefixes` may hold -1."""
@@ -99,35 +119,36 @@ class Rows:
             who: the utterances, int64 [n].
             stays: which of their rows stay, bool [n, rows].
             at: of each new hypothesis, the index of its utterance in `who`, ascending, int64 [m].
-            ints: of the new hypotheses, [12, m], with the parent's prefix in PARENT.
-            floats: [7, m].
+            ints: of the new hypotheses, [INTS, m], with the parent's prefix in PARENT.
+            floats: [FLOATS, m].
         """
-        many = np.bincount(at, minlength=len(who))
-        free = np.flatnonzero(~stays)
-        utterance = free // self.capacity
-        free_counts = np.bincount(utterance, minlength=len(who))
+        capacity = self.capacity
+        free = (~stays).ravel().nonzero()[0]
+        utterance = free // capacity
+        many, free_counts = np.bincount(at, minlength=len(who)), np.bincount(utterance, minlength=len(who))
         needed = int((many - free_counts).max())
         if needed > 0:
-            before = self.capacity
-            self.grow(before + needed)
-            added = np.zeros((len(who), self.capacity - before), dtype=bool)
+            self.grow(capacity + needed)
+            added = np.zeros((len(who), self.capacity - capacity), dtype=bool)
             self.replace(who, np.concatenate([stays, added], axis=1), at, ints, floats)
             return
-        # The first free rows of each utterance are for its new hypotheses.
-        starts = np.cumsum(free_counts) - free_counts - (np.cumsum(many) - many)
-        gone = free + (who * self.capacity)[utterance] - utterance * self.capacity
-        places = gone[starts[at] + np.arange(len(at))]
-        all_ints, all_floats = self.ints.reshape(12, -1), self.floats.reshape(7, -1)
-        self._row_of[all_ints[PREFIX, gone]] = -1
-        all_ints[PREFIX, gone] = all_ints[PARENT, gone] = -1
-        all_floats[: MASS + 1, gone] = -np.inf
+        gone = free + ((who - np.arange(len(who))) * capacity).take(utterance)
+        all_ints, all_floats = self.ints.reshape(INTS, -1), self.floats.reshape(FLOATS, -1)
+        self._row_of[all_ints[PREFIX].take(gone)] = -1
+        places = gone
+        if len(free) > len(at):
+            # The first free rows of each utterance are for its new hypotheses.
+            all_ints[PREFIX, gone] = all_ints[PARENT, gone] = -1
+            all_floats[: MASS + 1, gone] = -np.inf
+            starts = free_counts.cumsum() - free_counts - many.cumsum() + many
+            places = gone.take(starts.take(at) + np.arange(len(at)))
         ints[PREFIX] = self.prefixes.number(ints[PARENT], ints[LAST])
         if len(self._row_of) <= len(self.prefixes.parents):
             more = len(self.prefixes.parents) + 1 - len(self._row_of)
             self._row_of = np.concatenate([self._row_of, np.full(more, -1, dtype=np.int64)])
         all_ints[:, places] = ints
         all_floats[:, places] = floats
-        self._row_of[ints[PREFIX]] = places % self.capacity
+        self._row_of[ints[PREFIX]] = places % capacity
         if self._words:
             self._find_again()
         self.link(who)
@@ -154,4 +175,5 @@ class Rows:
         self.ints[HISTORY][alive] = renamed[self.ints[HISTORY][alive]]
         self._row_of = np.full(len(self.prefixes.parents) + 1, -1, dtype=np.int64)
         self._find_again()
+        self.link(np.arange(self.utterances))
         self._limit = max(TREE_LIMIT, 2 * max(self.prefixes.size, self.histories.size))

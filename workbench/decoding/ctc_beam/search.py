@@ -26,6 +26,7 @@ from workbench.decoding.ctc_beam.rows import (
     NEURAL_STATE,
     PARENT,
     PREFIX,
+    REACH,
     SPELLING,
     TOKEN_MASS,
     TOKEN_STATE,
@@ -81,6 +82,8 @@ class Search:
         )
         for column, model in models:
             rows.ints[column] = 0 if model is None else model.start
+        if knowledge.bounded:
+            rows.floats[REACH] = knowledge.reach(dict(enumerate(rows.ints)), rows.floats[LANGUAGE])
         return rows
 
     def run(self, rows: Rows, recordings: Sequence[Frames], observer: Observer | None = None) -> None:
@@ -96,40 +99,54 @@ class Search:
             observer: sees what happens; for it, no frame is quiet.
         """
         progress = Progress(recordings, self._vocabulary, self._blank)
+        crowded = False
         while progress.active:
             running = progress.running[: progress.active]
             stays = self._stay(rows, progress)
             floor = floor_of(stays.score, self._size, self._options.threshold)
-            rows.crowded[: progress.active] |= running & (floor > LOWEST)  # what cannot reach the floor is left out
+            if not crowded:  # what cannot reach the floor is left out
+                rows.crowded[: progress.active] |= running & (floor > LOWEST)
+                crowded = bool(rows.crowded.all())
             if observer is None:
                 quiet = self._quiet(rows, progress, stays, floor)
             else:
                 floor[:], quiet = LOWEST, np.zeros(len(floor), dtype=bool)
-            moved = running & quiet
-            np.copyto(rows.floats[: len(stays.masses), : progress.active], stays.masses, where=moved[:, None])
-            waiting = running & ~quiet
-            if waiting.any() and np.count_nonzero(waiting) >= self._patience * np.count_nonzero(running):
-                who = np.flatnonzero(waiting)
-                self._change(rows, who, self._frame(rows, who, progress, stays, floor), observer)
+            moved, who = running & quiet, (running > quiet).nonzero()[0]
+            changes = len(who) > 0 and len(who) >= self._patience * np.count_nonzero(running)
+            if changes:
+                frame = self._frame(rows, who, progress, stays, floor)
+            if not changes or len(who) < progress.active:
+                self._move(rows, stays, moved)
+            if changes:
+                self._change(rows, frame, observer)
                 moved = running
             progress.step(moved)
+
+    def _move(self, rows: Rows, stays: Stays, moved: np.ndarray) -> None:
+        """Takes the utterances that `moved` [active] tells over a frame in which they gain no token."""
+        before = rows.floats[: len(stays.masses), : len(moved)]
+        if moved.all():
+            before[:] = stays.masses
+        else:
+            np.copyto(before, stays.masses, where=moved[:, None])
 
     def _stay(self, rows: Rows, progress: Progress) -> Stays:
         """Returns the rows after a frame of blanks or repeats, joined by the alignments of their parents."""
         active = progress.active
         floats = rows.floats[:, :active]
         masses = np.empty((3, active, rows.capacity))
-        np.add(floats[MASS], progress.blank[:, None], out=masses[BLANK_MASS])
-        token_mass = self._add(floats[TOKEN_MASS], rows.parent_mass(active), out=masses[TOKEN_MASS])
+        blank_mass, token_mass, mass = masses
+        np.add(floats[MASS], progress.blank[:, None], out=blank_mass)
+        self._add(floats[TOKEN_MASS], rows.parent_mass(active), out=token_mass)
         # Of an empty hypothesis, this is the log-probability of any token, as its mass here is -inf.
         token_mass += progress.of_tokens(rows.ints[LAST, :active])
-        self._add(masses[BLANK_MASS], token_mass, out=masses[MASS])
-        return Stays(masses, masses[MASS] + floats[LANGUAGE])
+        self._add(blank_mass, token_mass, out=mass)
+        return Stays(masses, mass + floats[LANGUAGE])
 
     def _quiet(self, rows: Rows, progress: Progress, stays: Stays, floor: np.ndarray) -> np.ndarray:
         """Returns in which next frames the same hypotheses live on, bool [active]."""
         quiet = self._extender.quiet(rows, progress, stays, floor)
-        if quiet.any() and self._may_drop(rows):
+        if self._may_drop(rows) and quiet.any():
             whole = self._whole(rows.ints[SPELLING, : progress.active])
             keep = staying(stays.score, self._size, self._options.threshold, whole, self._options.nbest)
             quiet &= (keep | (stays.score == -np.inf)).all(axis=1)
@@ -141,48 +158,34 @@ class Search:
 
     def _whole(self, spelling: np.ndarray) -> np.ndarray | None:
         """Returns which rows have no unfinished word, in the shape of their states; None without a lexicon."""
-        return None if self._knowledge.spelling is None else self._knowledge.spelling.whole[spelling]
+        return None if self._knowledge.spelling is None else self._knowledge.spelling.whole.take(spelling)
 
     def _frame(self, rows: Rows, who: np.ndarray, progress: Progress, stays: Stays, floor: np.ndarray) -> Frame:
         """Returns what the extender must know of the next frames of some utterances."""
-        ints = rows.ints[:, who].reshape(len(rows.ints), -1)
-        floats = rows.floats[:, who].reshape(len(rows.floats), -1)
-        language = floats[LANGUAGE] - self._knowledge.ahead(ints[SPELLING])
-        return Frame(
-            rows,
-            ints,
-            floats,
-            stays.of(who),
-            rows.joined(who),
-            self._tokens(progress.frames(who)),
-            floor[who],
-            self._extender.cut(floor[who]),
-            language,
-        )
+        if len(who) < len(floor):
+            stays, floor = stays.of(who), floor.take(who)
+        base = rows.floats[MASS].take(who, axis=0) + rows.floats[LANGUAGE].take(who, axis=0)
+        if self._knowledge.spelling is not None:
+            base -= self._knowledge.spelling.ahead.take(rows.ints[SPELLING].take(who, axis=0))
+        log_probs = self._tokens(progress.frames(who))
+        return Frame(rows, who, stays, base, log_probs, progress.top.take(who), floor, self._extender.cut(floor))
 
-    def _change(self, rows: Rows, who: np.ndarray, frame: Frame, observer: Observer | None) -> None:
+    def _change(self, rows: Rows, frame: Frame, observer: Observer | None) -> None:
         """Takes some utterances over a frame that may change which hypotheses live."""
-        count, capacity = len(who), rows.capacity
         new = self._extender.extend(frame)
-        masses = frame.stays.masses.reshape(-1, count, capacity)
+        who, masses = frame.who, frame.stays.masses
         if not len(new) and observer is None and not self._may_drop(rows):
             rows.floats[: len(masses), who] = masses
             return
-        utterances = new.parents // capacity
-        whole = self._whole(frame.ints[SPELLING])
-        chosen = choose(
-            frame.stays.score.reshape(count, capacity),
-            new.score,
-            utterances,
-            self._size,
-            self._options.threshold,
-            None if whole is None else whole.reshape(count, capacity),
-            self._options.nbest,
-        )
+        whole = None
+        if self._knowledge.spelling is not None:
+            whole = self._whole(rows.ints[SPELLING].take(who, axis=0))
+        size, threshold = self._size, self._options.threshold
+        chosen = choose(frame.stays.score, new.score, new.utterances, size, threshold, whole, self._options.nbest)
         if observer is not None:
-            observer.frame(rows, frame.stays, new, chosen)
+            observer.frame(rows, Stays(masses.reshape(len(masses), -1), frame.stays.score.ravel()), new, chosen)
         rows.floats[: len(masses), who] = masses
-        self._replace(rows, who, frame, new.take(chosen.comes), utterances[chosen.comes], chosen)
+        self._replace(rows, who, new.take(chosen.comes), chosen)
         if observer is not None:
             observer.after(rows)
 
@@ -196,11 +199,10 @@ class Search:
         np.put_along_axis(kept, best, np.take_along_axis(log_probs, best, axis=1), axis=1)
         return kept
 
-    def _replace(
-        self, rows: Rows, who: np.ndarray, frame: Frame, new: Extensions, utterances: np.ndarray, chosen: Chosen
-    ) -> None:
+    def _replace(self, rows: Rows, who: np.ndarray, new: Extensions, chosen: Chosen) -> None:
         """Drops the hypotheses that were not chosen, and writes the chosen new ones into free rows."""
-        ints, floats = frame.ints[:, new.parents], frame.floats[:, new.parents]
+        ints = rows.ints.reshape(len(rows.ints), -1).take(new.parents, axis=1)
+        floats = rows.floats.reshape(len(rows.floats), -1).take(new.parents, axis=1)
         ints[PARENT], ints[LAST] = ints[PREFIX], new.tokens
         if self._knowledge.spelling is not None:
             completed = np.flatnonzero(new.word >= 0)
@@ -211,6 +213,8 @@ class Search:
         for name, column in new.floats.items():
             floats[name] = column
         floats[BLANK_MASS], floats[TOKEN_MASS], floats[MASS] = new.blank_mass, new.token_mass, new.mass
-        rows.replace(who, chosen.stays, utterances, ints, floats)
+        if self._knowledge.bounded:
+            floats[REACH] = self._knowledge.reach(dict(enumerate(ints)), floats[LANGUAGE])
+        rows.replace(who, chosen.stays, new.utterances, ints, floats)
         rows.crowded[who] |= chosen.cut > -np.inf
         rows.forget()

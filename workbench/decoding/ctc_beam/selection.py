@@ -41,6 +41,8 @@ def floor_of(scores: np.ndarray, size: int, threshold: float | None) -> np.ndarr
         threshold: the most by which a chosen one may be worse than the best.
     """
     rows = scores.shape[1]
+    if rows < size and threshold is None:
+        return np.full(len(scores), LOWEST)
     if rows < size:
         floor = np.full(len(scores), -np.inf)
     elif rows == size:
@@ -74,15 +76,17 @@ def choose(
     """
     count, rows = old.shape
     news = np.bincount(utterances, minlength=count)
-    rank = np.arange(len(new)) - (np.cumsum(news) - news)[utterances]
-    scores = np.full((count, rows + int(news.max(initial=0))), -np.inf)
+    width = rows + int(news.max(initial=0))
+    first = np.arange(count) * width + rows - news.cumsum() + news
+    places = np.arange(len(new)) + first.take(utterances)
+    scores = np.full((count, width), -np.inf)
     scores[:, :rows] = old
-    scores[utterances, rows + rank] = new
+    scores.put(places, new)
     chosen, cut = _best_within(scores, size, threshold)
     stays = chosen[:, :rows]
     if whole is not None:
         stays = stays | _best(np.where(whole, old, -np.inf), whole_size)[0]
-    return Chosen(stays, np.flatnonzero(chosen[utterances, rows + rank]), cut)
+    return Chosen(stays, chosen.take(places).nonzero()[0], cut)
 
 
 def staying(
@@ -103,17 +107,20 @@ def _best_within(scores: np.ndarray, size: int, threshold: float | None) -> tupl
 
 
 def _best(scores: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the best `size` entries of each row as a mask, and the score of the last of them."""
-    width = scores.shape[1]
-    possible = scores > -np.inf
-    if width <= size:
-        return possible, np.full(len(scores), -np.inf)
-    cut = np.partition(scores, width - size, axis=1)[:, width - size]
-    cut = np.where(possible.sum(axis=1) > size, cut, -np.inf)
-    chosen = possible & (scores >= cut[:, None])
-    if (chosen.sum(axis=1) > size).any():  # ties
+    """Returns the best `size` entries of each row as a mask, and the score of the last of them.
+
+    The score is -inf where no possible entry is left out.
+    """
+    last = scores.shape[1] - size
+    if last <= 0:
+        return scores > -np.inf, np.full(len(scores), -np.inf)
+    ordered = np.sort(scores, axis=1)  # quicker than to part them, as they are few
+    left_out, cut = ordered[:, last - 1], ordered[:, last]
+    chosen = scores >= np.maximum(cut, LOWEST)[:, None]
+    tied = (left_out == cut) & (cut > -np.inf)
+    if tied.any():
         above = scores > cut[:, None]
         room = size - above.sum(axis=1)
-        tied = chosen & ~above
-        chosen = above | (tied & (np.cumsum(tied, axis=1) <= room[:, None]))
-    return chosen, cut
+        equal = chosen & ~above
+        chosen = above | (equal & (equal.cumsum(axis=1) <= room[:, None]))
+    return chosen, np.where(left_out > -np.inf, cut, -np.inf)

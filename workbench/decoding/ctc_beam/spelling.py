@@ -56,6 +56,14 @@ class Spelling:
         self.first_ahead = np.full(vocabulary, -np.inf)
         first = slice(self._arc_counts[0])
         self.first_ahead[self._arc_tokens[first]] = self._arc_ahead[first]
+        # Whether tokens alone decide the words: each either goes on with a word or completes one, never both.
+        self.certain = bool((counts + inner <= 1).all())
+        # The most that the look-ahead is after an arc of each state that completes no word; and whether others do.
+        from_states, completing = self._keys // vocabulary, counts[self._targets] > 0
+        self.best_inside = np.full(nodes, -np.inf)
+        np.maximum.at(self.best_inside, from_states[~completing], self._arc_ahead[~completing])
+        self.completes = np.zeros(nodes, dtype=bool)
+        self.completes[from_states[completing]] = True
         self._sets: list[tuple[int, ...]] = []
         self._set_states: dict[tuple[int, ...], int] = {}
         self._set_steps: dict[tuple[int, int], int] = {}

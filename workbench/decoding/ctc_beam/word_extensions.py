@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from workbench.decoding.ctc_beam.candidates import Extensions, Stays, among
+from workbench.decoding.ctc_beam.candidates import Extensions, among
 from workbench.decoding.ctc_beam.extensions import Extender, Frame
 from workbench.decoding.ctc_beam.knowledge import Columns, Knowledge
 from workbench.decoding.ctc_beam.pairs import Pairs, likely_pairs
-from workbench.decoding.ctc_beam.progress import Progress
-from workbench.decoding.ctc_beam.rows import HISTORY, LANGUAGE, LAST, MASS, PARENT, PREFIX, SPELLING, Rows
+from workbench.decoding.ctc_beam.rows import HISTORY, LANGUAGE, LAST, MASS, PARENT, PREFIX, REACH, SPELLING
+from workbench.decoding.ctc_beam.selection import LOWEST
 from workbench.decoding.ctc_beam.spelling import Spelling
 
 Reader = Callable[[Columns, Columns, np.ndarray], None]  # adds a word to columns
@@ -28,96 +28,100 @@ class WordExtender(Extender):
         self._spelling = spelling
         self._word_gain = knowledge.gain - knowledge.options.beta  # the most that a further word adds
 
-    def quiet(self, rows: Rows, progress: Progress, stays: Stays, floor: np.ndarray) -> np.ndarray:
-        """Returns in which next frames no new hypothesis can reach the floor: none, bool [active].
-
-        The tokens of a hypothesis may live with other words already. It then has all of their alignments, not only
-        those that begin in this frame, and can return to the beam in any frame.
-        """
-        return np.zeros(len(floor), dtype=bool)
-
     def extend(self, frame: Frame) -> Extensions:
         new, prefixes, reached = self._with_tokens(frame)
-        knowledge, spelling, histories = self._knowledge, self._spelling, frame.rows.histories
+        knowledge, spelling, rows = self._knowledge, self._spelling, frame.rows
         new.ints[SPELLING] = np.zeros(len(new), dtype=np.int64)
         self._judge(new)
-        floor = frame.floor[new.parents // frame.capacity]
-        alive = np.sort(_slots(frame.ints[PREFIX], frame.ints[HISTORY], histories.size))
-
+        floor = frame.floor.take(new.utterances)
         still = spelling.unfinished(reached)
-        inside = np.flatnonzero((still >= 0) & (new.score + spelling.ahead[still] >= floor))
-        living = (prefixes[inside] >= 0) & among(
-            _slots(prefixes[inside], new.ints[HISTORY][inside], histories.size), alive
-        )
-        inside = inside[~living]
-
-        hopeful = np.flatnonzero((new.score >= floor - self._word_gain) & (new.score > -np.inf))
-        at, words = spelling.words(reached[hopeful])
-        at = hopeful[at]
-        history = histories.find(new.ints[HISTORY][at], words)
-        living = (prefixes[at] >= 0) & (history >= 0) & among(_slots(prefixes[at], history, histories.size), alive)
-        at, words, history = at[~living], words[~living], history[~living]
+        inside = ((still >= 0) & (new.score + spelling.ahead.take(still) >= floor)).nonzero()[0]
+        hopeful = ((new.score >= floor - self._word_gain) & (new.score > -np.inf)).nonzero()[0]
+        at, words = spelling.words(reached.take(hopeful))
+        at = hopeful.take(at)
+        history = np.full(len(at), -1)
+        if not spelling.certain:
+            alive = np.sort(_slots(rows.ints[PREFIX], rows.ints[HISTORY], rows.histories.size), axis=None)
+            inside = inside[~self._living(frame, prefixes[inside], new.ints[HISTORY][inside], alive)]
+            history = rows.histories.find(new.ints[HISTORY][at], words)
+            fresh = ~self._living(frame, prefixes[at], history, alive)
+            at, words, history = at[fresh], words[fresh], history[fresh]
 
         new = new.take(np.concatenate([inside, at]))
-        new.ints[SPELLING][: len(inside)] = still[inside]
+        new.ints[SPELLING][: len(inside)] = still.take(inside)
         new.ints[HISTORY][len(inside) :] = history
         new.word[len(inside) :] = words
-        self._read_words(new, len(inside), knowledge.read_word)
+        first = len(inside)
+        if len(at):
+            self._read_words(new, first, knowledge.read_word)
         self._judge(new)
         if knowledge.neural_lm is not None:
             if knowledge.gain < np.inf:
-                hope = new.score >= frame.floor[new.parents // frame.capacity]
-                new, inside = new.take(hope), inside[hope[: len(inside)]]
-            self._read_words(new, len(inside), knowledge.read_word_neural)
+                hope = (new.score >= frame.floor.take(new.utterances)).nonzero()[0]
+                new, first = new.take(hope), int(np.searchsorted(hope, first))
+            self._read_words(new, first, knowledge.read_word_neural)
             self._judge(new)
-        wanted = self._merge(frame, new, len(inside)) & (new.score >= frame.floor[new.parents // frame.capacity])
-        chosen = np.flatnonzero(wanted)
-        return new.take(chosen[np.argsort(new.parents[chosen] // frame.capacity, kind="stable")])
+        remain = True if spelling.certain else self._merge(frame, new, first)
+        chosen = (remain & (new.score >= frame.floor.take(new.utterances))).nonzero()[0]
+        return new.take(chosen.take(np.argsort(new.utterances.take(chosen), kind="stable")))
+
+    def _living(self, frame: Frame, prefixes: np.ndarray, histories: np.ndarray, alive: np.ndarray) -> np.ndarray:
+        """Returns which pairs of a prefix and a history live, bool [n]; either may be -1, as it has no number."""
+        slots = _slots(prefixes, histories, frame.rows.histories.size)
+        return (prefixes >= 0) & (histories >= 0) & among(slots, alive)
 
     def _with_tokens(self, frame: Frame) -> tuple[Extensions, np.ndarray, np.ndarray]:
         """Returns legal extensions by a token, and for each its prefix if that lives already (else -1), and the state
         of the lexicon that it reaches, in which words may be complete.
         """
         pairs, mass = self._fresh(frame, self._legal_pairs(frame))
-        rejoined, children = self._existing(frame)
-        stays, ints = frame.stays, frame.ints
-        never = np.full(len(mass), -np.inf)
-        prefixes = np.concatenate([np.full(len(mass), -1), ints[PREFIX][children]])
-        parents = np.concatenate([pairs.parents, rejoined])
-        tokens = np.concatenate([pairs.tokens, ints[LAST][children]])
-        masses = (
-            np.concatenate([never, stays.blank_mass[children]]),
-            np.concatenate([mass, stays.token_mass[children]]),
-            np.concatenate([mass, stays.mass[children]]),
-        )
-        reached = self._spelling.step(ints[SPELLING][parents], tokens)
-        columns, values = self._columns(frame, parents)
-        new = Extensions(parents, tokens, *masses, columns, values, np.full(len(parents), -1), masses[2])
-        legal = reached >= 0
-        if not legal.all():
+        parents, utterances, tokens = pairs.parents, pairs.utterances, pairs.tokens
+        prefixes, blank_mass, token_mass = np.full(len(mass), -1), np.full(len(mass), -np.inf), mass
+        rows = frame.rows
+        if not self._spelling.certain:
+            rejoined, children = self._existing(frame)
+            at, stays = frame.places(children, children // frame.capacity), frame.stays
+            parents = np.concatenate([parents, frame.places(rejoined, children // frame.capacity)])
+            utterances = np.concatenate([utterances, children // frame.capacity])
+            tokens = np.concatenate([tokens, rows.ints[LAST].take(at)])
+            prefixes = np.concatenate([prefixes, rows.ints[PREFIX].take(at)])
+            blank_mass = np.concatenate([blank_mass, stays.blank_mass.take(children)])
+            token_mass = np.concatenate([token_mass, stays.token_mass.take(children)])
+            mass = np.concatenate([mass, stays.mass.take(children)])
+        reached = self._spelling.step(rows.ints[SPELLING].take(parents), tokens)
+        columns, values = self._columns(rows, parents)
+        word = np.full(len(parents), -1)
+        new = Extensions(parents, utterances, tokens, blank_mass, token_mass, mass, columns, values, word, mass)
+        legal = (reached >= 0).nonzero()[0]
+        if len(legal) < len(new):
             new, prefixes, reached = new.take(legal), prefixes[legal], reached[legal]
         self._knowledge.read_token(new.ints, new.floats, new.tokens)
         return new, prefixes, reached
 
     def _legal_pairs(self, frame: Frame) -> Pairs:
         """Returns pairs as `likely_pairs` does, of those that the lexicon allows."""
-        spelling, count, capacity = frame.ints[SPELLING], len(frame.log_probs), frame.capacity
-        base = frame.floats[MASS] + frame.language
+        spelling, base, capacity = frame.ints(SPELLING), frame.base, frame.capacity
         # Between words many tokens may follow. A look-ahead that is sure to come counts at once.
-        between = np.where(spelling == 0, base, -np.inf).reshape(count, capacity)
+        root = (spelling == 0).reshape(base.shape)
+        between = np.where(root, base, -np.inf)
         first = likely_pairs(between, frame.log_probs + self._spelling.first_ahead, frame.cut, self._most)
         # Inside of words few may follow.
-        inside = np.flatnonzero((spelling != 0) & (base > -np.inf))
-        positions, tokens, ahead = self._spelling.tokens(spelling[inside])
-        rows = inside[positions]
+        limit, reach = frame.cut - frame.top, base
+        if self._knowledge.bounded:
+            limit, reach = frame.floor - frame.top, (frame.floats(MASS) + frame.floats(REACH)).reshape(base.shape)
+        inside = (~root & (reach >= np.maximum(limit, LOWEST)[:, None])).ravel().nonzero()[0]
+        positions, tokens, ahead = self._spelling.tokens(spelling.take(inside))
+        rows = inside.take(positions)
         utterances = rows // capacity
-        chances = frame.log_probs[utterances, tokens]
-        reach = (base[rows] + chances + ahead >= frame.cut[utterances]).nonzero()[0]
+        chances = frame.log_probs.take(utterances * self._vocabulary + tokens)
+        reaching = (base.take(rows) + chances + ahead >= np.maximum(frame.cut, LOWEST).take(utterances)).nonzero()[0]
         return Pairs(
-            np.concatenate([first.parents, rows[reach]]),
-            np.concatenate([first.tokens, tokens[reach]]),
-            np.concatenate([first.utterances, utterances[reach]]),
-            np.concatenate([frame.log_probs[first.utterances, first.tokens], chances[reach]]),
+            np.concatenate([first.parents, rows.take(reaching)]),
+            np.concatenate([first.tokens, tokens.take(reaching)]),
+            np.concatenate([first.utterances, utterances.take(reaching)]),
+            np.concatenate(
+                [frame.log_probs.take(first.utterances * self._vocabulary + first.tokens), chances.take(reaching)]
+            ),
         )
 
     def _existing(self, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
@@ -125,17 +129,19 @@ class WordExtender(Extender):
 
         The row may lead to words that the child's rows do not have.
         """
-        ints, stays, capacity = frame.ints, frame.stays, frame.capacity
-        joined = frame.joined
-        children = joined[frame.rows.rows_of(ints[PREFIX][joined]) == joined % capacity]  # one row for each prefix
-        by_prefix = np.argsort(ints[PREFIX], kind="stable")
-        prefixes = ints[PREFIX][by_prefix]
-        first = np.searchsorted(prefixes, ints[PARENT][children], "left")
-        counts = np.searchsorted(prefixes, ints[PARENT][children], "right") - first
+        capacity, mass = frame.capacity, frame.stays.mass.ravel()
+        all_prefixes, joined = frame.ints(PREFIX), frame.rows.joined(frame.who)
+        # One row for each prefix.
+        children = joined[frame.rows.rows_of(all_prefixes[joined]) == joined % capacity]
+        by_prefix = np.argsort(all_prefixes, kind="stable")
+        prefixes, parent_prefixes = all_prefixes[by_prefix], frame.ints(PARENT)[children]
+        first = np.searchsorted(prefixes, parent_prefixes, "left")
+        counts = np.searchsorted(prefixes, parent_prefixes, "right") - first
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         parents, children = by_prefix[np.repeat(first, counts) + within], np.repeat(children, counts)
-        mass = stays.mass[children]
-        hopeful = (mass + frame.language[parents] >= frame.cut[parents // capacity]) & (mass > -np.inf)
+        language = frame.floats(LANGUAGE) - self._spelling.ahead[frame.ints(SPELLING)]
+        mass = mass[children]
+        hopeful = (mass + language[parents] >= frame.cut[parents // capacity]) & (mass > -np.inf)
         return parents[hopeful], children[hopeful]
 
     def _read_words(self, new: Extensions, first: int, read: Reader) -> None:
@@ -165,7 +171,7 @@ class WordExtender(Extender):
         remain = np.ones(len(new), dtype=bool)
         if not 0 < first < len(new):
             return remain
-        prefixes = frame.ints[PREFIX][new.parents] * self._vocabulary + new.tokens
+        prefixes = frame.rows.ints[PREFIX].take(new.parents) * self._vocabulary + new.tokens
         keys = _slots(prefixes, new.ints[HISTORY], frame.rows.histories.size)
         order = np.argsort(keys[:first], kind="stable")
         inside = keys[order]

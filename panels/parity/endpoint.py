@@ -6,7 +6,7 @@ It computes the same as the Parity tab and `workbench compare`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from workbench.parity_lab import Input
 from workbench.registry.registry import Registry
 from workbench.session.values import CONVERSATION
 
-SETTINGS = ("rules", "float64", "force", "profiles")
+SETTINGS = ("rules", "float64", "force", "profiles", "steps")
 
 COMPARE = {
     "model": Parameter(
@@ -124,7 +124,8 @@ def build(page: Page, pool: SessionPool) -> None:
         common: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
         common |= checked(settings or {})
         if not model:
-            common.pop("float64", None)  # a trace file has one type only
+            for name in ("float64", "steps"):  # a trace file has one type only, and its own steps
+                common.pop(name, None)
             return compared_files(traces or [], **common)
         return compared(
             pool.registry,
@@ -160,14 +161,24 @@ def build(page: Page, pool: SessionPool) -> None:
         )
 
 
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+_EXPECTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "rules": ("a list of texts", _is_texts),
+    "steps": ("a text such as first or 1,5", lambda value: isinstance(value, str)),
+}
+"""What settings other than switches may be, in words, and what checks it."""
+
+
 def checked(given: dict[str, Any]) -> dict[str, Any]:
     """Returns a script's settings of a comparison; raises `BadInput` for an unknown setting or a wrong type."""
     for name, value in given.items():
         if name not in SETTINGS:
             raise BadInput(f"a comparison has no setting {name!r:.40}; it has {', '.join(SETTINGS)}")
-        rules = name == "rules" and isinstance(value, list) and all(isinstance(each, str) for each in value)
-        if not rules and not (name != "rules" and isinstance(value, bool)):
-            expected = "a list of texts" if name == "rules" else "true or false"
+        expected, fits = _EXPECTED.get(name, ("true or false", lambda value: isinstance(value, bool)))
+        if not fits(value):
             raise BadInput(f"the setting {name} is {value!r:.80}; expected {expected}")
     return given
 
@@ -226,6 +237,7 @@ def compared(
     force: bool = False,
     profiles: bool = False,
     float64: bool = True,
+    steps: str = "",
 ) -> dict[str, Any]:
     """Compares a model on several runtimes: returns the JSON of `workbench.parity_lab.ParityRun.to_dict`, or for
     several inputs that of `workbench.parity_lab.ParityRuns.to_dict`.
@@ -257,6 +269,7 @@ def compared(
         force=force,
         isolated=isolated,
         embeddings=embeddings,
+        steps=steps,
     )
     if inputs:
         return compute_several(registry, asked, inputs).to_dict()

@@ -144,6 +144,7 @@ class ParityActions:
         rules: str,
         exact: bool,
         force: bool,
+        steps: str,
         request: gr.Request,
     ) -> Iterator[tuple[Any, ...]]:
         """Compares; yields the result, progress, Compare and Cancel button, the downloads, and the open stage."""
@@ -162,6 +163,7 @@ class ParityActions:
             force=force,
             isolated=mode == ISOLATED,
             embeddings=embeddings or (),
+            steps=(steps or "").strip(),
         )
         yield from self._run(asked, str(request.session_hash))
 

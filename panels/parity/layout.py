@@ -140,6 +140,14 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                     max_lines=1,
                     elem_id="parity-stages",
                 )
+                steps = gr.Textbox(
+                    value="",
+                    label="Decoding steps",
+                    info="For models that write token by token: first, all, or numbers such as 1,5,20.",
+                    placeholder="the prompt's pass alone",
+                    max_lines=1,
+                    elem_id="parity-steps",
+                )
                 preset = gr.Dropdown(preset_choices(), value="", label="What to expect", elem_id="parity-preset")
                 rules = gr.Textbox(
                     value="",
@@ -194,7 +202,22 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     wire(recording.clear, lambda: "", None, credit)
     wire(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone])
 
-    taken = [model, recording, prompt, embeddings, *sided, traces, mapping, mode, stages, preset, rules, exact, force]
+    taken = [
+        model,
+        recording,
+        prompt,
+        embeddings,
+        *sided,
+        traces,
+        mapping,
+        mode,
+        stages,
+        preset,
+        rules,
+        exact,
+        force,
+        steps,
+    ]
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     shown = [result, status, start, cancel, exports, opened]
     ran = wire(start.click, actions.start, taken, shown, js=SHOW_RESULTS, **limits)

@@ -26,6 +26,7 @@ from workbench.registry.registry import Registry
 from workbench.session.conversation import Messages
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING, AudioSource, Prompt
 from workbench.trace.mapping import StageMapping
+from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
 
 NO_INPUT = "traces only"
@@ -53,6 +54,7 @@ class Request:
     force: bool = False
     isolated: bool = False
     embeddings: tuple[Embedding, ...] = ()
+    steps: str = ""
 
 
 def source_of(family: Family, recording: str | None, prompt: str | None) -> AudioSource | Prompt | Messages | None:
@@ -86,6 +88,7 @@ def request_of(
     force: bool = False,
     isolated: bool = False,
     embeddings: Sequence[str] = (),
+    steps: str = "",
 ) -> Request:
     """Returns the request that a user described.
 
@@ -95,6 +98,7 @@ def request_of(
         traces: the paths of uploaded traces, by name.
         mapping: the path of a mapping file.
         embeddings: paths of embeddings for the placeholders in a prompt; models that take a recording have none.
+        steps: decoding steps, in the notation of `workbench.trace.steps.read_steps`.
 
     Raises `BadInput` that says what is wrong.
     """
@@ -114,6 +118,7 @@ def request_of(
         find_preset(preset)
     read_rules(rules)
     StageFilter(stages)
+    read_steps(steps)
     return Request(
         card.id,
         source,
@@ -128,6 +133,7 @@ def request_of(
         force,
         isolated,
         _read(embeddings) if FAMILIES[card.family].input == PROMPT else (),
+        steps,
     )
 
 
@@ -162,6 +168,7 @@ def compute(registry: Registry, request: Request, on_progress: Callable[[float, 
         isolated=request.isolated,
         embeddings=request.embeddings,
         narrow=not request.isolated,
+        steps=request.steps,
     )
 
 

@@ -102,13 +102,13 @@ def test_a_layout_that_does_not_fit_is_refused(rule: Rule) -> None:
         ("[stages]\na = { rows = [30, 3] }", "'a' in names.toml has rows = [30, 3]; expected [begin, end]"),
         ("[stages]\na = { columns = [0, 0] }", "'a' in names.toml has columns = [0, 0]; expected [begin, end]"),
         ("[stages]\na.b = 'c'", "'a' in names.toml has the unknown key 'b'; known are from, first, shape, axes, "),
-        ("[stages]\na.b = 'c'", "reference_columns, and a stage's name with dots needs quotes"),
+        ("[stages]\na.b = 'c'", "prompt, and a stage's name with dots needs quotes"),
         ("[stages]\na.{n} = 'c'", "(at line 2, column 3); names of stages need quotes"),
         ("[stages]\n'' = 'c'", "names.toml has the name '' for a stage; expected letters, digits and dots"),
         ('[stages]\n"a\\u001b[31m" = "c"', "names.toml has the name 'a\\x1b[31m' for a stage"),
         ("[stages]\na = { from = 3 }", "'a' in names.toml comes from 3; expected a name"),
-        ("[stages]\n'a.{n}' = 'b'", "expected a name, with {n} once on both sides or on none"),
-        ("[stages]\n'a' = 'b.{n}'", "expected a name, with {n} once on both sides or on none"),
+        ("[stages]\n'a.{n}' = 'b'", "expected a name, with {n} and {m} on both sides or on none"),
+        ("[stages]\n'a' = 'b.{n}'", "expected a name, with {n} and {m} on both sides or on none"),
     ],
 )
 def test_an_invalid_mapping_raises_one_sentence(tmp_path: Path, text: str, said: str) -> None:
@@ -148,7 +148,7 @@ def test_an_unknown_name_is_explained(tmp_path: Path) -> None:
         turned.stages(["enc"])
     for pattern in ("blk.*.out", "blk.{i}", r"blk\.(\d+)"):
         glob = mapping(tmp_path, f"[stages]\n'encoder.layers.0' = '{pattern}'")
-        with pytest.raises(BadInput, match=r"names are literal, except \{n\}, which is any number"):
+        with pytest.raises(BadInput, match=r"names are literal, except \{n\} and \{m\}, which are any numbers"):
             glob.stages(["blk.0.out"])
     long = mapping(tmp_path, "[stages]\na = 'b'")
     with pytest.raises(BadInput) as caught:

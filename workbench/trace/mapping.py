@@ -9,14 +9,19 @@
     "decoder.layers.{n}" = [{ from = "dec.{n}" }, { from = "last.{n}", first = -16 }]
     "logits" = { from = "ctc", shape = [740, 25055], rows = [0, 736], scale = 0.5 }
 
-`{n}` stands for the number of a layer. `first = 1` says that the other program counts from 1; `first = -16` says that
-its layer 0 is our layer 16. A list names the parts of a stack that the other program has divided. Changes to an array
+`{n}` stands for the number of a layer, or of a decoding step; a second number is `{m}`: `"steps.{n}.llm.layers.{m}" =
+"step_{n}/blk_{m}"`. `first = 1` says that the other program counts from 1; `first = -16` says that
+its layer 0 is our layer 16; `first_m` is the same for `{m}`. A list names the parts of a stack that the other program has divided. Changes to an array
 apply in this order: `shape` reshapes it (one entry may be -1), `axes` or `transpose` changes the order of the axes,
 `squeeze` drops axes of length 1, `rows` and `columns` select a range (begin, end; negative numbers count from the end;
 begin alone goes on to the end), `scale` multiplies. Arrays that the file does not name keep their names.
 
 If the other program has a part of a stage only, `reference_rows` and `reference_columns` say which part of the
 reference it is: `"logits" = { from = "last_logits", reference_rows = [-1] }` for the logits of the last position.
+
+An array with the rows of all decoding steps is cut by step. `prompt` says how many of its rows belong to the prompt:
+`"steps.{n}.logits" = { from = "all_logits", prompt = 26 }` takes row 26 for step 1, and of a cache,
+`"steps.{n}.llm.layers.{m}.cache.key" = { from = "k_cache_{m}", prompt = 26 }`, step 1 is the first 27 rows.
 
 For several recordings in a batch that were padded to 40 frames, `shape = [-1, 512]` and `rows = [80, 115]` select the
 third, of 35 frames. In `[meta]`, `dtype` or `quantization` choose the tolerance, and the `input_digest` of the
@@ -29,7 +34,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +46,10 @@ from workbench.formats.array_headers import unique_names
 from workbench.trace.cuts import Cut, is_range, slice_of
 
 _LARGEST = 1 << 20  # bytes of a mapping file
-_NUMBER = "{n}"
+_NUMBER, _SECOND = "{n}", "{m}"
+_STEPS = "steps.{n}."  # the beginning of our name for an array with the rows of all decoding steps
+_MARKS = f"{_NUMBER} and {_SECOND}"
+_CACHES = (".cache.key", ".cache.value")  # ends of stages that hold all rows so far
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,8 @@ class Rule:
     stage: str
     source: str
     first: int = 0
+    first_m: int = 0
+    prompt: int | None = None
     shape: tuple[int, ...] | None = None
     axes: tuple[int, ...] | None = None
     transpose: bool = False
@@ -67,8 +77,19 @@ class Rule:
         found = Cut(self.reference_rows, self.reference_columns)
         return None if found == Cut() else found
 
-    def apply(self, array: np.ndarray) -> np.ndarray:
-        """Returns the array as the stage; raises `BadInput` if its shape does not fit the rule."""
+    def apply(self, array: np.ndarray, step: int = 0) -> np.ndarray:
+        """Returns the array as the stage; raises `BadInput` if its shape does not fit the rule.
+
+        Args:
+            step: the decoding step whose rows are taken, of an array that has those of all steps; 0 for all rows.
+        """
+        array = self._changed(array)
+        if self.prompt is None or not step:
+            return array
+        last = self.prompt + step
+        return array[:last] if self.stage.endswith(_CACHES) else array[last - 1 : last]
+
+    def _changed(self, array: np.ndarray) -> np.ndarray:
         try:
             if self.shape is not None:
                 array = array.reshape(self.shape)
@@ -101,6 +122,11 @@ class Mapped:
     stage: str
     source: str
     rule: Rule | None
+    step: int = 0  # of an array with the rows of all decoding steps, the step that is meant
+
+
+def _unread(name: str) -> np.ndarray:
+    raise BadInput(f"{name} has the rows of all decoding steps, and its array is not at hand")
 
 
 @dataclass(frozen=True)
@@ -111,8 +137,11 @@ class StageMapping:
     rules: tuple[Rule, ...]
     meta: Mapping[str, Any]
 
-    def stages(self, arrays: list[str]) -> list[Mapped]:
+    def stages(self, arrays: list[str], read: Callable[[str], np.ndarray] = _unread) -> list[Mapped]:
         """Returns our stages of a file with these arrays.
+
+        Args:
+            read: returns an array; asked for one with the rows of all decoding steps, for their number.
 
         Raises `BadInput` if one is missing or a name is used twice.
         """
@@ -122,11 +151,12 @@ class StageMapping:
             sources = _matches(rule, arrays)
             if not sources:
                 raise BadInput(_nowhere(self.name, rule, arrays))
-            for stage, source in sources:
-                if stage in found:
-                    raise BadInput(f"{self.name} names {stage} twice, for {found[stage].source} and {source}")
-                found[stage] = Mapped(stage, source, rule)
-                used.add(source)
+            for each in (each for source in sources for each in _by_step(*source, rule, read)):
+                if each.stage in found:
+                    twice = f"for {found[each.stage].source} and {each.source}"
+                    raise BadInput(f"{self.name} names {each.stage} twice, {twice}")
+                found[each.stage] = each
+                used.add(each.source)
         for name in arrays:
             if name not in used:
                 found.setdefault(name, Mapped(name, name, None))
@@ -138,18 +168,45 @@ def _nowhere(file: str, rule: Rule, arrays: list[str]) -> str:
     said = f"{file} takes {rule.stage:.80} from {rule.source:.80}, which is not there"
     if rule.stage in arrays:
         said += f", while {rule.stage:.80} is: our name stands before the equals sign, theirs behind it"
-    elif _NUMBER not in rule.source and set(rule.source) & set("*?[]{}()\\"):
-        said += f": names are literal, except {_NUMBER}, which is any number"
+    elif not any(each in rule.source for each in (_NUMBER, _SECOND)) and set(rule.source) & set("*?[]{}()\\"):
+        said += f": names are literal, except {_MARKS}, which are any numbers"
     shown = ", ".join(f"{name:.80}" for name in sorted(arrays)[:8])
     return f"{said}; the arrays are {shown}{' ...' if len(arrays) > 8 else ''}"
 
 
 def _matches(rule: Rule, arrays: list[str]) -> list[tuple[str, str]]:
-    if _NUMBER not in rule.source:
+    """Returns (stage, array) for each array that a rule takes, in the order of their numbers."""
+    firsts = {_NUMBER: rule.first, _SECOND: rule.first_m}
+    held = [mark for mark in firsts if mark in rule.source]
+    if not held:
         return [(rule.stage, rule.source)] if rule.source in arrays else []
-    pattern = re.compile(re.escape(rule.source).replace(re.escape(_NUMBER), "(?P<n>[0-9]{1,9})", 1))
-    numbers = sorted((int(match["n"]), name) for name in arrays if (match := pattern.fullmatch(name)))
-    return [(rule.stage.replace(_NUMBER, str(n - rule.first)), name) for n, name in numbers if n >= rule.first]
+    pattern = re.escape(rule.source)
+    for mark in held:
+        pattern = pattern.replace(re.escape(mark), f"(?P<{mark[1]}>[0-9]{{1,9}})", 1)
+    matches = [match for name in arrays if (match := re.fullmatch(pattern, name))]
+    numbered = [([int(match[mark[1]]) - firsts[mark] for mark in held], match.string) for match in matches]
+    found = []
+    for numbers, name in sorted(each for each in numbered if min(each[0]) >= 0):
+        stage = rule.stage
+        for mark, number in zip(held, numbers, strict=True):
+            stage = stage.replace(mark, str(number))
+        found.append((stage, name))
+    return found
+
+
+def _by_step(stage: str, source: str, rule: Rule, read: Callable[[str], np.ndarray]) -> Iterator[Mapped]:
+    """Yields the stage; or if the array has the rows of all decoding steps, the stage of each step."""
+    if rule.prompt is None:
+        yield Mapped(stage, source, rule)
+        return
+    shape = rule.apply(read(source)).shape
+    if not shape or shape[0] <= rule.prompt:
+        raise BadInput(
+            f"the mapping of {rule.stage} takes {source} of shape {shape} with prompt = {rule.prompt}; expected more "
+            "rows than those of the prompt"
+        )
+    for step in range(1, shape[0] - rule.prompt + 1):
+        yield Mapped(stage.replace(_NUMBER, str(step), 1), source, rule, step)
 
 
 def read_mapping(path: str | Path) -> StageMapping:
@@ -204,10 +261,19 @@ def _rule(file: str, stage: str, entry: Any) -> Rule:
         if not check(value):
             raise BadInput(f"{where} has {key} = {value!r:.40}; expected {expected}")
         given[key] = tuple(value) if isinstance(value, list) else value
-    if not isinstance(source, str) or source.count(_NUMBER) != stage.count(_NUMBER) or stage.count(_NUMBER) > 1:
-        raise BadInput(
-            f"{where} comes from {source!r:.80}; expected a name, with {_NUMBER} once on both sides or on none"
-        )
+    if "prompt" in given:
+        if not stage.startswith(_STEPS) or not isinstance(source, str) or _NUMBER in source:
+            raise BadInput(
+                f"{where} has prompt and comes from {source!r:.80}; expected a stage steps.{_NUMBER}.NAME, and an array "
+                f"without {_NUMBER} that has the rows of all steps"
+            )
+        counted: tuple[str, ...] = (_SECOND,)
+    else:
+        counted = (_NUMBER, _SECOND)
+    if not isinstance(source, str) or any(source.count(each) != stage.count(each) for each in counted):
+        raise BadInput(f"{where} comes from {source!r:.80}; expected a name, with {_MARKS} on both sides or on none")
+    if any(stage.count(each) > 1 for each in (_NUMBER, _SECOND)):
+        raise BadInput(f"{where} comes from {source!r:.80}; expected each of {_MARKS} at most once")
     return Rule(stage, source, **given)
 
 
@@ -238,4 +304,6 @@ _CHECKS = {
     "scale": ("a number", _number),
     "reference_rows": ("[begin, end] or [begin]", is_range),
     "reference_columns": ("[begin, end] or [begin]", is_range),
+    "first_m": ("a whole number", _whole),
+    "prompt": ("a whole number from 0 on", lambda value: _whole(value) and value >= 0),
 }

@@ -37,7 +37,7 @@ class StoredTrace(Trace):
         array = self._stored.arrays[mapped.source]()
         if mapped.source in self._stored.texts:
             return np.array(array.astype(np.uint8).tobytes().decode("utf-8", "replace"))
-        return array if mapped.rule is None else mapped.rule.apply(array)
+        return array if mapped.rule is None else mapped.rule.apply(array, mapped.step)
 
     def __contains__(self, stage: object) -> bool:
         return stage in self._mapped
@@ -66,7 +66,11 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise:
     """
     stored = open_stored(path, otherwise)
     names = list(stored.arrays)
-    mapped = mapping.stages(names) if mapping else [Mapped(name, name, None) for name in names]
+    mapped = (
+        mapping.stages(names, lambda name: stored.arrays[name]())
+        if mapping
+        else [Mapped(name, name, None) for name in names]
+    )
     stages = {each.stage: each for each in mapped}
     recorded = [name for name in stored.order if name in stages]
     order = [*recorded, *computation_order(stages.keys() - set(recorded))]

@@ -1,0 +1,71 @@
+"""Decoding steps of other programs: two numbers in a name, and arrays that hold the rows of all steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.core.errors import BadInput
+from workbench.trace.mapping import read_mapping
+from workbench.trace.read import read_trace
+from workbench.trace.trace import Trace
+
+PROMPT, STEPS, HEADS, WIDTH = 4, 3, 2, 5
+RNG = np.random.default_rng(0)
+
+
+def written(folder: Path, mapping: str, **arrays: np.ndarray) -> Trace:
+    np.savez(folder / "port.npz", **arrays)  # type: ignore[arg-type]
+    (folder / "names.toml").write_text(f"[stages]\n{mapping}\n")
+    return read_trace(folder / "port.npz", read_mapping(folder / "names.toml"))
+
+
+def test_two_numbers_name_step_and_layer(tmp_path: Path) -> None:
+    arrays = {f"step_{n}_blk_{m:02}": RNG.normal(size=(1, 6)) for n in (1, 2, 10) for m in (1, 2)}
+    found = written(tmp_path, '"steps.{n}.llm.layers.{m}" = { from = "step_{n}_blk_{m}", first_m = 1 }', **arrays)
+    assert list(found) == [f"steps.{n}.llm.layers.{m}" for n in (1, 2, 10) for m in (0, 1)]
+    assert np.array_equal(found["steps.10.llm.layers.1"], arrays["step_10_blk_02"])
+
+
+def test_steps_that_are_counted_from_nought(tmp_path: Path) -> None:
+    arrays = {f"decode{n}": np.full((1, 2), n) for n in range(3)}
+    found = written(tmp_path, '"steps.{n}.logits" = { from = "decode{n}", first = -1 }', **arrays)
+    assert {stage: array[0, 0] for stage, array in found.items()} == {f"steps.{n}.logits": n - 1 for n in (1, 2, 3)}
+
+
+def test_rows_of_all_steps_are_cut_by_step(tmp_path: Path) -> None:
+    rows = RNG.normal(size=(PROMPT + STEPS, 6))
+    caches = [RNG.normal(size=(1, HEADS, 32, WIDTH)) for _ in range(2)]  # with room for more positions
+    layout = f"shape = [{HEADS}, 32, {WIDTH}], axes = [1, 0, 2], rows = [0, {PROMPT + STEPS}]"
+    mapping = f"""
+    "steps.{{n}}.logits" = {{ from = "all_logits", prompt = {PROMPT} }}
+    "steps.{{n}}.llm.norm" = {{ from = "new_norms", prompt = 0 }}
+    "steps.{{n}}.llm.layers.{{m}}.cache.key" = {{ from = "k{{m}}", prompt = {PROMPT}, {layout} }}
+    """
+    found = written(tmp_path, mapping, all_logits=rows, new_norms=rows[PROMPT:], k0=caches[0], k1=caches[1])
+    assert len(found) == 4 * STEPS
+    for step in range(1, STEPS + 1):
+        for stage in ("logits", "llm.norm"):
+            assert np.array_equal(found[f"steps.{step}.{stage}"], rows[PROMPT + step - 1 : PROMPT + step])
+        for layer, cache in enumerate(caches):
+            expected = cache[0].swapaxes(0, 1)[: PROMPT + step]
+            assert np.array_equal(found[f"steps.{step}.llm.layers.{layer}.cache.key"], expected)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "said"),
+    [
+        ('"logits" = { from = "a", prompt = 4 }', "expected a stage steps.{n}.NAME, and an array without {n}"),
+        ('"steps.{n}.logits" = { from = "a{n}", prompt = 4 }', "expected a stage steps.{n}.NAME, and an array without"),
+        ('"steps.{n}.logits" = { from = "a", prompt = -1 }', "expected a whole number from 0 on"),
+        ('"steps.{n}.logits" = { from = "a", prompt = 9 }', "of shape (7, 6) with prompt = 9; expected more rows"),
+        ('"steps.{n}.llm.layers.{m}" = "a_{n}"', "expected a name, with {n} and {m} on both sides or on none"),
+        ('"steps.{n}.x.{n}" = "a_{n}_{n}"', "expected each of {n} and {m} at most once"),
+    ],
+)
+def test_what_does_not_fit_is_said(tmp_path: Path, mapping: str, said: str) -> None:
+    with pytest.raises(BadInput) as error:
+        written(tmp_path, mapping, a=RNG.normal(size=(7, 6)))
+    assert said in str(error.value)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from workbench.compare.stage import StageComparison
+from workbench.compare.steps import steps_held
 from workbench.parity_lab import write_page
 from workbench.parity_lab.baseline import Worse
 from workbench.parity_lab.junit import write_junit
@@ -15,12 +16,15 @@ from workbench.parity_lab.outcome import ParityRun
 from workbench.parity_lab.summary import write_summary
 from workbench.text.scripts import display_width
 from workbench.trace.order import computation_order
+from workbench.trace.step_names import step_and_stage
+
+MOST_STEPS = 3  # decoding steps of which every stage has a row in the table
 
 
 def lines(run: ParityRun, worse: Sequence[Worse] | None = None, as_json: bool = False) -> Iterator[str]:
     """Yields what got worse, then the verdicts, then a table of relative L2 errors with a row for each stage; or JSON.
 
-    `!` marks the stages beyond tolerance.
+    `!` marks the stages beyond tolerance. Of more decoding steps than a few, each has one row, with its worst stage.
 
     Args:
         worse: what got worse since a baseline; None without a baseline.
@@ -49,6 +53,9 @@ def lines(run: ParityRun, worse: Sequence[Worse] | None = None, as_json: bool = 
     held = [{each.stage: each for each in comparison.stages} for _, comparison in compared]
     order = computation_order(list(run.reference.trace), recorded=bool(run.reference.trace.meta))
     rows = [("relative L2", *(name for name, _ in compared))]
+    if len(steps_held(order)) > MOST_STEPS:
+        held = [_worst_of_steps(stages) for stages in held]
+        order = list(dict.fromkeys(map(_step_alone, order)))
     for stage in order:
         if any(stage in stages for stages in held):
             cells = [_cell(stages.get(stage)) for stages in held]
@@ -62,6 +69,25 @@ def lines(run: ParityRun, worse: Sequence[Worse] | None = None, as_json: bool = 
     for row in rows:
         padded = [" " * (width - display_width(cell)) for cell, width in zip(row, widths)]
         yield "  ".join([row[0] + padded[0], *(pad + cell for pad, cell in zip(padded[1:], row[1:]))]).rstrip()
+
+
+def _step_alone(stage: str) -> str:
+    step, _ = step_and_stage(stage)
+    return stage if step is None else f"steps.{step}"
+
+
+def _worst_of_steps(stages: dict[str, StageComparison]) -> dict[str, StageComparison]:
+    """Returns the stages by name; of a decoding step, the worst one by the name of the step."""
+    found: dict[str, StageComparison] = {}
+    for stage, each in stages.items():
+        name = _step_alone(stage)
+        if name not in found or _badness(each) > _badness(found[name]):
+            found[name] = each
+    return found
+
+
+def _badness(each: StageComparison) -> tuple[bool, float]:
+    return not each.passes, each.numbers.relative_l2 if each.numbers else 0.0
 
 
 def write_files(

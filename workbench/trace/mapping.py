@@ -9,12 +9,13 @@
     "decoder.layers.{n}" = [{ from = "dec.{n}" }, { from = "last.{n}", first = -16 }]
     "logits" = { from = "ctc", shape = [740, 25055], rows = [0, 736], scale = 0.5 }
 
-`{n}` stands for the number of a layer, or of a decoding step; a second number is `{m}`: `"steps.{n}.llm.layers.{m}" =
-"step_{n}/blk_{m}"`. `first = 1` says that the other program counts from 1; `first = -16` says that
-its layer 0 is our layer 16; `first_m` is the same for `{m}`. A list names the parts of a stack that the other program has divided. Changes to an array
-apply in this order: `shape` reshapes it (one entry may be -1), `axes` or `transpose` changes the order of the axes,
-`squeeze` drops axes of length 1, `rows` and `columns` select a range (begin, end; negative numbers count from the end;
-begin alone goes on to the end), `scale` multiplies. Arrays that the file does not name keep their names.
+`{n}` stands for the number of a layer, or of a decoding step; a second number is `{m}`:
+`"steps.{n}.llm.layers.{m}" = "step_{n}_blk_{m}"`. `first = 1` says that the other program counts from 1; `first = -16`
+says that its layer 0 is our layer 16; `first_m` is the same for `{m}`. A list names the parts of a stack that the other
+program has divided. Changes to an array apply in this order: `shape` reshapes it (one entry may be -1), `axes` or
+`transpose` changes the order of the axes, `squeeze` drops axes of length 1, `rows` and `columns` select a range (begin,
+end; negative numbers count from the end; begin alone goes on to the end), `scale` multiplies. Arrays that the file does
+not name keep their names.
 
 If the other program has a part of a stage only, `reference_rows` and `reference_columns` say which part of the
 reference it is: `"logits" = { from = "last_logits", reference_rows = [-1] }` for the logits of the last position.
@@ -264,8 +265,8 @@ def _rule(file: str, stage: str, entry: Any) -> Rule:
     if "prompt" in given:
         if not stage.startswith(_STEPS) or not isinstance(source, str) or _NUMBER in source:
             raise BadInput(
-                f"{where} has prompt and comes from {source!r:.80}; expected a stage steps.{_NUMBER}.NAME, and an array "
-                f"without {_NUMBER} that has the rows of all steps"
+                f"{where} has prompt and comes from {source!r:.80}; expected a stage steps.{_NUMBER}.NAME, and an "
+                f"array without {_NUMBER} that has the rows of all steps"
             )
         counted: tuple[str, ...] = (_SECOND,)
     else:

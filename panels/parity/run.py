@@ -194,6 +194,7 @@ def compute_several(
         mapping=request.mapping,
         force=request.force,
         isolated=request.isolated,
+        steps=request.steps,
     )
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.layers import HEAD, HEADS, WIDTH, rms, softmax, stages, turned
-from workbench.compare import compare, judge, to_dict
+from workbench.compare import Tolerances, compare, find_preset, judge, to_dict
 from workbench.compare.explain import explain
 from workbench.compare.guesses.functions import ACTIVATIONS
 from workbench.compare.guesses.guess import Hint, Scene
@@ -239,6 +239,20 @@ def test_an_explanation_survives_rounding(seed: int, rows: int, columns: int, wh
     ][which]  # fmt: skip
     found = explained({**reference, "llm.layers.0": change[0](reference["llm.layers.0"].astype(np.float64))}, reference)
     assert found is not None and (not change[1] or found.kind == change[1])
+
+
+def test_a_step_that_is_right_gets_no_hint_for_an_error_of_its_input() -> None:
+    right = stages()
+    names = ("llm.layers.2", "llm.norm")
+    small = {name: right[name] for name in names}
+    weight = (small["llm.norm"] / rms(small["llm.layers.2"].astype(np.float64)))[0]
+    small["llm.norm"] = (rms(small["llm.layers.2"].astype(np.float64)) * weight).astype(np.float32)
+    off = small["llm.layers.2"] + 9e-5 * np.random.default_rng(3).standard_normal(small["llm.norm"].shape)
+    wrong = {"llm.layers.2": off, "llm.norm": rms(off) * weight}
+    tolerance = Tolerances(find_preset("f32"), (("llm.norm", {"relative_l2": 1e-6}),))
+    candidate = {name: np.asarray(each, np.float32) for name, each in wrong.items()}
+    verdict = judge(compare(Trace(small, {}), Trace(candidate, {}), tolerance))
+    assert verdict.faulty_stage == "llm.norm" and verdict.explanation is None
 
 
 def test_half_precision_needs_a_hint_beyond_its_rounding() -> None:

@@ -41,6 +41,9 @@ def rotary(scene: Scene) -> Iterator[Guess]:
 
         return Guess(kind, words, expected)
 
+    follows = guess("RoPE", "", angles).expected(scene.sample)
+    if same(follows, scene.pair[1], 2 * scene.allowed):
+        return  # the error came in with the input
     yield guess("RoPE layout", f"RoPE turns {_WORDS[other]}, where the reference turns {_WORDS[layout]}", angles, other)
     yield guess("RoPE", "RoPE is left out", np.ones_like(angles))
     yield guess("RoPE", "RoPE turns the other way", angles.conj())

@@ -121,6 +121,8 @@ def cmvn(scene: Scene) -> Iterator[Guess]:
         scale, constant = _lines(x, r)
         if not same(scale * x + constant, r, scene.allowed) or np.allclose(scale, 1.0) or not scale.all():
             continue
+        if same(scale * table(theirs[scene.sample]) + constant, scene.pair[1], 2 * scene.allowed):
+            continue  # the error came in with the input
         shift = constant / scale
 
         def of(array: np.ndarray, a: np.ndarray, b: np.ndarray) -> object:

@@ -66,6 +66,13 @@ def test_an_empty_table_says_what_to_do() -> None:
     assert "Transcribe" in Tags(NOTHING_YET).words
 
 
+@pytest.mark.parametrize("reference", [None, "three seven one"])
+def test_a_row_without_a_word_says_so(reference: str | None) -> None:
+    page = board_html(RunState((done("", reference=reference),), finished=True))
+    assert "no words heard" in Tags(page).words
+    assert "raw same" not in page, "the style sheet hides that"
+
+
 def test_a_row_shows_text_rates_times_and_memory() -> None:
     words = Tags(board_html(RunState((done(reference="three seven one"),), finished=True))).words
     for expected in (

@@ -24,6 +24,7 @@ CONTINUING = CorpusOptions(  # more short strings than at first, and much in whi
     warp=0.22,
     lengths=dict(enumerate([24, 18, 14, 13, 12, 10, 9, 4, 3, 3] + 14 * [0.25], start=1)),
 )
+CONTINUING_STRINGS = 7_000  # at most
 CONTINUING_MASKS = MaskOptions(stretch=0.1)
 HEADS = TrainOptions(updates=80, frames_per_batch=800, learning_rate=1e-2, warm_up=5)
 
@@ -78,7 +79,8 @@ class Course:
 
         `takes` must hold some without digits.
         """
-        return self._generate(replace(CONTINUING, window=window), self.options.strings, self.options.seed + 2)
+        strings = min(self.options.strings, CONTINUING_STRINGS)
+        return self._generate(replace(CONTINUING, window=window), strings, self.options.seed + 2)
 
     def _generate(self, corpus: CorpusOptions, strings: int, seed: int) -> FeaturePool:
         def progress(share: float) -> None:

@@ -92,6 +92,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         minutes=minutes,
         machine=f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}",
         about=recipe.ABOUT,
+        scale=options.updates_scale,
     )
     log("measuring")
     if options.start is None:

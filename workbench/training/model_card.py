@@ -27,7 +27,7 @@ GOING_ON = """## Training that went on
 
 Made from the checkpoint of the training {begun} by
 
-    workbench train-demo {command} --data FSDD --continue assets/demo-{command}{speech} --out assets/demo-{command}
+    workbench train-demo {command} --data FSDD --continue assets/demo-{command}{options} --out assets/demo-{command}
 
 in {minutes:.0f} minutes on {machine}.
 
@@ -68,6 +68,7 @@ class CardFacts:
     minutes: float
     machine: str
     about: str = ""
+    scale: float = 1.0  # of the numbers of updates, `--scale`
 
 
 def measure_checkpoint(directory: Path, family: str, held_out: Sequence[Take]) -> list[Measured]:
@@ -155,7 +156,8 @@ def continue_card(
     section = GOING_ON.format(
         begun="above" if "## Training that went on" not in training else "that stands above it",
         command=command,
-        speech=" --other-speech FOLDER" if recorded else "",
+        options=(" --other-speech FOLDER" if recorded else "")
+        + (f" --scale {facts.scale:g}" if facts.scale != 1 else ""),
         minutes=facts.minutes,
         machine=facts.machine,
         phases=_phases(facts.phases),

@@ -291,33 +291,33 @@ def _parity(parsed: argparse.Namespace) -> int:
             for line in lines_of_inputs(runs, parsed.json):
                 print(line)
             return runs.status
-    with Registry() as registry, source_of(parsed, registry.card(parsed.model)) as source:
-        try:
-            run = run_parity(
-                registry,
-                parsed.model,
-                source,
-                parsed.reference,
-                parsed.candidates,
-                parsed.stages,
-                chosen_options(parsed),
-                parsed.float64,
-                progress.fetching,
-                parsed.preset,
-                settings=chosen_settings(parsed),
-                isolated=parsed.isolated,
-                embeddings=chosen_embeddings(parsed),
-                rules=parsed.tolerance,
-                mapping=mapping,
-                force=parsed.force,
-                keep=parsed.keep,
-                same_precision=parsed.same_precision,
-                narrow=parsed.narrow,
-                precision=parsed.precision,
-                steps=parsed.steps,
-            )
-        finally:
-            progress.clear()
+        with source_of(parsed, registry.card(parsed.model)) as source:
+            try:
+                run = run_parity(
+                    registry,
+                    parsed.model,
+                    source,
+                    parsed.reference,
+                    parsed.candidates,
+                    parsed.stages,
+                    chosen_options(parsed),
+                    parsed.float64,
+                    progress.fetching,
+                    parsed.preset,
+                    settings=chosen_settings(parsed),
+                    isolated=parsed.isolated,
+                    embeddings=chosen_embeddings(parsed),
+                    rules=parsed.tolerance,
+                    mapping=mapping,
+                    force=parsed.force,
+                    keep=parsed.keep,
+                    same_precision=parsed.same_precision,
+                    narrow=parsed.narrow,
+                    precision=parsed.precision,
+                    steps=parsed.steps,
+                )
+            finally:
+                progress.clear()
     with run:
         for outcome in run.outcomes:
             for warning in outcome.comparison.warnings if outcome.comparison else [outcome.reason]:

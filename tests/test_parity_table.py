@@ -258,6 +258,8 @@ def test_the_mapping_in_the_docs_does_what_it_says(tmp_path: Path) -> None:
     output = np.arange(1024.0, dtype=np.float32).reshape(2, 512)
     theirs = {"blk_03_out": layer[None], "enc": output.reshape(512, 2), "lfr": layer.T, "ctc": np.zeros((740, 4))}
     theirs["last_norm"] = np.ones((1, 3))
+    cache = np.arange(56.0).reshape(28, 1, 2)
+    theirs |= {"step_1_blk_0": layer, "all_logits": np.arange(28.0)[:, None], "k_cache_0": cache}
     (tmp_path / "dumps").mkdir()
     for name, array in theirs.items():
         np.save(tmp_path / "dumps" / f"{name}.npy", array)
@@ -265,3 +267,6 @@ def test_the_mapping_in_the_docs_does_what_it_says(tmp_path: Path) -> None:
     assert found.meta["dtype"] == "float16"
     assert np.array_equal(found["encoder.layers.3"], layer) and np.array_equal(found["frontend.lfr"], layer)
     assert np.array_equal(found["encoder.output"], output) and found["logits"].shape == (736, 4)
+    assert np.array_equal(found["steps.1.llm.layers.0"], layer)
+    assert [float(found[f"steps.{n}.logits"].item()) for n in (1, 2)] == [26, 27]
+    assert np.array_equal(found["steps.1.llm.layers.0.cache.key"], cache[:27])

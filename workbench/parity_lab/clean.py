@@ -16,9 +16,11 @@ from typing import Any
 
 from workbench.compare.precision import AUTO, HALVES, precision_of
 from workbench.compare.spread import ORDERS, Clean
-from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.errors import BadInput
 from workbench.core.sides import Side
 from workbench.formats.gguf_types import BY_NAME
+from workbench.parity_lab.found import found_or_why
+from workbench.parity_lab.models import file_side, float64_side, kind_side
 from workbench.parity_lab.outcome import Computed
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
@@ -139,12 +141,7 @@ class CleanRuns:
         precision = FLOAT32[0] if precision in FLOAT32 else precision
         key = precision, tag
         if key not in self._found:
-            try:
-                self._found[key] = self._made(precision, tag, stages, given), ""
-            except Cancelled:
-                raise
-            except WorkbenchError as error:
-                self._found[key] = None, str(error)
+            self._found[key] = found_or_why(partial(self._made, precision, tag, stages, given))
         return self._found[key]
 
     def _made(self, precision: str, tag: str, stages: Sequence[str], given: Path | None) -> CleanRun:
@@ -154,30 +151,8 @@ class CleanRuns:
         side = kind_side(self._reference, precision) if file is None else file_side(self._reference, file)
         exact = None
         if file is not None:
-            exact = self._compute(_in_float64(self._reference, file), f"{name}-float64", stages, given)
+            exact = self._compute(float64_side(self._reference, file), f"{name}-float64", stages, given)
         return CleanRun(precision, tuple(self._several(side, name, self._orders, stages, given)), exact, file)
-
-
-def kind_side(reference: Side, kind: str) -> Side:
-    """Returns the whole model on PyTorch in float32 or a 16-bit type, with every step rounded and sums reordered."""
-    steps = {"stepwise": True} if kind in HALVES else {}
-    settings = {**_kept(reference), "dtype": kind, **steps, "summation": 1}
-    return Side(f"pytorch:{kind}{'+stepwise=on' if steps else ''}", "pytorch", settings, dict(reference.options))
-
-
-def file_side(reference: Side, file: Path) -> Side:
-    """Returns the model on PyTorch with the weights of a GGUF file and sums in other orders."""
-    settings = {**_kept(reference), "weights": str(file), "summation": 1}
-    return Side(f"pytorch+weights={file.name}", "pytorch", settings, dict(reference.options))
-
-
-def _in_float64(reference: Side, file: Path) -> Side:
-    settings = {**_kept(reference), "dtype": "float64", "weights": str(file)}
-    return Side(f"pytorch:float64+weights={file.name}", "pytorch", settings, dict(reference.options))
-
-
-def _kept(reference: Side) -> dict[str, Any]:
-    return {name: value for name, value in reference.settings.items() if name in ("threads", "device")}
 
 
 def precisions_of(candidates: Iterable[Side], mapping: StageMapping | None, precision: str) -> set[str]:

@@ -13,8 +13,9 @@ from pathlib import Path
 from workbench.core.errors import BadInput
 from workbench.core.sides import Side
 from workbench.parity_lab.clean import CleanRuns
+from workbench.parity_lab.found import found_or_why
 from workbench.parity_lab.outcome import Computed, Outcome
-from workbench.parity_lab.sources import Found, Sources, found_or_why
+from workbench.parity_lab.sources import Found, Sources
 from workbench.trace.chosen import ChosenStages
 from workbench.trace.cuts import cuts_of
 from workbench.trace.mapping import StageMapping

@@ -18,8 +18,9 @@ from typing import Protocol
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.sides import Side
 from workbench.parity_lab.clean import CleanRuns, needs_clean
+from workbench.parity_lab.found import found_or_why
 from workbench.parity_lab.outcome import Computed, Inside, Outcome
-from workbench.parity_lab.sources import Found, Sources, found_or_why
+from workbench.parity_lab.sources import Found, Sources
 from workbench.trace.step_names import step_and_stage
 
 

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.compare import AS_ASKED, compare
-from workbench.compare.consistency import Look, looks_of
-from workbench.compare.explain import with_hints
-from workbench.compare.noise import NoiseReport, noise_or_bug
+from workbench.compare.noise import EXACT
 from workbench.compare.precision import AUTO
-from workbench.compare.presets import Tolerances, check_rules, find_preset, preset_of, read_rules
-from workbench.compare.spread import ORDERS, noise_by_spread
-from workbench.compare.verdict import judge
+from workbench.compare.presets import check_rules, find_preset, read_rules
+from workbench.compare.spread import ORDERS
 from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.core.options import build_options
 from workbench.core.progress import OnProgress
@@ -28,7 +23,6 @@ from workbench.core.sides import Side, read_side, read_sides
 from workbench.embeddings.prompt import embeddings_given
 from workbench.families import FAMILIES
 from workbench.parity_lab.clean import (
-    FLOAT32,
     CleanRuns,
     FoundClean,
     check_precision,
@@ -38,20 +32,20 @@ from workbench.parity_lab.clean import (
     precisions_of,
 )
 from workbench.parity_lab.dumps import DumpJudge, is_dump
+from workbench.parity_lab.found import found_or_why
+from workbench.parity_lab.judging import Judge
+from workbench.parity_lab.models import float64_side
 from workbench.parity_lab.narrow import Narrowing
 from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
 from workbench.parity_lab.source_name import described
-from workbench.parity_lab.sources import Found, Sources, found_or_why
+from workbench.parity_lab.sources import Found, Sources
 from workbench.parity_lab.tracer import Tracer, folder_for
 from workbench.registry.registry import Registry
 from workbench.session.values import CONVERSATION, AudioSource, Prompt
 from workbench.text.prompts import check_prompt, messages_of
-from workbench.trace.cuts import cut_like
 from workbench.trace.mapping import StageMapping
 from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
-
-EXACT = "float64"
 
 
 def run_parity(
@@ -154,20 +148,23 @@ def run_parity(
             tracer.isolate(computed, first)
         truth, no_truth = (None, "")
         if exact and runs:
-            truth, no_truth = _float64(tracer, first)
+            truth, no_truth = found_or_why(partial(tracer.compute, float64_side(first), EXACT))
         clean = None
         if exact and same_precision:
             clean = CleanRuns(tracer.compute, tracer.compute_several, first, gguf_file_of(registry, model, on_progress))
             clean.in_float32 = several
-        judged = partial(_judged, computed, truth, no_truth, stages, chosen, changes, force, several)
-        judge = partial(_judged_from, tracer, stages, chosen, changes, force)
+        judge = Judge(stages, chosen, changes, force, several, tracer.comparing)
+
+        def judged(spread: FoundClean, candidate: Computed, exact: Found = (truth, no_truth)) -> Outcome:
+            return judge.outcome(Sources(computed, exact, spread), candidate)
+
         from_dumps = DumpJudge(
             tracer.compute,
             tracer.save,
-            judge,
+            judge.of_own_sources,
             first,
             computed.trace,
-            _in_float64(first) if exact else None,
+            float64_side(first) if exact else None,
             clean,
         )
         outcomes = [
@@ -179,8 +176,7 @@ def run_parity(
         if not runs:
             truth, no_truth = from_dumps.exact
         if narrow:
-            inside = partial(_judged_inside, tracer, chosen, changes, force)
-            looking = Narrowing(tracer.compute, inside, first, _in_float64(first) if truth else None, clean)
+            looking = Narrowing(tracer.compute, judge.inside, first, float64_side(first) if truth else None, clean)
             outcomes = [looking.narrowed(side, each, n) for n, (side, each) in enumerate(zip(others, outcomes), 1)]
     except BaseException:
         tracer.discard()
@@ -201,21 +197,11 @@ def run_parity(
     )
 
 
-def _float64(tracer: Tracer, reference: Side) -> Found:
-    """Returns the reference in float64 on PyTorch, or why it cannot be computed."""
-    return found_or_why(partial(tracer.compute, _in_float64(reference), EXACT))
-
-
-def _in_float64(reference: Side) -> Side:
-    kept = {name: value for name, value in reference.settings.items() if name in ("threads", "device")}
-    return Side(f"pytorch:{EXACT}", "pytorch", {**kept, "dtype": EXACT}, dict(reference.options))
-
-
 def _outcome(
     tracer: Tracer,
     side: Side,
     file: str,
-    judged: Callable[[FoundClean, Computed, Callable[[int, int, str], None]], Outcome],
+    judged: Callable[[FoundClean, Computed], Outcome],
     from_dumps: DumpJudge | None,
     clean: CleanRuns | None,
     precision: str,
@@ -236,91 +222,10 @@ def _outcome(
             return replace(from_dumps.judged(candidate, file), precision=said)
         tracer.check_inputs(candidate)
         spread = clean.of(candidate.trace) if clean and needs_clean(side) else (None, "")
-        return replace(judged(spread, candidate, tracer.comparing(side.name)), precision=said)
+        return replace(judged(spread, candidate), precision=said)
     except Cancelled:
         raise
     except Unavailable as error:
         return Outcome(side.name, "unavailable", str(error))
     except WorkbenchError as error:
         return Outcome(side.name, "unusable", str(error))
-
-
-def _judged(
-    reference: Computed,
-    truth: Computed | None,
-    no_truth: str,
-    stages: str,
-    chosen: Any,
-    changes: tuple[tuple[str, Mapping[str, float]], ...],
-    force: bool,
-    several: bool,
-    spread: FoundClean,
-    candidate: Computed,
-    on_stage: Callable[[int, int, str], None],
-) -> Outcome:
-    found, reason = (chosen, AS_ASKED) if chosen else preset_of(reference.trace.meta, candidate.trace.meta)
-    ours, theirs = reference.trace, candidate.trace
-    comparison = compare(ours, theirs, Tolerances(found, changes), stages, force, on_stage, reason)
-    noise: NoiseReport | None = None
-    looks: tuple[Look, ...] = ()
-    clean, no_peer = spread
-    if truth:
-        try:
-            beside = noise_by_spread(ours, theirs, clean.clean(truth.trace), stages) if clean else None
-            if beside and clean and clean.precision not in FLOAT32:
-                noise = beside
-            else:
-                noise = noise_or_bug(ours, theirs, truth.trace, stages)
-            if several and (beside or not noise.coarser):
-                looks = looks_of(beside or noise, len(clean.computed) if clean else 1)
-        except BadInput as error:
-            no_truth = str(error)
-    comparison = with_hints(comparison, noise, ours, theirs)
-    verdict = judge(comparison, noise)
-    cut = cut_like(ours, theirs)
-    against = None if cut is ours else replace(reference, trace=cut)
-    return Outcome(
-        candidate.name,
-        "within" if verdict.within else "beyond",
-        "",
-        candidate,
-        comparison,
-        verdict,
-        noise,
-        no_truth,
-        no_peer,
-        against=against,
-        looks=looks,
-    )
-
-
-def _judged_from(
-    tracer: Tracer,
-    stages: str,
-    chosen: Any,
-    changes: tuple[tuple[str, Mapping[str, float]], ...],
-    force: bool,
-    sources: Sources,
-    candidate: Computed,
-) -> Outcome:
-    """Returns the outcome of a candidate compared with traces of its own."""
-    exact, no_exact = sources.exact
-    on_stage = tracer.comparing(candidate.name)
-    found = _judged(
-        sources.reference, exact, no_exact, stages, chosen, changes, force, False, sources.clean, candidate, on_stage
-    )
-    return replace(found, against=found.against or sources.reference)
-
-
-def _judged_inside(
-    tracer: Tracer,
-    chosen: Any,
-    changes: tuple[tuple[str, Mapping[str, float]], ...],
-    force: bool,
-    sources: Sources,
-    candidate: Computed,
-) -> Outcome:
-    """Returns the outcome of the stages inside a layer; limits for other stages do not matter there."""
-    held = list(sources.reference.trace)
-    own = tuple(each for each in changes if any(fnmatchcase(stage, each[0]) for stage in held))
-    return _judged_from(tracer, "*", chosen, own, force, sources, candidate)

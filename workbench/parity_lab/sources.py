@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from workbench.core.errors import Cancelled, WorkbenchError
 from workbench.parity_lab.clean import FoundClean
 from workbench.parity_lab.outcome import Computed
 
@@ -20,13 +18,3 @@ class Sources:
     reference: Computed
     exact: Found
     clean: FoundClean = (None, "")  # the same model in the candidate's precision
-
-
-def found_or_why(compute: Callable[[], Computed]) -> Found:
-    """Returns the trace that `compute` makes, or the sentence of its error. A cancel is raised."""
-    try:
-        return compute(), ""
-    except Cancelled:
-        raise
-    except WorkbenchError as error:
-        return None, str(error)

@@ -1,0 +1,20 @@
+"""A result, or the sentence that says why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from workbench.core.errors import Cancelled, WorkbenchError
+
+Result = TypeVar("Result")
+
+
+def found_or_why(make: Callable[[], Result]) -> tuple[Result | None, str]:
+    """Returns what `make` makes, or None and the sentence of its error. A cancel is raised."""
+    try:
+        return make(), ""
+    except Cancelled:
+        raise
+    except WorkbenchError as error:
+        return None, str(error)

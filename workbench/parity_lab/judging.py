@@ -1,0 +1,106 @@
+"""Judges one candidate: compares its trace with what it is to be compared with, and tells noise from bugs.
+
+This file computes no traces and knows no runtimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from workbench.compare.compare import AS_ASKED, compare
+from workbench.compare.consistency import Look, looks_of
+from workbench.compare.explain import with_hints
+from workbench.compare.noise import NoiseReport, noise_or_bug
+from workbench.compare.presets import Preset, Tolerances, preset_of
+from workbench.compare.spread import noise_by_spread
+from workbench.compare.verdict import judge
+from workbench.core.errors import BadInput
+from workbench.parity_lab.clean import FLOAT32
+from workbench.parity_lab.outcome import Computed, Outcome
+from workbench.parity_lab.sources import Sources
+from workbench.trace.cuts import cut_like
+
+Changes = tuple[tuple[str, Mapping[str, float]], ...]
+"""Other limits of stages, from `workbench.compare.presets.read_rules`."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The rules by which a run judges its candidates.
+
+    Args:
+        stages: a glob of the stages to compare.
+        preset: the expected difference; None for that of each candidate's arithmetic.
+        changes: other limits of stages.
+        force: also compare traces of different inputs.
+        several: give each outcome its looks, as one of several inputs.
+        comparing: returns the progress callback for the comparison of a side with this name.
+    """
+
+    stages: str
+    preset: Preset | None
+    changes: Changes
+    force: bool
+    several: bool
+    comparing: Callable[[str], Callable[[int, int, str], None]]
+
+    def outcome(self, sources: Sources, candidate: Computed) -> Outcome:
+        """Returns the outcome of a candidate; raises `BadInput` if it cannot be compared."""
+        ours, theirs = sources.reference.trace, candidate.trace
+        preset, reason = (self.preset, AS_ASKED) if self.preset else preset_of(ours.meta, theirs.meta)
+        tolerances, on_stage = Tolerances(preset, self.changes), self.comparing(candidate.name)
+        comparison = compare(ours, theirs, tolerances, self.stages, self.force, on_stage, reason)
+        exact, no_noise = sources.exact
+        _, no_peer = sources.clean
+        noise: NoiseReport | None = None
+        looks: tuple[Look, ...] = ()
+        if exact:
+            try:
+                noise, looks = self._noise(sources, exact, candidate)
+            except BadInput as error:
+                no_noise = str(error)
+        comparison = with_hints(comparison, noise, ours, theirs)
+        verdict = judge(comparison, noise)
+        cut = cut_like(ours, theirs)
+        return Outcome(
+            candidate.name,
+            "within" if verdict.within else "beyond",
+            computed=candidate,
+            comparison=comparison,
+            verdict=verdict,
+            noise=noise,
+            no_noise=no_noise,
+            no_peer=no_peer,
+            against=None if cut is ours else replace(sources.reference, trace=cut),
+            looks=looks,
+        )
+
+    def of_own_sources(self, sources: Sources, candidate: Computed) -> Outcome:
+        """Returns the outcome of a candidate whose sources are not those of the run, so the outcome names them."""
+        found = replace(self, several=False).outcome(sources, candidate)
+        return replace(found, against=found.against or sources.reference)
+
+    def inside(self, sources: Sources, candidate: Computed) -> Outcome:
+        """Returns the outcome of the stages inside a layer; limits for other stages do not matter there."""
+        held = list(sources.reference.trace)
+        own = tuple(each for each in self.changes if any(fnmatchcase(stage, each[0]) for stage in held))
+        return replace(self, stages="*", changes=own).of_own_sources(sources, candidate)
+
+    def _noise(self, sources: Sources, exact: Computed, candidate: Computed) -> tuple[NoiseReport, tuple[Look, ...]]:
+        """Returns what is noise, and the looks if they are asked for.
+
+        A candidate in low precision is held to the clean spread of its precision. In float32 the spread serves the
+        looks alone.
+        """
+        ours, theirs = sources.reference.trace, candidate.trace
+        clean, _ = sources.clean
+        beside = noise_by_spread(ours, theirs, clean.clean(exact.trace), self.stages) if clean else None
+        if beside and clean and clean.precision not in FLOAT32:
+            noise = beside
+        else:
+            noise = noise_or_bug(ours, theirs, exact.trace, self.stages)
+        if self.several and (beside or not noise.coarser):
+            return noise, looks_of(beside or noise, len(clean.computed) if clean else 1)
+        return noise, ()

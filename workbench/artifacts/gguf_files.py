@@ -26,7 +26,7 @@ from workbench.artifacts.seals import seal, unbroken
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
-from workbench.families.gguf_files import FORMAT_VERSION
+from workbench.families.gguf_files import CONVERTER, FORMAT_VERSION
 from workbench.formats.quantization import AUTO, LARGE, TYPES, check_type, resolve_quantization
 from workbench.system.atomic_files import UNFINISHED, told
 from workbench.system.user_cache import file_name, user_cache
@@ -240,7 +240,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 def _digest(directory: Path, family: str) -> str:
     """Returns a digest of the directory, its files with sizes and times, and the version of the converter."""
-    found = [str(directory), family, __version__, FORMAT_VERSION, *package_of(family), *listed(directory)]
+    found = [str(directory), family, __version__, FORMAT_VERSION, CONVERTER, *package_of(family), *listed(directory)]
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
 

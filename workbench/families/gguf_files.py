@@ -11,6 +11,7 @@ from workbench.formats.gguf_file import GgufFile, is_gguf, read_gguf, read_own_g
 
 HALF = "workbench.language.architecture"
 FORMAT_VERSION = 1  # of our own files
+CONVERTER = 2  # increases when a conversion writes something else, so that kept files are made again
 NANO_LANGUAGES = ("qwen3", "qwen2")
 NANO_ENCODER = "funasr-sensevoice-encoder"  # Fun-ASR-Nano without its language half, which is a file of its own
 

@@ -6,14 +6,15 @@ import {fitted, small} from './paint.js';
 
 const MOST = 160; // points of a small image in each direction
 
-// One image of an array [images, rows, columns], as a layer of its own.
+// One image of an array [images, rows, columns], as a layer of its own: "each head of X" becomes "head 3 of X".
 const single = (layer, index) => {
   const {values} = layer;
   const size = layer.y.count * layer.x.count;
   const one = Object.create(values);
   one.codes = values.codes.subarray(index * size, (index + 1) * size);
   one.shape = values.shape.slice(-2);
-  return {...layer, values: one, labels: [], title: `${layer.title}: ${layer.labels[index] || index}`, head: index};
+  const title = layer.title.replace(/^each head/i, layer.labels[index] || `head ${index}`);
+  return {...layer, values: one, labels: [], title, head: index};
 };
 
 export class Heads {

@@ -49,8 +49,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(directory: Path) -> Iterator[Engine]:
-    with forking_engines(), open_engine(EngineOptions(directory, "tiny", kv_gigabytes=SPACE, threads=1)) as opened:
-        opened.start()
+    with open_engine(EngineOptions(directory, "tiny", kv_gigabytes=SPACE, threads=1)) as opened:
+        with forking_engines():
+            opened.start()
         yield opened
 
 
@@ -218,7 +219,7 @@ def test_killed_at_work_it_tells_everyone_and_starts_again(engine: Engine, refer
     ids = prompts(1)[0]
     short = Decoding((), max_new_tokens=8)
     said: list[tuple[float, str]] = []
-    with listening(lambda fraction, activity: said.append((fraction, activity))):
+    with forking_engines(), listening(lambda fraction, activity: said.append((fraction, activity))):
         assert written(engine, [Request(ids)], short) == [expected(reference, ids, short)]
     health = engine.health()
     assert health.state == "ready" and health.startup_seconds > 0 and health.log and health.log.is_file()

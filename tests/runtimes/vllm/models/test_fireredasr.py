@@ -222,7 +222,7 @@ def test_embeddings_in_the_place_of_sound(
 ) -> None:
     """The PyTorch runtime's speech embeddings among the ids of the prompt."""
     samples = recordings[3]
-    trace = reference.trace(samples, FireRedAsrOptions(), lambda name: name == "adaptor.output")
+    trace = reference.trace(samples, FireRedAsrOptions(), StageFilter("adaptor.output"))
     speech = trace["adaptor.output"]
     at = ids.index(reference.encoder.placeholder)
     tokens = [*ids[:at], *[0] * len(speech), *ids[at + 1 :]]

@@ -42,8 +42,20 @@ RESERVED = (
         "values",
     ),
     *("against", "baseline", "junit", "list", "narrow", "summary", "view", "worse_by"),
-    *("candidates", "embedding", "float64", "force", "format", "help", "isolated", "json", "keep", "mapping", "model"),
-    *("preset", "reference", "report", "runtime", "same_precision", "tensor", "tolerance"),
+    *("candidates", "embedding", "float64", "follow", "force", "format", "help", "inputs", "isolated", "json", "keep"),
+    *(
+        "mapping",
+        "model",
+        "precision",
+        "preset",
+        "reference",
+        "report",
+        "runtime",
+        "same_precision",
+        "steps",
+        "tensor",
+        "tolerance",
+    ),
 )
 """Names that no option can have: calls of sessions have parameters, and commands have flags, of these names. The
 settings of sessions (`workbench.core.settings.SETTINGS`) are reserved too."""

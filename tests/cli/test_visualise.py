@@ -31,7 +31,7 @@ def test_a_picture_is_written_and_its_layers_are_printed(capsys: Capture, here: 
     words = ("--model", "demo/sensevoice", "--view", "attention", "--layer", "3", "--attention", "mean")
     status, lines, err = run(capsys, str(SAMPLE), *words, "--language", "en", "--out", str(out))
     assert (status, err) == (0, []) and lines[0] == "attention\timage\t35×35"
-    assert "encoder.layers.3, mean of 4 heads" in out.read_text(encoding="utf-8")
+    assert "mean of 4 heads of encoder.layers.3" in out.read_text(encoding="utf-8")
     status, lines, err = run(
         capsys, str(SAMPLE), "-m", "demo/sensevoice", "--view", "attention", "--layer", "30", "--out", str(out)
     )

@@ -83,7 +83,7 @@ class Family:
     hint: str = ""  # what its checkpoint directory has, such as "FireRedASR-LLM has a model.pth.tar"
     input: str = RECORDING  # what its calls take: one of `workbench.session.values.INPUTS`
     fallback: bool = False  # asked last, since a larger model's directory may also look like one of this family
-    parts: tuple[str, ...] = ()  # of its network, for those who show them: "ctc", "cif", "fsmn", "codec"
+    parts: tuple[str, ...] = ()  # of its network, for those who show them: "ctc", "cif", "fsmn", "codec", "gradients"
     package: str = ""  # the package and version that it comes from; empty for a family of this project
 
     @property

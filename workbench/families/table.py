@@ -25,7 +25,7 @@ OWN: tuple[Family, ...] = (
         module="workbench.families.sensevoice",
         recognise="is_sensevoice",
         options="SenseVoiceOptions",
-        parts=("ctc", "fsmn"),
+        parts=("ctc", "fsmn", "gradients"),
         cells={
             "pytorch": Cell("workbench.runtimes.pytorch.sensevoice"),
             "gguf": Cell("workbench.runtimes.gguf.sensevoice"),
@@ -49,7 +49,7 @@ OWN: tuple[Family, ...] = (
         module="workbench.families.paraformer",
         recognise="is_paraformer",
         options="ParaformerOptions",
-        parts=("cif", "fsmn"),
+        parts=("cif", "fsmn", "gradients"),
         cells={
             "pytorch": Cell("workbench.runtimes.pytorch.paraformer"),
             "gguf": Cell("workbench.runtimes.gguf.paraformer"),
@@ -71,7 +71,7 @@ OWN: tuple[Family, ...] = (
         module="workbench.families.funasr_nano",
         recognise="is_funasr_nano",
         options="FunasrNanoOptions",
-        parts=("fsmn",),
+        parts=("fsmn", "gradients"),
         cells={
             "pytorch": Cell("workbench.runtimes.pytorch.funasr_nano"),
             "gguf": Cell("workbench.runtimes.gguf.funasr_nano"),
@@ -100,6 +100,7 @@ OWN: tuple[Family, ...] = (
         module="workbench.families.fireredasr",
         recognise="is_fireredasr",
         options="FireRedAsrOptions",
+        parts=("gradients",),
         cells={
             "pytorch": Cell("workbench.runtimes.pytorch.fireredasr"),
             "gguf": Cell("workbench.runtimes.gguf.fireredasr"),

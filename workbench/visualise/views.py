@@ -162,11 +162,7 @@ VIEWS: Mapping[str, View] = {
             ("gradients.fbank.N", "frontend.fbank", "tokens"),
             gradient.gradient,
             ("token",),
-            absent={
-                **_READS_TEXT,
-                "fsmn_vad": "It writes no tokens",
-                "speechlm": "Its tokens and codes are drawn by chance, and it shows no gradients of them",
-            },
+            absent={**_without("gradients", "It shows no gradients of tokens"), **_READS_TEXT},
             not_on={name: runtime.no_gradients for name, runtime in RUNTIMES.items() if runtime.no_gradients},
         ),
         View(

@@ -189,6 +189,11 @@ def test_what_is_not_there_is_refused_in_one_sentence(
     assert said in str(raised.value) and "\n" not in str(raised.value)
 
 
+def test_without_a_choice_the_first_token_that_is_no_tag_is_looked_at(scene_of: SceneOf) -> None:
+    assert picture_of(scene_of("demo/sensevoice"), "gradient")["gradient"].title.startswith("token 4, '▁three': ")
+    assert picture_of(scene_of("demo/paraformer"), "gradient")["gradient"].title.startswith("token 0, 'three': ")
+
+
 def test_the_gradient_is_of_the_token_that_is_asked_for(scene_of: SceneOf) -> None:
     scene = scene_of("demo/paraformer")
     first, second = (picture_of(scene, "gradient", ViewOptions(token=token)) for token in (0, 1))

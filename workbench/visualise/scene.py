@@ -17,6 +17,7 @@ from workbench.audio.read import Recording, read
 from workbench.core.errors import BadInput, Unavailable
 from workbench.families import FAMILIES
 from workbench.families.family import Family
+from workbench.families.sensevoice import is_tag
 from workbench.pipelines.spoken_messages import heard
 from workbench.pipelines.tracing import NO_STAGE
 from workbench.plots.layers import Axis
@@ -177,3 +178,10 @@ class Scene:
             return tuple(self.session.token_texts(numbers)) if numbers else ()
         except (BadInput, Unavailable):
             return tuple(f"#{number}" for number in numbers)
+
+
+def token_number(asked: int | None, words: Sequence[str]) -> int:
+    """Returns the number of the token to look at: if none is asked for, the first that is no tag such as `<|en|>`."""
+    if asked is not None:
+        return asked
+    return next((number for number, word in enumerate(words) if not is_tag(word)), 0)

@@ -21,7 +21,7 @@ from workbench.visualise.builders.ctc import blank_of
 from workbench.visualise.drawn import Drawn, token_spans
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.rollout import rollout
-from workbench.visualise.scene import Scene
+from workbench.visualise.scene import Scene, token_number
 from workbench.visualise.stacks import PREFIXES, layer_of, stack_of
 
 WEIGHTS, CROSS = "attention.weights", "cross_attention.weights"
@@ -231,7 +231,7 @@ def _frames(scene: Scene) -> tuple[list[int], np.ndarray]:
 def _arrow(scene: Scene, options: ViewOptions, stage: str, weights: np.ndarray, keys: Side, ids: list[int]) -> Drawn:
     """Returns the picture of weights [heads, tokens, keys], with one row for each token of the output."""
     words = scene.texts(ids)
-    number = options.token or 0
+    number = token_number(options.token, words)
     name = f"token {number}, {scene.word(words, number)}"
     sound, x = keys.heard(weights)
     mean = sound.mean(axis=0)

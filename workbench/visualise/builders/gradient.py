@@ -13,14 +13,16 @@ from workbench.trace.gradients import gradient_stage
 from workbench.visualise.builders.sound import energies
 from workbench.visualise.drawn import Drawn, token_spans
 from workbench.visualise.options import ViewOptions
-from workbench.visualise.scene import Scene
+from workbench.visualise.scene import Scene, token_number
 
 FBANK = "frontend.fbank"
 
 
 def gradient(scene: Scene, options: ViewOptions) -> Drawn:
     """Returns the gradient of one token, its size in each frame, and the filter bank beside it."""
-    number = options.token or 0
+    number = options.token
+    if number is None:
+        number = token_number(None, scene.texts(scene.stage("tokens")))
     stage = gradient_stage(number)
     scene.stages("tokens", FBANK, stage)  # in one pass
     words = scene.texts(scene.stage("tokens"))

@@ -36,10 +36,16 @@ def text(said: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def taught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM's parser as a server of ours has it, with a model that takes three embeddings in a prompt."""
+def untaught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's parser as it comes, also after an engine of another test has taught it in this process."""
     for name in chat.TAKEN:
-        monkeypatch.setattr(chat_utils, name, getattr(chat_utils, name))  # put back in the end
+        found = getattr(chat_utils, name)
+        monkeypatch.setattr(chat_utils, name, found.__wrapped__ if hasattr(found, chat.WRAPPED) else found)
+
+
+@pytest.fixture
+def taught(untaught: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's parser as a server of ours has it, with a model that takes three embeddings in a prompt."""
 
     def check(modality: str, count: int) -> None:
         if modality != "embedding" or count > 3:
@@ -171,6 +177,7 @@ def test_it_is_taught_once() -> None:
     assert [getattr(chat_utils, name) for name in chat.TAKEN] == before
 
 
+@pytest.mark.usefixtures("untaught")
 @pytest.mark.parametrize("name", list(chat.TAKEN))
 @pytest.mark.parametrize("changed", [None, lambda message, tracker: None])
 def test_a_vllm_that_parses_otherwise_is_left_as_it_is(

@@ -13,7 +13,8 @@ const single = (layer, index) => {
   const one = Object.create(values);
   one.codes = values.codes.subarray(index * size, (index + 1) * size);
   one.shape = values.shape.slice(-2);
-  const title = layer.title.replace(/^each head/i, layer.labels[index] || `head ${index}`);
+  const label = layer.labels[index] || String(index);
+  const title = /^each head of /i.test(layer.title) ? layer.title.replace(/^each head/i, label) : `${layer.title}: ${label}`;
   return {...layer, values: one, labels: [], title, head: index};
 };
 

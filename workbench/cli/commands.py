@@ -269,7 +269,7 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 
 def _parity(parsed: argparse.Namespace) -> int:
-    from workbench.cli.parity import lines, write_files
+    from workbench.cli.parity import judged_as, lines, write_files
     from workbench.cli.parity_inputs import lines as lines_of_inputs
     from workbench.cli.parity_inputs import parity_on_inputs, several_asked
     from workbench.compare import read_mapping
@@ -293,28 +293,10 @@ def _parity(parsed: argparse.Namespace) -> int:
             return runs.status
         with source_of(parsed, registry.card(parsed.model)) as source:
             try:
+                how = judged_as(parsed, mapping)
+                embeddings = chosen_embeddings(parsed)
                 run = run_parity(
-                    registry,
-                    parsed.model,
-                    source,
-                    parsed.reference,
-                    parsed.candidates,
-                    parsed.stages,
-                    chosen_options(parsed),
-                    parsed.float64,
-                    progress.fetching,
-                    parsed.preset,
-                    settings=chosen_settings(parsed),
-                    isolated=parsed.isolated,
-                    embeddings=chosen_embeddings(parsed),
-                    rules=parsed.tolerance,
-                    mapping=mapping,
-                    force=parsed.force,
-                    keep=parsed.keep,
-                    same_precision=parsed.same_precision,
-                    narrow=parsed.narrow,
-                    precision=parsed.precision,
-                    steps=parsed.steps,
+                    registry, parsed.model, source, on_progress=progress.fetching, embeddings=embeddings, **how
                 )
             finally:
                 progress.clear()

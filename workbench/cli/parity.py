@@ -1,12 +1,16 @@
-"""The output of `workbench parity`: a verdict for each candidate, and the error of every stage side by side."""
+"""`workbench parity`: how to compare, a verdict for each candidate, and the error of every stage side by side."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from workbench.cli.columns import aligned
+from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.compare.stage import StageComparison
 from workbench.compare.steps import steps_held
 from workbench.parity_lab import write_page
@@ -14,7 +18,7 @@ from workbench.parity_lab.baseline import Worse
 from workbench.parity_lab.junit import write_junit
 from workbench.parity_lab.outcome import ParityRun
 from workbench.parity_lab.summary import write_summary
-from workbench.text.scripts import display_width
+from workbench.trace.mapping import StageMapping
 from workbench.trace.order import computation_order
 from workbench.trace.step_names import step_and_stage
 
@@ -64,11 +68,8 @@ def lines(run: ParityRun, worse: Sequence[Worse] | None = None, as_json: bool = 
                 for stages, (_, one) in zip(held, compared)
             ]
             rows.append((stage, *(f"{cell} {mark}" for cell, mark in zip(cells, marks))))
-    widths = [max(display_width(row[column]) for row in rows) for column in range(len(rows[0]))]
     yield ""
-    for row in rows:
-        padded = [" " * (width - display_width(cell)) for cell, width in zip(row, widths)]
-        yield "  ".join([row[0] + padded[0], *(pad + cell for pad, cell in zip(padded[1:], row[1:]))]).rstrip()
+    yield from aligned(rows)
 
 
 def _step_alone(stage: str) -> str:
@@ -88,6 +89,28 @@ def _worst_of_steps(stages: dict[str, StageComparison]) -> dict[str, StageCompar
 
 def _badness(each: StageComparison) -> tuple[bool, float]:
     return not each.passes, each.numbers.relative_l2 if each.numbers else 0.0
+
+
+def judged_as(parsed: argparse.Namespace, mapping: StageMapping | None) -> dict[str, Any]:
+    """Returns how the command compares, as arguments of `run_parity`, for one input and for several."""
+    return {
+        "reference": parsed.reference,
+        "candidates": parsed.candidates,
+        "stages": parsed.stages,
+        "options": chosen_options(parsed),
+        "exact": parsed.float64,
+        "preset": parsed.preset,
+        "settings": chosen_settings(parsed),
+        "isolated": parsed.isolated,
+        "rules": parsed.tolerance,
+        "mapping": mapping,
+        "force": parsed.force,
+        "keep": parsed.keep,
+        "same_precision": parsed.same_precision,
+        "narrow": parsed.narrow,
+        "precision": parsed.precision,
+        "steps": parsed.steps,
+    }
 
 
 def write_files(

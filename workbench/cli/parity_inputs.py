@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
 
-from workbench.cli.model_flags import chosen_options, chosen_settings
+from workbench.cli.columns import aligned
+from workbench.cli.parity import judged_as
+from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.parity_lab.inputs import is_several, read_inputs
@@ -15,7 +16,7 @@ from workbench.parity_lab.several_report import write_several
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.session.values import CONVERSATION
-from workbench.text.scripts import display_width
+from workbench.trace.mapping import StageMapping
 
 COLUMNS = ("stage", "error / limit: median", "largest", "farther", "p")
 
@@ -36,33 +37,15 @@ def several_asked(parsed: argparse.Namespace, card: Card) -> bool:
     return True
 
 
-def parity_on_inputs(parsed: argparse.Namespace, registry: Registry, mapping: Any, progress: Any) -> ParityRuns:
+def parity_on_inputs(
+    parsed: argparse.Namespace, registry: Registry, mapping: StageMapping | None, progress: ProgressLine
+) -> ParityRuns:
     """Runs the comparison on all inputs, and writes the report if the user wants one."""
     card = registry.card(parsed.model)
     inputs = read_inputs(parsed.inputs, FAMILIES[card.family].reads_text)
     try:
-        runs = run_parity_on_inputs(
-            registry,
-            parsed.model,
-            inputs,
-            parsed.reference,
-            parsed.candidates,
-            progress.fetching,
-            keep=parsed.keep,
-            stages=parsed.stages,
-            options=chosen_options(parsed),
-            exact=parsed.float64,
-            preset=parsed.preset,
-            settings=chosen_settings(parsed),
-            isolated=parsed.isolated,
-            rules=parsed.tolerance,
-            mapping=mapping,
-            force=parsed.force,
-            same_precision=parsed.same_precision,
-            narrow=parsed.narrow,
-            precision=parsed.precision,
-            steps=parsed.steps,
-        )
+        how = judged_as(parsed, mapping)
+        runs = run_parity_on_inputs(registry, parsed.model, inputs, on_progress=progress.fetching, **how)
     finally:
         progress.clear()
     if parsed.report:
@@ -99,9 +82,4 @@ def _table(each: Together) -> Iterator[str]:
         )
         for one in each.consistency.stages
     ]
-    rows.insert(0, COLUMNS)
-    widths = [max(display_width(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    for row in rows:
-        cells = [cell + " " * (room - display_width(cell)) for cell, room in zip(row[:1], widths)]
-        cells += [cell.rjust(room) for cell, room in zip(row[1:], widths[1:])]
-        yield "  ".join(cells).rstrip()
+    yield from aligned([COLUMNS, *rows])

@@ -10,7 +10,8 @@ them for a browser. `several` gives one verdict over several inputs. `workbench.
 """
 
 from workbench.core.sides import Side, read_side, read_sides
-from workbench.parity_lab.html_report import page, report_place, write_page
+from workbench.parity_lab.document import report_place
+from workbench.parity_lab.html_report import page, write_page
 from workbench.parity_lab.inputs import Input, read_inputs
 from workbench.parity_lab.outcome import Outcome, ParityRun
 from workbench.parity_lab.run import run_parity

@@ -1,12 +1,7 @@
-"""A parity run as one self-contained HTML file: no network, no script, no web font.
-
-The element `data` holds the JSON of the run, for programs. All text from users and traces is escaped, and the file's
-content security policy forbids it to load or run anything.
-"""
+"""A parity run as one HTML file (`document`). All text from users and traces is escaped."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -14,36 +9,17 @@ from pathlib import Path
 from workbench import __version__
 from workbench.compare.noise import NoiseReport
 from workbench.compare.report import rows
-from workbench.core.errors import BadInput
+from workbench.parity_lab.document import document, report_place, write_document
 from workbench.parity_lab.figures import noise_picture, worth_a_look
 from workbench.parity_lab.heat_map import heat_map
 from workbench.parity_lab.outcome import STATUS, Computed, Outcome, ParityRun
 from workbench.parity_lab.stage_detail import stage_details, written
-from workbench.parity_lab.style import STYLE
 from workbench.parity_lab.tables import pairs, short, table
-
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def write_page(run: ParityRun, path: str | Path, looks: int = 4) -> Path:
     """Writes `page` to a file; raises `BadInput` if the file cannot be written."""
-    path = report_place(path)
-    try:
-        path.write_text(page(run, looks), encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"the report cannot be written to {path}: {error.strerror or error}") from error
-    return path
-
-
-def report_place(path: str | Path) -> Path:
-    """Returns the absolute path of a report; raises `BadInput` if no file can be made there."""
-    path = Path(path)
-    try:
-        if not path.is_dir() and path.parent.is_dir():
-            return path
-    except OSError as error:
-        raise BadInput(f"the report cannot be written to {path}: {error.strerror or error}") from error
-    raise BadInput(f"{path} is no place for a report; expected the name of a file in a folder that exists")
+    return write_document(page(run, looks), report_place(path))  # a wrong place is told before figures are drawn
 
 
 def page(run: ParityRun, looks: int = 4) -> str:
@@ -52,14 +28,7 @@ def page(run: ParityRun, looks: int = 4) -> str:
     Args:
         looks: the number of stages of each candidate that are shown as figures.
     """
-    title = f"Parity of {run.model}"
-    data = json.dumps(run.to_dict(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
     parts = [
-        "<!doctype html>",
-        f'<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<title>{escape(title)}</title><style>{STYLE}</style></head><body class="lab">',
-        f"<h1>{escape(title)}</h1>",
         f'<p class="faint">Input: {escape(run.source)}. Reference: {escape(run.reference.name)}. '
         f"Speech Workbench {escape(__version__)}.</p>",
         f'<p class="faint">{escape(run.mode)}</p>',
@@ -69,10 +38,8 @@ def page(run: ParityRun, looks: int = 4) -> str:
         *sides(run),
         *_heat(run),
         *(part for each in run.outcomes if each.comparison for part in _candidate(run, each, looks)),
-        f'<script type="application/json" id="data">{data}</script>',
-        "</body></html>",
     ]
-    return "\n".join(part for part in parts if part) + "\n"
+    return document(f"Parity of {run.model}", parts, run.to_dict())
 
 
 def verdict(outcome: Outcome) -> str:

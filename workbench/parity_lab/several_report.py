@@ -1,20 +1,17 @@
-"""A run over several inputs as one self-contained HTML file: the verdicts, every stage over all inputs, each input.
+"""A run over several inputs as one HTML file (`document`): the verdicts, every stage over all inputs, each input.
 
-As in `html_report`, all text is escaped, and the element `data` holds the JSON of the run.
+All text from users and traces is escaped.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from workbench.core.errors import BadInput
-from workbench.parity_lab.html_report import POLICY, report_place
+from workbench.parity_lab.document import document, write_document
 from workbench.parity_lab.outcome import STATUS
 from workbench.parity_lab.several import ParityRuns, Together
-from workbench.parity_lab.style import STYLE
 from workbench.parity_lab.tables import short, table
 
 STAGE_COLUMNS = (
@@ -33,30 +30,14 @@ STAGE_COLUMNS = (
 
 def write_several(runs: ParityRuns, path: str | Path) -> Path:
     """Writes `several_page` to a file; raises `BadInput` if the file cannot be written."""
-    path = report_place(path)
-    try:
-        path.write_text(several_page(runs), encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"the report cannot be written to {path}: {error.strerror or error}") from error
-    return path
+    return write_document(several_page(runs), path)
 
 
 def several_page(runs: ParityRuns) -> str:
     """Returns the whole document."""
+    about = f'<p class="faint">Inputs: {escape(", ".join(runs.inputs))}. Reference: {escape(runs.reference)}.</p>'
     title = f"Parity of {runs.model} over {len(runs.inputs)} inputs"
-    data = json.dumps(runs.to_dict(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
-    parts = [
-        "<!doctype html>",
-        f'<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<title>{escape(title)}</title><style>{STYLE}</style></head><body class="lab">',
-        f"<h1>{escape(title)}</h1>",
-        f'<p class="faint">Inputs: {escape(", ".join(runs.inputs))}. Reference: {escape(runs.reference)}.</p>',
-        *several_parts(runs),
-        f'<script type="application/json" id="data">{data}</script>',
-        "</body></html>",
-    ]
-    return "\n".join(parts) + "\n"
+    return document(title, [about, *several_parts(runs)], runs.to_dict())
 
 
 def several_parts(runs: ParityRuns) -> Iterator[str]:

@@ -1,0 +1,64 @@
+"""One self-contained HTML file of a report: no network, no script, no web font.
+
+The element `data` holds the JSON of the report, for programs. The file's content security policy forbids it to load or
+run anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import BadInput
+from workbench.parity_lab.style import STYLE
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def document(title: str, parts: Iterable[str], data: dict[str, Any]) -> str:
+    """Returns the whole document.
+
+    Args:
+        parts: the HTML under the title; empty ones are left out.
+        data: plain JSON values.
+    """
+    held = json.dumps(data, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
+    lines = [
+        "<!doctype html>",
+        f'<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<title>{escape(title)}</title><style>{STYLE}</style></head><body class="lab">',
+        f"<h1>{escape(title)}</h1>",
+        *(part for part in parts if part),
+        f'<script type="application/json" id="data">{held}</script>',
+        "</body></html>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_document(text: str, path: str | Path) -> Path:
+    """Writes a document to a file and returns its absolute path; raises `BadInput` if it cannot be written."""
+    path = report_place(path)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _not_written(path, error) from error
+    return path
+
+
+def report_place(path: str | Path) -> Path:
+    """Returns the path of a report; raises `BadInput` if no file can be made there."""
+    path = Path(path)
+    try:
+        if not path.is_dir() and path.parent.is_dir():
+            return path
+    except OSError as error:
+        raise _not_written(path, error) from error
+    raise BadInput(f"{path} is no place for a report; expected the name of a file in a folder that exists")
+
+
+def _not_written(path: Path, error: OSError) -> BadInput:
+    return BadInput(f"the report cannot be written to {path}: {error.strerror or error}")

@@ -148,6 +148,10 @@ class StepWalk:
         self.recorder = Recorder(wanted, given)
         self._room = StepRoom(self.steps, most)
 
+    def after(self, count: int) -> int:
+        """Returns the id that follows the first `count` ids; after the last pass, any id."""
+        return self.fed[min(count, len(self.fed) - 1)]
+
     def at(self, step: int) -> StepRecorder | None:
         """Returns the recorder of a pass; None if its stages are not traced. Pass 0 is the prompt's."""
         return StepRecorder(self.recorder, step, self._room) if step in self.steps else None

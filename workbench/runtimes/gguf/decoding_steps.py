@@ -31,11 +31,11 @@ class Follower:
     """Takes the next token of the ids that a walk follows, whatever the logits are."""
 
     def __init__(self, walk: StepWalk):
-        self._ids = walk.fed
+        self._walk = walk
 
     def __call__(self, generated: np.ndarray, logits: np.ndarray) -> np.ndarray:
         """Returns the next tokens [1]; after the last pass, any token."""
-        return np.array([self._ids[min(generated.shape[1], len(self._ids) - 1)]])
+        return np.array([self._walk.after(generated.shape[1])])
 
 
 class StepsWatch:

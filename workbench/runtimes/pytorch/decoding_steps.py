@@ -26,11 +26,11 @@ class Follower:
     """Takes the next token of the ids that a walk follows, whatever the logits are."""
 
     def __init__(self, walk: StepWalk, device: torch.device):
-        self._ids = torch.tensor(walk.fed, dtype=torch.long, device=device)
+        self._walk, self._device = walk, device
 
     def __call__(self, generated: Tensor, logits: Tensor) -> Tensor:
         """Returns the next tokens [1]; after the last pass, any token."""
-        return self._ids[min(generated.shape[1], len(self._ids) - 1)][None]
+        return torch.tensor([self._walk.after(generated.shape[1])], dtype=torch.long, device=self._device)
 
 
 @contextlib.contextmanager

@@ -210,9 +210,8 @@ def noise_or_bug(
     wanted, usual = StageFilter(stages, held=True), SAME if peer is not None else ALONE if isolated else END_TO_END
     found = []
     least_of_all = base.roundoff * (1 if peer is None else ROUNDED)
-    entering = (
-        least_of_all  # the error of the candidate's front end, which float64 does not judge, enters all later stages
-    )
+    # The error of the candidate's front end, which float64 does not judge, enters all later stages.
+    entering = least_of_all
     alike = isolated or same_answer(reference, candidate, exact, yardstick)
     for stage in computation_order([s for s in reference if wanted(s)], recorded=bool(reference.meta)):
         if is_aside(stage) or any(stage not in each for each in (candidate, exact, yardstick)):

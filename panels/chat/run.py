@@ -13,9 +13,10 @@ from typing import Any
 
 from panels.chat.request import Column
 from panels.running.sessions import SessionPool
-from panels.transcribe.run import follower, opened, sentence_of
+from panels.transcribe.run import sentence_of
 from workbench.core.errors import Cancelled
 from workbench.core.progress import listening
+from workbench.serving.work import follower, opened
 from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun
 from workbench.session.values import Piece
 from workbench.speech.replay import Recorded, first_difference

@@ -20,7 +20,7 @@ from panels.decode.heads import LOGITS, headed_offers, layout_of, stand_apart
 from panels.running.choices import ModelOnRuntime, RuntimeOffer, chosen_offers, offers
 from panels.running.progress import tables
 from panels.running.sessions import SessionPool
-from panels.transcribe.run import follower, opened, sentence_of
+from panels.transcribe.run import sentence_of
 from panels.widgets.samples import references
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
@@ -34,6 +34,7 @@ from workbench.pipelines.ctc_decoding import build_decoder, text_hypothesis
 from workbench.pipelines.logits_files import read_logits
 from workbench.pipelines.token_files import blank_of, read_tokens, tokens_for
 from workbench.registry.registry import Registry
+from workbench.serving.work import follower, opened
 from workbench.text.rates import Score, score
 from workbench.text.scripts import mixed_units
 

@@ -1,159 +1,27 @@
-"""The models and runtimes that the page offers: which can be chosen, and why others cannot.
-
-It asks the registry and shows nothing.
-"""
+"""What the page offers, and the files that its users may name in options: those that they uploaded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import BadInput
-from workbench.core.options import build_options, option_specs
-from workbench.core.runtimes import RUNTIMES
-from workbench.pipelines.voice_activity import BUILT_IN
-from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
-from workbench.registry.resolve import NEURAL
-from workbench.registry.weights import AUTO, Weights
-
-SEPARATOR = "|"
-
-
-@dataclass(frozen=True)
-class ModelOnRuntime:
-    """A model on a runtime, in one quantisation if the runtime has several."""
-
-    model: str
-    runtime: str
-    quantization: str = ""
-
-    @property
-    def value(self) -> str:
-        """The cell as one string, which `parse` reads."""
-        return SEPARATOR.join(filter(None, (self.model, self.runtime, self.quantization)))
-
-    @property
-    def how(self) -> str:
-        """The runtime's name on the page: `PyTorch`, `GGUF q8_0`."""
-        return " ".join(filter(None, (runtime_title(self.runtime), self.quantization)))
-
-    @classmethod
-    def parse(cls, value: str) -> ModelOnRuntime:
-        """Reads a cell from a string such as `demo/sensevoice|gguf|q8_0`; without a runtime it is PyTorch."""
-        model, _, rest = value.partition(SEPARATOR)
-        runtime, _, quantization = rest.partition(SEPARATOR)
-        return cls(model.strip(), runtime.strip() or "pytorch", quantization.strip())
-
-
-@dataclass(frozen=True)
-class RuntimeOffer:
-    """A cell as the page offers it."""
-
-    cell: ModelOnRuntime
-    card: Card
-    ready: bool  # it can run now, perhaps after a conversion
-    fetches: bool = False  # it can run after a download
-    reason: str = ""  # why it is not ready
-    weights: Weights | None = None  # the file, if the runtime opens GGUF files
-
-    @property
-    def possible(self) -> bool:
-        return self.ready or self.fetches
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether a server on another machine runs it, which then receives the recordings."""
-        return self.card.kind == "server"
-
-    @property
-    def title(self) -> str:
-        return f"{self.card.name} · {self.cell.how}"
-
-
-def runtime_title(runtime: str) -> str:
-    """Returns the runtime's name on the page."""
-    return RUNTIMES[runtime].title if runtime in RUNTIMES else runtime
-
-
-def offers(registry: Registry, task: str = "transcribe") -> tuple[RuntimeOffer, ...]:
-    """Returns every model for the task, on every runtime in every quantisation, those that can run first."""
-    found = []
-    for card in registry.cards():
-        if task not in card.tasks:
-            continue
-        for runtime in RUNTIMES:
-            state = registry.availability(card, runtime)
-            known = registry.weights(card, runtime) if state.ready or state.fetches else ()
-            for weights in known or (None,):
-                cell = ModelOnRuntime(card.id, runtime, weights.quantization if weights else "")
-                found.append(RuntimeOffer(cell, card, state.ready, state.fetches, state.reason or "", weights))
-    return tuple(sorted(found, key=lambda offer: (not offer.ready, not offer.fetches)))
-
-
-def chosen_offers(values: Iterable[str], known: Sequence[RuntimeOffer]) -> tuple[RuntimeOffer, ...]:
-    """Returns the offers of the values that a user sent, in their order, each once.
-
-    A value without a quantisation means the default one. Raises `BadInput` if there is no value, or if one is not
-    listed or cannot run: a public page opens no directory by its path.
-    """
-    found = [_offer(ModelOnRuntime.parse(value), known) for value in values]
-    if not found:
-        raise BadInput("no model is chosen; tick at least one")
-    return tuple({offer.cell: offer for offer in found}.values())
-
-
-def _offer(cell: ModelOnRuntime, known: Sequence[RuntimeOffer]) -> RuntimeOffer:
-    near = [offer for offer in known if (offer.cell.model, offer.cell.runtime) == (cell.model, cell.runtime)]
-    if not near:
-        models = ", ".join(dict.fromkeys(offer.cell.model for offer in known))
-        raise BadInput(f"there is no {cell.model!r} on {cell.runtime!r} here; the models are {models}")
-    if not near[0].possible:
-        raise BadInput(f"{near[0].title} cannot run: {near[0].reason}")
-    if cell.quantization in ("", AUTO):
-        usual = (offer for offer in near if offer.weights is None or offer.weights.default)
-        return next(usual, replace(near[0], cell=replace(cell, quantization=AUTO), weights=None))
-    for offer in near:
-        if offer.cell == cell:
-            return offer
-    there = ", ".join(offer.cell.quantization for offer in near) or "as the checkpoint has them"
-    raise BadInput(f"there is no {cell.quantization!r} of {cell.model} on {cell.runtime}; its weights are {there}")
-
-
-def vad_choices(registry: Registry) -> tuple[str, ...]:
-    """Returns the values of the option `vad` on the page: the built-in names and the listed FSMN-VAD models."""
-    return (*BUILT_IN, *(card.id for card in registry.cards() if "vad" in card.tasks))
-
-
-def neural_choices(registry: Registry) -> tuple[str, ...]:
-    """Returns the values of the option `neural_lm` on the page: the listed language models on this machine."""
-    return tuple(card.id for card in registry.cards() if card.family == NEURAL and card.server is None)
+from workbench.serving import offers as served
+from workbench.serving.offers import SEPARATOR as SEPARATOR
+from workbench.serving.offers import ModelOnRuntime as ModelOnRuntime
+from workbench.serving.offers import RuntimeOffer as RuntimeOffer
+from workbench.serving.offers import check_options_known as check_options_known
+from workbench.serving.offers import chosen_offers as chosen_offers
+from workbench.serving.offers import neural_choices as neural_choices
+from workbench.serving.offers import offers as offers
+from workbench.serving.offers import runtime_title as runtime_title
+from workbench.serving.offers import vad_choices as vad_choices
 
 
 def options_for(registry: Registry, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those of the options that the model has, checked.
-
-    Raises `BadInput` for an invalid value. Paths of this machine are invalid, except those of files that the user has
-    uploaded, as the page may be open to other machines.
-    """
-    options_class = registry.options_class(model)
-    names = options_class.__dataclass_fields__
-    mine = {name: value for name, value in given.items() if name in names}
-    if "vad" in mine and mine["vad"] not in vad_choices(registry):
-        raise BadInput(f"option vad is {mine['vad']!r}; expected one of {', '.join(vad_choices(registry))}")
-    if mine.get("neural_lm") not in (None, *neural_choices(registry)):
-        raise BadInput(
-            f"option neural_lm is {mine['neural_lm']!r:.80}; expected one of {', '.join(neural_choices(registry))}"
-        )
-    for spec in option_specs(options_class):
-        if spec.file and mine.get(spec.name) is not None and not _is_upload(mine[spec.name]):
-            raise BadInput(
-                f"option {spec.name} is {mine[spec.name]!r:.80}; expected a file that was uploaded to this page"
-            )
-    build_options(options_class, mine, model)
-    return mine
+    """Returns those of the options that the model has, checked; see `workbench.serving.offers.options_for`."""
+    return served.options_for(registry, model, given, _is_upload)
 
 
 def _is_upload(path: Any) -> bool:
@@ -164,11 +32,3 @@ def _is_upload(path: Any) -> bool:
         return isinstance(path, str) and Path(path).resolve().is_relative_to(Path(get_upload_folder()).resolve())
     except (OSError, ValueError, RuntimeError):
         return False
-
-
-def check_options_known(registry: Registry, models: Iterable[str], given: Mapping[str, Any]) -> None:
-    """Raises `BadInput` for an option that none of the models has."""
-    known = {name for model in models for name in registry.options_class(model).__dataclass_fields__}
-    for name in given:
-        if name not in known:
-            raise BadInput(f"none of the chosen models has an option {name!r}; they have {', '.join(sorted(known))}")

@@ -21,11 +21,12 @@ from panels.running.progress import tables
 from panels.running.sessions import SessionPool
 from panels.widgets.samples import references
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
-from workbench.core.progress import OnProgress, listening
+from workbench.core.progress import listening
 from workbench.core.runtimes import RUNTIMES
 from workbench.pipelines.speech_session import join_texts
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
+from workbench.serving.work import follower, opened
 from workbench.session.values import Partial, Progress, Segment, Transcript
 from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import Score, score
@@ -260,32 +261,6 @@ def _open(pool: SessionPool, row: Row, settings: Mapping[str, Any], stop: thread
 
 def _tell(row: Row, show: Show, activity: str) -> None:
     show(replace(row, status="running", progress=Progress(0.0, 0.0, activity)))
-
-
-def opened(
-    pool: SessionPool,
-    cell: ModelOnRuntime,
-    stop: threading.Event,
-    tell: Callable[[str], None],
-    settings: Mapping[str, Any] | None = None,
-) -> OpenSession:
-    """Returns the session of a cell; calls `tell` with the progress of its load. Setting `stop` ends the wait."""
-
-    return pool.session(cell.model, cell.runtime, cell.quantization, follower(stop, tell), settings)
-
-
-def follower(stop: threading.Event, tell: Callable[[str], None]) -> OnProgress:
-    """Returns a progress function that calls `tell` while a run waits: for another run of its model, the load, memory.
-
-    It raises `Cancelled` when `stop` is set.
-    """
-
-    def report(done: float, activity: str) -> None:
-        if stop.is_set():
-            raise Cancelled("the run was stopped")
-        tell(activity + (f", {done:.0%}" if done and "%" not in activity else ""))
-
-    return report
 
 
 def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, show: Show) -> None:

@@ -20,12 +20,12 @@ from panels.parity.run import source_of
 from panels.running.choices import RuntimeOffer, chosen_offers, offers, options_for
 from panels.running.progress import changes
 from panels.running.sessions import SessionPool
-from panels.transcribe.run import follower, opened
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.options import build_options
 from workbench.core.progress import listening
 from workbench.families import FAMILIES
 from workbench.registry.registry import Registry
+from workbench.serving.work import follower, opened
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 from workbench.visualise.options import ViewOptions
 

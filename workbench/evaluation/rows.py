@@ -1,0 +1,140 @@
+"""The rows of an evaluation: an utterance of the corpus, and what one model made of it, each as one line of JSON.
+
+A line has its keys in one order, so equal results are equal bytes. What a clock or a machine decides stands in the last
+key, `measured`, alone. This file knows rows and lines; `workbench.evaluation.store` knows where they lie.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.core.errors import BadInput
+from workbench.text.rates import Counts, ErrorRates, RateName, Score
+
+COUNTED = ("substitutions", "deletions", "insertions", "hits")
+MEASURED = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One recording of the corpus, or a stretch of one, with what is said in it."""
+
+    id: str  # unique in the corpus
+    audio: str  # as the manifest has it; relative to the manifest's folder (see `workbench.evaluation.places`)
+    text: str  # the reference; empty where nothing is said
+    offset: float = 0.0  # seconds from the start of the file
+    duration: float | None = None  # seconds; None for all that follows the offset
+    language: str | None = None
+    speaker: str | None = None
+    noise: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)  # the manifest's other columns
+
+    def to_line(self) -> str:
+        """The utterance as one line of JSON, without the keys that say nothing."""
+        plain: dict[str, Any] = {"id": self.id, "audio": self.audio}
+        if self.offset:
+            plain["offset"] = self.offset
+        if self.duration is not None:
+            plain["duration"] = self.duration
+        plain["text"] = self.text
+        plain |= {name: value for name in ("language", "speaker", "noise") if (value := getattr(self, name))}
+        if self.extra:
+            plain["extra"] = dict(self.extra)
+        return as_line(plain)
+
+    @classmethod
+    def from_line(cls, line: str | bytes) -> Utterance:
+        """Reads a line that `to_line` has written."""
+        return cls(**json.loads(line))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one model made of one utterance. A recording that failed has no scores, and `error` says why."""
+
+    id: str  # of the utterance
+    model: str  # the model's key, such as demo/sensevoice|gguf|q8_0
+    text: str  # as the model wrote it, before any normaliser
+    error: str | None = None  # one sentence; the text is then empty
+    audio_seconds: float = 0.0  # of the sound that the model heard
+    scores: Mapping[str, Any] | None = None  # see `scores_of`; None for an error
+    language: str | None = None  # as the model heard it
+    tokens: tuple[int, ...] = ()  # ids, as the network's decoding emitted them
+    words: tuple[Mapping[str, Any], ...] = ()  # {text, start, end}, and confidence where the model has one
+    notes: tuple[str, ...] = ()
+    measured: Mapping[str, Any] = field(default_factory=dict)  # see `Measured`
+
+    def to_line(self) -> str:
+        """The result as one line of JSON; `tokens`, `words`, `language` and `notes` only where there are any."""
+        plain: dict[str, Any] = {
+            "id": self.id,
+            "model": self.model,
+            "text": self.text,
+            "error": self.error,
+            "audio_seconds": round(self.audio_seconds, 3),
+            "scores": self.scores,
+        }
+        plain |= {name: value for name in ("language", "tokens", "words", "notes") if (value := getattr(self, name))}
+        plain[MEASURED] = dict(self.measured)
+        return as_line(plain)
+
+    @classmethod
+    def from_line(cls, line: str | bytes) -> Result:
+        """Reads a line that `to_line` has written; raises `ValueError` for any other line, as a torn one is."""
+        plain = json.loads(line)
+        if not isinstance(plain, dict) or MEASURED not in plain or not isinstance(plain.get("id"), str):
+            raise ValueError("not a result")
+        given: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in plain.items()}
+        try:
+            return cls(**given)
+        except TypeError as error:
+            raise ValueError("not a result") from error
+
+    @property
+    def rates(self) -> ErrorRates | None:
+        """The error rates of this utterance, which `workbench.text.rates.pool_scores` adds up; None for an error.
+
+        The normaliser's name is that of the run, and not known here; all results of one directory share it.
+        """
+        if self.scores is None:
+            return None
+        words, chars = counts_of(self.scores, "words"), counts_of(self.scores, "chars")
+        name: RateName = self.scores["primary"]
+        primary = words if name == "WER" else chars if name == "CER" else counts_of(self.scores, "mixed")
+        return ErrorRates(name, primary, words, chars, "", "")
+
+
+_TUPLES = {"tokens", "words", "notes"}
+
+
+def scores_of(score: Score) -> dict[str, Any]:
+    """The counts of a score as plain values: `primary` (WER, CER or MER), `words`, `chars`, and for MER `mixed`.
+
+    Each of them has `substitutions`, `deletions`, `insertions`, `hits`, and `length`, the units of the reference.
+    """
+    found: dict[str, Any] = {
+        "primary": score.name,
+        "words": _plain_counts(score.words),
+        "chars": _plain_counts(score.characters),
+    }
+    return {**found, "mixed": _plain_counts(score.counts)} if score.name == "MER" else found
+
+
+def counts_of(scores: Mapping[str, Any], unit: str) -> Counts:
+    """The counts of `words`, `chars` or `mixed` as `workbench.text.rates` adds them up."""
+    return Counts(**{name: scores[unit][name] for name in COUNTED})
+
+
+def _plain_counts(counts: Counts) -> dict[str, int]:
+    return {**{name: getattr(counts, name) for name in COUNTED}, "length": counts.reference_units}
+
+
+def as_line(plain: Mapping[str, Any]) -> str:
+    """Returns plain values as one line of JSON, with the end of the line; text stays readable."""
+    try:
+        return json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n"
+    except ValueError as error:
+        raise BadInput(f"{str(plain)[:80]} holds a number that is not finite; expected plain values") from error

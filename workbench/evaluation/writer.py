@@ -1,0 +1,356 @@
+"""Writes the directory of an evaluation, so that a kill at any byte loses at most the row that was being written.
+
+One writer at a time, which a lock sees to: its end lets go of it, however it ends. Rows are appended to shards, each in
+one go. When a directory is opened again, torn rows and rows that stand there twice are taken out, and `todo` says what
+is left to compute. `workbench.evaluation.store` says what lies where.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import BadInput
+from workbench.evaluation.rows import Result, Utterance, as_line
+from workbench.evaluation.store import (
+    LOCK,
+    RESULTS,
+    RUN,
+    SKIPPED,
+    UTTERANCES,
+    Manifest,
+    Model,
+    Run,
+    read_run,
+    slug,
+)
+from workbench.system.atomic_files import UNFINISHED, temporary, told
+
+OWN = {RUN, UTTERANCES, SKIPPED, RESULTS, LOCK}
+SYNC_SECONDS = 2.0  # rows are on the disk after so long at the latest, against a loss of power
+Position = int  # of an utterance in the corpus
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Utterances on the disk, in their order: of a large corpus, only places of lines are in memory."""
+
+    path: Path
+    starts: array[int]  # of each line, in bytes
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def at(self, positions: Sequence[Position]) -> list[Utterance]:
+        """Returns the utterances at some positions."""
+        with self.path.open("rb") as file:
+            found = []
+            for position in positions:
+                file.seek(self.starts[position])
+                found.append(Utterance.from_line(file.readline()))
+        return found
+
+
+@dataclass
+class _Shard:
+    """A shard with rows of its own that is not in its final order."""
+
+    path: Path
+    positions: list[Position]  # of its rows, in the order in which they stand there
+    file: int | None = None  # open for appending
+    synced: float = field(default_factory=time.monotonic)
+    dirty: bool = False
+
+
+@contextlib.contextmanager
+def claimed(directory: Path) -> Iterator[None]:
+    """Holds the lock of a directory, which it makes if it is missing.
+
+    Raises `BadInput` where another process holds it, or where the directory holds other files and no evaluation.
+    """
+    from filelock import FileLock, Timeout
+
+    with told(directory):
+        if directory.exists() and not directory.is_dir():
+            raise BadInput(f"{directory} is a file; expected the directory of an evaluation, or the name of a new one")
+        if directory.is_dir() and not (directory / RUN).exists():
+            others = [path.name for path in directory.iterdir() if not _own(path.name)]
+            if others:
+                raise BadInput(
+                    f"{directory} holds other files, such as {others[0]:.80}; expected the directory of an evaluation, "
+                    "or a new or empty one"
+                )
+        directory.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(directory / LOCK)
+    with told(directory):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:  # a subclass of OSError
+            raise BadInput(
+                f"another evaluation is at work in {directory}; wait until it ends, stop it, or name another directory"
+            ) from None
+    try:
+        for left in directory.rglob(f"*{UNFINISHED}"):  # of a process that was killed
+            left.unlink(missing_ok=True)
+        yield
+    finally:
+        lock.release()
+
+
+def _own(name: str) -> bool:
+    return name in OWN or name.endswith(UNFINISHED)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A corpus that is written beside its final name, so that one that is refused changes nothing."""
+
+    directory: Path
+    files: tuple[Path, Path]
+    digest: str  # SHA-256 of the utterances' lines
+    utterances: int
+    skipped: int
+
+    def accept(self) -> None:
+        """Puts the files in place."""
+        for file, name in zip(self.files, (UTTERANCES, SKIPPED)):
+            with told(self.directory / name):
+                file.replace(self.directory / name)
+
+
+@contextlib.contextmanager
+def drafted(directory: Path, rows: Iterable[Utterance | Mapping[str, str]]) -> Iterator[Draft]:
+    """Writes a corpus; what is not accepted in the block is removed.
+
+    Args:
+        rows: utterances, and mappings with `where` and `reason` for rows that cannot be used.
+    """
+    with temporary(directory / UTTERANCES) as good, temporary(directory / SKIPPED) as bad:
+        digest, utterances, skipped = hashlib.sha256(), 0, 0
+        with told(directory / UTTERANCES), good.open("wb") as good_file, bad.open("wb") as bad_file:
+            for row in rows:
+                if isinstance(row, Utterance):
+                    line = row.to_line().encode("utf-8")
+                    digest.update(line)
+                    good_file.write(line)
+                    utterances += 1
+                else:
+                    bad_file.write(as_line(row).encode("utf-8"))
+                    skipped += 1
+        _sync(good)
+        _sync(bad)
+        yield Draft(directory, (good, bad), digest.hexdigest(), utterances, skipped)
+
+
+def write_run(directory: Path, run: Run) -> None:
+    """Writes run.json, in place of an earlier one, at once."""
+    with told(directory / RUN), temporary(directory / RUN) as new:
+        new.write_text(run.to_json(), encoding="utf-8")
+        _sync(new)
+        new.replace(directory / RUN)
+
+
+def merged(directory: Path, wanted: Run) -> Run:
+    """Returns the run of a directory that goes on: the earlier one with the models that are new.
+
+    Raises `BadInput`, in one sentence, where the corpus, the normaliser, or what decides a model's results is another
+    than before.
+    """
+    if not (directory / RUN).exists():
+        return wanted
+    earlier = read_run(directory)
+    elsewhere = "; name another directory for it"
+    _check_manifest(directory, earlier.manifest, wanted.manifest, elsewhere)
+    if dict(earlier.normaliser) != dict(wanted.normaliser):
+        raise BadInput(
+            f"{directory} was scored with the normaliser {_named(earlier.normaliser)}, and {_named(wanted.normaliser)} "
+            f"is asked for{elsewhere}"
+        )
+    known = {each.key: each for each in earlier.models}
+    for each in wanted.models:
+        if each.key in known:
+            _check_model(directory, known[each.key], each, elsewhere)
+    added = tuple(each for each in wanted.models if each.key not in known)
+    return replace(earlier, manifest=wanted.manifest, models=(*earlier.models, *added))
+
+
+def _named(normaliser: Any) -> str:
+    return f"{normaliser['name']} (version {normaliser['version']})"
+
+
+def _check_manifest(directory: Path, earlier: Manifest, wanted: Manifest, elsewhere: str) -> None:
+    if earlier.digest != wanted.digest:
+        sizes = f"{earlier.utterances} recordings then, {wanted.utterances} now"
+        raise BadInput(f"{wanted.path} is not the corpus that {directory} was made from ({sizes}){elsewhere}")
+
+
+def _check_model(directory: Path, earlier: Model, wanted: Model, elsewhere: str) -> None:
+    if earlier.checkpoint != wanted.checkpoint:
+        raise BadInput(f"the checkpoint of {wanted.key} has changed since {directory} was made{elsewhere}")
+    for what in ("options", "settings"):
+        before, now = getattr(earlier, what), json.loads(json.dumps(getattr(wanted, what), default=list))
+        names = sorted({name for name in {*before, *now} if before.get(name) != now.get(name)})
+        if names:
+            then = f"{before[names[0]]!r:.60}" if names[0] in before else "unset"
+            given = f"{now[names[0]]!r:.60}" if names[0] in now else "unset"
+            raise BadInput(f"{wanted.key} ran in {directory} with {names[0]} {then}, and now it is {given}{elsewhere}")
+
+
+class Writer:
+    """Appends results to a directory that this process has claimed. Its calls come from one thread.
+
+    Args:
+        models: the keys of the models that will be written.
+    """
+
+    def __init__(self, directory: Path, run: Run, models: Sequence[str]):
+        self.directory = directory
+        self.rows = run.shard_rows
+        self.corpus, self._position = _index(directory / UTTERANCES)
+        self.torn = 0  # rows that were damaged, and are to be computed again
+        self._done: dict[str, bytearray] = {}
+        self._shards: dict[tuple[str, int], _Shard] = {}
+        for key in models:
+            self._take_up(key)
+
+    def _take_up(self, key: str) -> None:
+        """Takes over what is there of a model's results, without rows that are torn, strange or there twice."""
+        done = self._done[key] = bytearray(len(self.corpus))
+        folder = self.directory / RESULTS / slug(key)
+        with told(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in sorted(folder.glob("[0-9]*.jsonl")):
+                number = int(path.stem)
+                kept: list[tuple[Position, bytes]] = []
+                content = path.read_bytes()
+                for line in content.splitlines(keepends=True):
+                    position = self._place_of(line, key)
+                    if position is None or done[position] or position // self.rows != number:
+                        self.torn += 1
+                        continue
+                    done[position] = 1
+                    kept.append((position, line if line.endswith(b"\n") else line + b"\n"))
+                if b"".join(line for _, line in kept) != content:
+                    self._replace(path, [line for _, line in kept])
+                positions = [position for position, _ in kept]
+                if positions != sorted(positions) or len(positions) < self._full(number):
+                    self._shards[key, number] = _Shard(path, positions)
+
+    def _place_of(self, line: bytes, key: str) -> Position | None:
+        try:
+            result = Result.from_line(line)
+        except ValueError:
+            return None
+        return self._position.get(result.id) if result.model == key else None
+
+    def _full(self, number: int) -> int:
+        """The number of rows that a shard has in the end."""
+        return min(self.rows, len(self.corpus) - number * self.rows)
+
+    def todo(self, key: str, limit: int | None = None) -> list[Position]:
+        """The positions of the first `limit` utterances that have no result of a model yet, in order."""
+        done = self._done[key]
+        return [
+            position for position in range(len(done) if limit is None else min(limit, len(done))) if not done[position]
+        ]
+
+    def add(self, result: Result) -> bool:
+        """Writes a result; returns False, and writes nothing, where there is one of this utterance already.
+
+        Raises `Unavailable` where the disk is full, and leaves only whole rows.
+        """
+        position = self._position[result.id]
+        if self._done[result.model][position]:
+            return False
+        number = position // self.rows
+        shard = self._shards.get((result.model, number))
+        if shard is None:
+            path = self.directory / RESULTS / slug(result.model) / f"{number:05d}.jsonl"
+            shard = self._shards[result.model, number] = _Shard(path, [])
+        with told(shard.path):
+            self._append(shard, result.to_line().encode("utf-8"))
+        shard.positions.append(position)
+        self._done[result.model][position] = 1
+        if len(shard.positions) == self._full(number):
+            self._seal(result.model, number)
+        return True
+
+    def _append(self, shard: _Shard, line: bytes) -> None:
+        if shard.file is None:
+            shard.file = os.open(shard.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        before = os.fstat(shard.file).st_size
+        try:
+            left = line
+            while left:
+                left = left[os.write(shard.file, left) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(shard.file, before)
+            raise
+        shard.dirty = True
+        if time.monotonic() - shard.synced > SYNC_SECONDS:
+            os.fsync(shard.file)
+            shard.synced, shard.dirty = time.monotonic(), False
+
+    def _seal(self, key: str, number: int) -> None:
+        """Writes a shard once more, its rows in the order of the utterances."""
+        shard = self._shards.pop((key, number))
+        self._close(shard)
+        if shard.positions == sorted(shard.positions):
+            return
+        with told(shard.path):
+            lines = shard.path.read_bytes().splitlines(keepends=True)
+            ordered = [line for _, line in sorted(zip(shard.positions, lines, strict=True))]
+            self._replace(shard.path, ordered)
+
+    def _replace(self, path: Path, lines: Sequence[bytes]) -> None:
+        with temporary(path) as new:
+            new.write_bytes(b"".join(lines))
+            _sync(new)
+            new.replace(path)
+
+    def _close(self, shard: _Shard) -> None:
+        if shard.file is not None:
+            with told(shard.path):
+                if shard.dirty:
+                    os.fsync(shard.file)
+            os.close(shard.file)
+            shard.file = None
+
+    def close(self) -> None:
+        """Puts the rows of all shards in order and closes the files."""
+        for key, number in list(self._shards):
+            self._seal(key, number)
+
+    def abandon(self) -> None:
+        """Closes the files as they are, where writing has failed."""
+        for shard in self._shards.values():
+            if shard.file is not None:
+                with contextlib.suppress(OSError):
+                    os.close(shard.file)
+                shard.file = None
+        self._shards.clear()
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _index(path: Path) -> tuple[Corpus, dict[str, Position]]:
+    """Returns the corpus, and the position of each id."""
+    starts, positions, at = array("q"), dict[str, Position](), 0
+    with told(path), path.open("rb") as file:
+        for number, line in enumerate(file):
+            starts.append(at)
+            at += len(line)
+            positions[json.loads(line)["id"]] = number
+    return Corpus(path, starts), positions

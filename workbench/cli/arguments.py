@@ -1,6 +1,7 @@
 """The argument parser of the `workbench` command.
 
-`workbench.cli.model_flags` adds the flags of models. This file runs nothing; `workbench.cli.commands` does.
+`workbench.cli.model_flags` adds the flags of models, `input_arguments` what several commands ask a model, and
+`comparison_arguments` the arguments of `compare` and `parity`. This file runs nothing; `workbench.cli.commands` does.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import os
 from pathlib import Path
 
 from workbench import __version__
+from workbench.cli.comparison_arguments import add_compare, add_parity
 from workbench.cli.decoding_arguments import add_decode, add_train_lm
 from workbench.cli.help_text import Parser, finish
+from workbench.cli.input_arguments import add_conversation, add_embeddings, add_steps
 from workbench.cli.model_commands import Training
-from workbench.cli.model_flags import add_model, add_options, add_settings, help_of, words
+from workbench.cli.model_flags import ANY, add_model, add_options, add_settings, help_of
 from workbench.cli.visualise import add_visualise
-from workbench.compare.presets import MEASURES, PRESETS, WORSE_FACTOR
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES
@@ -25,7 +27,6 @@ from workbench.formats.quantization import TYPES
 from workbench.text.exports import FORMATS as WRITERS
 
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
-ANY = ("transcribe", "generate", CONVERSE, "vad")  # tasks of all models
 TARGETS = ("gguf", "vllm")  # runtimes for which checkpoints are converted
 
 
@@ -72,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 
     inject = commands.add_parser("inject", help="continue a text that holds embeddings with a language model")
     files = inject.add_argument_group("input and output")
-    _add_embeddings(files, required=True)
+    add_embeddings(files, required=True)
     files.add_argument(
         "--prompt",
         required=True,
@@ -93,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="AUDIO",
         help="an audio file, or a prompt for a language model; - reads standard input",
     )
-    _add_conversation(files)
+    add_conversation(files)
     files.add_argument(
         "--out", required=True, metavar="T.safetensors", help="file to write; an existing file is replaced"
     )
@@ -104,21 +105,21 @@ def parser() -> argparse.ArgumentParser:
         metavar="T.safetensors",
         help="another trace of this input: each stage is computed from its stages, not from the model's own",
     )
-    _add_steps(files)
+    add_steps(files)
     files.add_argument(
         "--follow",
         type=Path,
         metavar="T.safetensors",
         help="another trace, whose tokens the decoding steps read (default: the tokens that the model itself writes)",
     )
-    _add_embeddings(files)
+    add_embeddings(files)
     add_model(trace)
     add_options(trace, ANY)
     add_settings(trace)
 
-    _add_compare(commands.add_parser("compare", help="find the first stage at which two traces diverge"))
+    add_compare(commands.add_parser("compare", help="find the first stage at which two traces diverge"))
 
-    _add_parity(commands.add_parser("parity", help="run a model on several runtimes and compare them stage by stage"))
+    add_parity(commands.add_parser("parity", help="run a model on several runtimes and compare them stage by stage"))
 
     add_decode(commands.add_parser("decode", help="turn logits of CTC into text by beam search"))
 
@@ -231,211 +232,3 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_options(parser, (CONVERSE,), chat=True, without=("system",))
     add_settings(parser)
-
-
-def _add_conversation(parser: argparse._ActionsContainer) -> None:
-    """Adds what a model that answers text and speech can be asked beside a text or a recording."""
-    parser.add_argument(
-        "--audio",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="for a model that answers speech, a recording that you say before the text; may be repeated",
-    )
-    parser.add_argument(
-        "--messages",
-        type=Path,
-        metavar="FILE.json",
-        help="for such a model, a conversation to go on with, as `workbench chat --messages` takes it",
-    )
-
-
-def _add_steps(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "--steps",
-        default="",
-        metavar="first|all|N,M,...",
-        help="for a model that writes token by token, decoding steps whose stages are wanted too, as steps.N.STAGE; "
-        "step 1 reads the first token that was written (default: none, the prompt's pass alone)",
-    )
-
-
-def _add_embeddings(parser: argparse._ActionsContainer, required: bool = False) -> None:
-    parser.add_argument(
-        "--embedding",
-        action="append",
-        default=None if required else [],
-        required=required,
-        type=Path,
-        metavar="FILE",
-        help="replaces a placeholder in a language model's prompt: .npy, .npz, .pt or .safetensors, "
-        "[tokens, hidden]; may be repeated",
-    )
-    parser.add_argument(
-        "--tensor",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="name of the tensor, for a file with several; one name is for every such file, several are for each "
-        "in order",
-    )
-
-
-def _add_compare(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Exit status: 0 within tolerance, 1 beyond it (with --float64, also for a bug), 2 for a file that "
-        "cannot be used or any other error."
-    )
-    files = ".safetensors, .npz, or a directory or .zip of .npy files"
-    parser.add_argument("reference", metavar="REFERENCE", type=Path, help=f"the trace to compare with: {files}")
-    parser.add_argument("candidate", metavar="CANDIDATE", type=Path, help="the trace to judge")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--profiles", action="store_true", help="add the error over positions and channels to the JSON")
-    parser.add_argument(
-        "--preset",
-        choices=tuple(PRESETS),
-        help="expected difference (default: that of the coarsest arithmetic that the traces name)",
-    )
-    _add_tolerance(parser)
-    parser.add_argument(
-        "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
-    )
-    parser.add_argument(
-        "--float64", type=Path, metavar="TRACE", help="a trace of the reference in float64, to tell noise from a bug"
-    )
-    parser.add_argument(
-        "--same-precision",
-        type=Path,
-        metavar="TRACE",
-        help="a trace of the reference's model in the candidate's bfloat16 or float16 (workbench trace --stepwise); "
-        "requires --float64: a larger rounding error than in this trace is a bug",
-    )
-
-
-def _add_tolerance(parser: argparse._ActionsContainer) -> None:
-    """Adds the flags for reading candidates and judging them."""
-    parser.add_argument(
-        "--tolerance",
-        action="append",
-        default=[],
-        metavar="[GLOB:]MEASURE=LIMIT,...",
-        help=f"another limit for all stages or some; may be repeated; measures: {', '.join(MEASURES)}",
-    )
-    parser.add_argument(
-        "--mapping",
-        type=Path,
-        metavar="FILE",
-        help="TOML or JSON file that maps the candidate's names and layouts to stages",
-    )
-    parser.add_argument("--force", action="store_true", help="compare even traces of different inputs or models")
-
-
-def _add_parity(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Exit status: 0 all candidates within tolerance, 1 one beyond it, 2 one cannot be compared, or any other "
-        "error, 3 none is available. With --baseline: 0 nothing got worse, 1 something did, 2 any other error."
-    )
-    side = "RUNTIME, RUNTIME:TYPE (gguf:q8_0, vllm:bfloat16), with +NAME=VALUE for its own settings and options"
-    model = parser.add_argument_group("model and input")
-    model.add_argument("model", metavar="M", help="a model's id (see: workbench models), a checkpoint or a GGUF file")
-    model.add_argument(
-        "inputs",
-        nargs="*",
-        metavar="INPUT",
-        help="an audio file or a prompt (- reads stdin); several, a folder of recordings, or a list of them (.txt with "
-        "one on each line, .jsonl) for one verdict over all, which also finds faults near the noise",
-    )
-    _add_conversation(model)
-    _add_embeddings(model)
-    sides = parser.add_argument_group("what is compared")
-    sides.add_argument(
-        "--reference", default="pytorch", metavar="SIDE", help=f"{side}, or a trace (default: %(default)s, in float32)"
-    )
-    sides.add_argument(
-        "--candidates",
-        action="extend",
-        type=words,
-        required=True,
-        metavar="SIDE,...",
-        help="sides to compare with the reference; the flag may be repeated",
-    )
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--report",
-        type=Path,
-        metavar="OUT.html",
-        help="write a report with figures to one file; an existing file is replaced",
-    )
-    output.add_argument("--json", action="store_true", help="print JSON")
-    output.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the traces in this folder")
-    automatic = parser.add_argument_group("continuous integration")
-    automatic.add_argument(
-        "--baseline",
-        type=Path,
-        metavar="FILE.json",
-        help="the --json of an earlier run: fail only for what got worse since then",
-    )
-    automatic.add_argument(
-        "--worse-by",
-        type=float,
-        default=WORSE_FACTOR,
-        metavar="FACTOR",
-        help="with --baseline: an error beyond its limit got worse if it is so many times as large (default: "
-        "%(default)s)",
-    )
-    automatic.add_argument(
-        "--junit", type=Path, metavar="OUT.xml", help="write the stages as test cases of JUnit XML; a file is replaced"
-    )
-    automatic.add_argument(
-        "--summary",
-        type=Path,
-        metavar="OUT.md",
-        help="write the verdicts as Markdown for a pull request, and the map of errors beside it as PNG",
-    )
-    judged = parser.add_argument_group("comparison and tolerance")
-    judged.add_argument(
-        "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
-    )
-    _add_steps(judged)
-    judged.add_argument(
-        "--isolated",
-        action="store_true",
-        help="compute every stage from the reference's input of that stage, or for a dump the reference's from the "
-        "dump's, so that each shows only its own error (default: end to end, where errors accumulate)",
-    )
-    judged.add_argument(
-        "--narrow",
-        action="store_true",
-        help="if the first stage in error is of a layer, trace that layer again with what is inside it, and name the "
-        "first stage in error there; loads and traces every side at most once more for each such layer",
-    )
-    judged.add_argument(
-        "--float64",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="run the reference in float64 too, to tell noise from a bug (default: yes, on pytorch)",
-    )
-    judged.add_argument(
-        "--same-precision",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="for candidates in bfloat16, float16 or with quantised weights, run the reference's model in that "
-        "precision too, with its sums in several orders; a candidate beyond their spread has a bug (default: yes, with "
-        "--float64)",
-    )
-    judged.add_argument(
-        "--precision",
-        default="auto",
-        metavar="TYPE",
-        help="precision of candidates that are trace files: float32, bfloat16, float16, a type of GGUF files such as "
-        "q8_0, or the GGUF file that the port has read; auto: what the trace names, or what its values show (default: "
-        "%(default)s)",
-    )
-    judged.add_argument(
-        "--preset", choices=tuple(PRESETS), help="expected difference (default: that of each candidate's arithmetic)"
-    )
-    _add_tolerance(judged)
-    add_options(parser, ANY)
-    add_settings(
-        parser, without=("dtype", "quantization", "stepwise", "weights", "summation")
-    )  # each side sets these itself

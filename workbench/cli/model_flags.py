@@ -15,7 +15,9 @@ from workbench.core.options import ListeningOptions, OptionSpec, option_specs
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SETTINGS
 from workbench.families import FAMILIES
+from workbench.families.family import CONVERSE
 
+ANY = ("transcribe", "generate", CONVERSE, "vad")  # tasks of all models
 SHORT = {"quantization": ("-q",)}
 WITH_THE_MODEL = ("quantization",)  # settings that choose the weights, as --model does
 _LISTENING = {spec.name for spec in option_specs(ListeningOptions)}

@@ -1,0 +1,56 @@
+"""The arguments for what a model is asked, which several commands share: conversations, decoding steps, embeddings."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_conversation(parser: argparse._ActionsContainer) -> None:
+    """Adds what a model that answers text and speech can be asked beside a text or a recording."""
+    parser.add_argument(
+        "--audio",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="for a model that answers speech, a recording that you say before the text; may be repeated",
+    )
+    parser.add_argument(
+        "--messages",
+        type=Path,
+        metavar="FILE.json",
+        help="for such a model, a conversation to go on with, as `workbench chat --messages` takes it",
+    )
+
+
+def add_steps(parser: argparse._ActionsContainer) -> None:
+    """Adds the choice of decoding steps whose stages are wanted."""
+    parser.add_argument(
+        "--steps",
+        default="",
+        metavar="first|all|N,M,...",
+        help="for a model that writes token by token, decoding steps whose stages are wanted too, as steps.N.STAGE; "
+        "step 1 reads the first token that was written (default: none, the prompt's pass alone)",
+    )
+
+
+def add_embeddings(parser: argparse._ActionsContainer, required: bool = False) -> None:
+    """Adds the embeddings for the placeholders of a prompt."""
+    parser.add_argument(
+        "--embedding",
+        action="append",
+        default=None if required else [],
+        required=required,
+        type=Path,
+        metavar="FILE",
+        help="replaces a placeholder in a language model's prompt: .npy, .npz, .pt or .safetensors, "
+        "[tokens, hidden]; may be repeated",
+    )
+    parser.add_argument(
+        "--tensor",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="name of the tensor, for a file with several; one name is for every such file, several are for each "
+        "in order",
+    )

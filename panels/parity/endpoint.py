@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from panels.parity.run import compute, compute_several, request_of, source_of
+from panels.parity.several import inputs_of
 from panels.parity.sides import find_card, traceable, traces_by_name
 from panels.running.parameters import (
     FILE,
@@ -30,15 +30,13 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.endpoint import LIMITS, sample
 from workbench.cli.compare import compare_files
+from workbench.compare.precision import AUTO
 from workbench.compare.presets import PRESETS
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
-from workbench.families.family import Family
-from workbench.parity_lab import Input
 from workbench.registry.registry import Registry
-from workbench.session.values import CONVERSATION
 
-SETTINGS = ("rules", "float64", "force", "profiles", "steps")
+SETTINGS = ("rules", "float64", "force", "profiles", "steps", "precision")
 
 COMPARE = {
     "model": Parameter(
@@ -124,7 +122,7 @@ def build(page: Page, pool: SessionPool) -> None:
         common: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
         common |= checked(settings or {})
         if not model:
-            for name in ("float64", "steps"):  # a trace file has one type only, and its own steps
+            for name in ("float64", "steps", "precision"):  # a trace file has one type only, and its own steps
                 common.pop(name, None)
             return compared_files(traces or [], **common)
         return compared(
@@ -168,6 +166,7 @@ def _is_texts(value: Any) -> bool:
 _EXPECTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "rules": ("a list of texts", _is_texts),
     "steps": ("a text such as first or 1,5", lambda value: isinstance(value, str)),
+    "precision": ("a type of the candidates' traces such as bfloat16", lambda value: isinstance(value, str)),
 }
 """What settings other than switches may be, in words, and what checks it."""
 
@@ -207,16 +206,6 @@ def compared_files(
     return dict(json.loads(line))
 
 
-def inputs_of(several: Sequence[str], family: Family) -> list[Input]:
-    """Returns several recordings or prompts as inputs of a run.
-
-    A prompt is a text here, even if a file of this machine has such a name.
-    """
-    if family.reads_text:
-        return [Input(f"text-{number}", each) for number, each in enumerate(several, 1)]
-    return [Input(f"{Path(each).stem}-{number}", each) for number, each in enumerate(several, 1)]
-
-
 def compared(
     registry: Registry,
     model: str,
@@ -238,6 +227,7 @@ def compared(
     profiles: bool = False,
     float64: bool = True,
     steps: str = "",
+    precision: str = AUTO,
 ) -> dict[str, Any]:
     """Compares a model on several runtimes: returns the JSON of `workbench.parity_lab.ParityRun.to_dict`, or for
     several inputs that of `workbench.parity_lab.ParityRuns.to_dict`.
@@ -250,13 +240,10 @@ def compared(
     Raises `BadInput` for errors in the request, and if the reference cannot be computed.
     """
     family = FAMILIES[find_card(registry, model).family]
-    if several and family.input == CONVERSATION:
-        raise BadInput(f"{model} answers conversations; expected one recording or prompt")
-    inputs = inputs_of(several, family)
     asked = request_of(
         registry,
         model,
-        inputs[0].source if inputs else source_of(family, audio, prompt),
+        source_of(family, audio, prompt),
         reference,
         candidates,
         traces_by_name(traces),
@@ -270,8 +257,10 @@ def compared(
         isolated=isolated,
         embeddings=embeddings,
         steps=steps,
+        precision=precision,
+        inputs=inputs_of(several, family),
     )
-    if inputs:
-        return compute_several(registry, asked, inputs).to_dict()
+    if asked.inputs:
+        return compute_several(registry, asked).to_dict()
     with compute(registry, asked) as run:
         return dict(json.loads(run.to_json(profiles)))

@@ -14,21 +14,24 @@ from typing import Any
 import gradio as gr
 
 from panels.parity.run import KeptRuns, Request, follow, request_of, source_of
+from panels.parity.several import PROMPTS, RECORDINGS, uploaded_inputs
 from panels.parity.sides import SideChoice, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
-from panels.parity.view import closer_html, result_html, sides_html, status_html
+from panels.parity.view import closer_html, result_html, several_html, sides_html, status_html
 from panels.running.cancel import Stops
 from panels.running.sessions import SessionPool
 from panels.transcribe.segment_editor import saved
 from panels.widgets.html_block import run_buttons, seen, seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.samples import Sample, samples_named
+from workbench.compare.precision import AUTO
 from workbench.core.errors import BadInput
 from workbench.core.sides import with_changes
 from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.families.language import PLACEHOLDER
-from workbench.parity_lab import ParityRun, page
+from workbench.parity_lab import ParityRun, ParityRuns, page
 from workbench.parity_lab.figures import worth_a_look
+from workbench.parity_lab.several_report import several_page
 from workbench.registry.cards import Card
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 from workbench.system.memory import size
@@ -80,6 +83,8 @@ class ParityActions:
             gr.update(elem_classes=seen_classes(family.reads_text, BARE)),
             gr.update(elem_classes=seen_classes(family.input == PROMPT, "plain")),
             gr.update(**text_field(family)),
+            gr.update(visible=seen(family.input != CONVERSATION)),
+            gr.update(label=PROMPTS if family.reads_text else RECORDINGS),
             *(speech, speech, speech, speech),
             *(language, language),
         )
@@ -145,13 +150,16 @@ class ParityActions:
         exact: bool,
         force: bool,
         steps: str,
+        precision: str,
+        several: list[str] | None,
         request: gr.Request,
     ) -> Iterator[tuple[Any, ...]]:
         """Compares; yields the result, progress, Compare and Cancel button, the downloads, and the open stage."""
+        family = FAMILIES[self._card(model).family]
         asked = request_of(
             self.pool.registry,
             model,
-            source_of(FAMILIES[self._card(model).family], recording, prompt),
+            source_of(family, recording, prompt),
             reference or "",
             lines_of(candidates),
             traces_by_name(traces or []),
@@ -164,6 +172,8 @@ class ParityActions:
             isolated=mode == ISOLATED,
             embeddings=embeddings or (),
             steps=(steps or "").strip(),
+            precision=precision or AUTO,
+            inputs=uploaded_inputs(several or [], family),
         )
         yield from self._run(asked, str(request.session_hash))
 
@@ -175,9 +185,8 @@ class ParityActions:
                     status = status_html(step)
                     if step.run is not None:
                         self.kept.put(user, step.run)
-                        _, stage = first_look(step.run) or (0, "")
                         exports = gr.update(elem_classes=seen_classes(True, EXPORTS))
-                        yield result_html(step.run, stage), status, *idle, exports, None
+                        yield _shown(step.run), status, *idle, exports, None
                     elif step.stopped:
                         yield gr.skip(), status, *idle, gr.skip(), gr.skip()
                     else:
@@ -213,6 +222,8 @@ class ParityActions:
         run = self.kept.get(str(request.session_hash))
         if opened is not None or run is None:  # the run was stopped
             return gr.skip(), gr.skip()
+        if not isinstance(run, ParityRun):  # several inputs, of which no stage is kept
+            return "", None
         found = first_look(run)
         return (closer_html(run, *found), found) if found else ("", None)
 
@@ -221,6 +232,8 @@ class ParityActions:
     ) -> tuple[str, tuple[int, str]]:
         """Opens a stage of a candidate; by default, of the candidate that is open."""
         run = self.kept.of(str(request.session_hash))
+        if not isinstance(run, ParityRun):
+            raise BadInput("a comparison over several inputs keeps no stages; compare one of them")
         stage = datum(event._data, "stage")
         given = event._data.get("side") if isinstance(event._data, dict) else None
         place = int(given) if isinstance(given, str) and given.isdecimal() else opened[0] if opened else 0
@@ -237,7 +250,7 @@ class ParityActions:
     def save_page(self, request: gr.Request) -> dict[str, Any]:
         """Saves the report as one HTML file."""
         run = self.kept.of(str(request.session_hash))
-        return saved(f"{file_name(run)}.html", "text/html", page(run).encode())
+        return saved(f"{file_name(run)}.html", "text/html", _document(run).encode())
 
     def save_json(self, request: gr.Request) -> dict[str, Any]:
         """Saves the report as JSON."""
@@ -264,7 +277,18 @@ def first_look(run: ParityRun) -> tuple[int, str] | None:
     return None
 
 
-def file_name(run: ParityRun) -> str:
+def _shown(run: ParityRun | ParityRuns) -> str:
+    if not isinstance(run, ParityRun):
+        return several_html(run)
+    _, stage = first_look(run) or (0, "")
+    return result_html(run, stage)
+
+
+def _document(run: ParityRun | ParityRuns) -> str:
+    return page(run) if isinstance(run, ParityRun) else several_page(run)
+
+
+def file_name(run: ParityRun | ParityRuns) -> str:
     """Returns a report's file name without extension: the model and the day."""
     model = re.sub(r"[^A-Za-z0-9_.-]+", "-", run.model).strip("-.")
     return f"parity-{model}-{datetime.now():%Y-%m-%d}"

@@ -9,7 +9,8 @@ from typing import Any
 import gradio as gr
 
 from panels.parity.events import BARE, END_TO_END, EXPERIMENTS, EXPORTS, MODES, PROMPTED, ParityActions
-from panels.parity.view import NOTHING_YET, preset_choices
+from panels.parity.several import RECORDINGS
+from panels.parity.view import NOTHING_YET, precision_choices, preset_choices
 from panels.running.error_boundary import guarded
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
@@ -17,6 +18,7 @@ from panels.transcribe.segment_editor import saver
 from panels.widgets.html_block import HIDDEN, html_block, scripted_html, seen_classes
 from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.samples import read_samples
+from workbench.compare.precision import AUTO
 from workbench.compare.presets import MEASURES
 from workbench.core.settings import KV_CACHES
 
@@ -24,7 +26,9 @@ SHOW_RESULTS = """(...values) => {
   const results = document.querySelector('#parity-results');
   const top = results.getBoundingClientRect().top;
   const [, recording, prompt, , , candidates, traces] = values;
-  const runs = (recording || prompt || (traces && traces.length)) && (candidates || '').trim();
+  const several = values[values.length - 1];
+  const given = recording || prompt || [traces, several].some((each) => each && each.length);
+  const runs = given && (candidates || '').trim();
   if (!runs) return values;  // what is missing is said, and put right where the page stands
   if (top < 0 || top > innerHeight / 2) results.scrollIntoView({behavior: 'smooth', block: 'start'});
   return values;
@@ -50,6 +54,8 @@ MARK = """(written) => {
 }"""
 TRACES = """<p class="muted small">What another program computed for the same input. A file of names and layouts maps
 its arrays to stages; arrays that it does not name keep their names.</p>"""
+TOGETHER = """<p class="muted small">Files here take the place of the one input. A fault so small that rounding could
+explain it on each input still shows if it is there on all of them.</p>"""
 EXPERIMENTING = """<p class="muted small">Try a known cause of a divergence. Each switch is written into the
 sides above, where you can edit it.</p>"""
 
@@ -88,6 +94,17 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                             elem_id="parity-embeddings",
                             elem_classes="boxed",
                         )
+                with gr.Accordion(
+                    "Several inputs, one verdict", open=False, elem_classes="plain", elem_id="parity-several-inputs"
+                ) as together:
+                    html_block(TOGETHER)
+                    several = gr.File(
+                        file_count="multiple",
+                        label=RECORDINGS,
+                        height=130,
+                        elem_id="parity-several",
+                        elem_classes="boxed",
+                    )
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">2</span>What is compared</h2>')
                 reference = gr.Dropdown(
@@ -120,6 +137,9 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                     height=130,
                     elem_id="parity-mapping",
                     elem_classes="boxed",
+                )
+                precision = gr.Dropdown(
+                    precision_choices(), value=AUTO, label="Precision of the other program", elem_id="parity-precision"
                 )
                 force = gr.Checkbox(
                     label="Compare traces of different inputs, or numbers of layers, too", elem_id="parity-force"
@@ -186,7 +206,8 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     sided = [reference, candidates]
     of_speech = [each for column in switches for each in column[:2]]
     of_language = [column[3] for column in switches]
-    offering = [note, reference, sides, candidates, speech, text, merged, prompt, *of_speech, *of_language]
+    offering = [note, reference, sides, candidates, speech, text, merged, prompt, together, several]
+    offering += [*of_speech, *of_language]
     for event in (page.load, model.input):
         wire(event, actions.choose, [model, *sided, traces], offering)
     pressed = sides.toggle(None, candidates, candidates, js=TOGGLE, api_visibility="private")
@@ -217,6 +238,8 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         exact,
         force,
         steps,
+        precision,
+        several,
     ]
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     shown = [result, status, start, cancel, exports, opened]

@@ -12,16 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from panels.parity.several import check_several
 from panels.parity.sides import find_card, read_sides
 from panels.running.choices import options_for
 from panels.running.kept import MOST_KEPT, Kept
 from panels.running.progress import changes
 from workbench.compare import find_preset, read_mapping, read_rules
+from workbench.compare.precision import AUTO
 from workbench.core.errors import BadInput, Cancelled
 from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.parity_lab import Input, ParityRun, ParityRuns, Side, run_parity, run_parity_on_inputs
+from workbench.parity_lab.clean import FROM_FILE, check_precision
 from workbench.registry.registry import Registry
 from workbench.session.conversation import Messages
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING, AudioSource, Prompt
@@ -55,6 +58,8 @@ class Request:
     isolated: bool = False
     embeddings: tuple[Embedding, ...] = ()
     steps: str = ""
+    precision: str = AUTO
+    inputs: tuple[Input, ...] = ()  # several in place of the source, for one verdict over all of them
 
 
 def source_of(family: Family, recording: str | None, prompt: str | None) -> AudioSource | Prompt | Messages | None:
@@ -89,6 +94,8 @@ def request_of(
     isolated: bool = False,
     embeddings: Sequence[str] = (),
     steps: str = "",
+    precision: str = AUTO,
+    inputs: Sequence[Input] = (),
 ) -> Request:
     """Returns the request that a user described.
 
@@ -99,10 +106,13 @@ def request_of(
         mapping: the path of a mapping file.
         embeddings: paths of embeddings for the placeholders in a prompt; models that take a recording have none.
         steps: decoding steps, in the notation of `workbench.trace.steps.read_steps`.
+        precision: of the candidates that are traces: a type, or `auto`.
+        inputs: several recordings or prompts in place of the source.
 
     Raises `BadInput` that says what is wrong.
     """
     card = find_card(registry, model)
+    source = inputs[0].source if inputs else source
     if not reference.strip():
         raise BadInput("no reference is named; choose one, such as pytorch:f32")
     [first] = read_sides(registry, card, [reference.strip()], traces, "the reference")
@@ -110,6 +120,8 @@ def request_of(
     if not others:
         raise BadInput("no candidate is chosen; press at least one, or upload a trace")
     runs = [side for side in (first, *others) if side.path is None]
+    if inputs:
+        check_several(card, len(runs) < 1 + len(others), bool(embeddings))
     if not source:
         if runs:
             raise BadInput(f"{runs[0].name} needs {MISSING[FAMILIES[card.family].input]}")
@@ -134,7 +146,16 @@ def request_of(
         isolated,
         _read(embeddings) if FAMILIES[card.family].input == PROMPT else (),
         steps,
+        _type(precision),
+        tuple(inputs),
     )
+
+
+def _type(precision: str) -> str:
+    """Returns a checked precision; a public page opens no file that a user names."""
+    if precision.lower().endswith(FROM_FILE):
+        raise BadInput(f"precision is {precision!r:.80}; expected a type such as bfloat16 or q8_0, or auto")
+    return check_precision(precision)
 
 
 def _read(paths: Sequence[str]) -> tuple[Embedding, ...]:
@@ -169,20 +190,18 @@ def compute(registry: Registry, request: Request, on_progress: Callable[[float, 
         embeddings=request.embeddings,
         narrow=not request.isolated,
         steps=request.steps,
+        precision=request.precision,
     )
 
 
 def compute_several(
-    registry: Registry,
-    request: Request,
-    inputs: Sequence[Input],
-    on_progress: Callable[[float, str], None] | None = None,
+    registry: Registry, request: Request, on_progress: Callable[[float, str], None] | None = None
 ) -> ParityRuns:
-    """Computes a request on several inputs in place of its own; gives one verdict over all."""
+    """Computes a request on its several inputs; gives one verdict over all."""
     return run_parity_on_inputs(
         registry,
         request.model,
-        inputs,
+        request.inputs,
         request.reference,
         request.candidates,
         on_progress,
@@ -207,7 +226,7 @@ class Step:
     seconds: float = 0.0  # since the start
     stopping: bool = False
     stopped: bool = False
-    run: ParityRun | None = None  # set when it is finished
+    run: ParityRun | ParityRuns | None = None  # set when it is finished
 
 
 def follow(registry: Registry, request: Request, stop: threading.Event) -> Iterator[Step]:
@@ -227,7 +246,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event) -> Itera
             report((share, activity))
 
         try:
-            report(compute(registry, request, tell))
+            report((compute_several if request.inputs else compute)(registry, request, tell))
         except BaseException as error:  # raised again in the thread that follows the run
             report(error)
 
@@ -248,7 +267,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event) -> Itera
         ended = stop.is_set()
         stop.set()  # a closed iterator ends the work
     found = latest[0]
-    if isinstance(found, ParityRun):
+    if isinstance(found, ParityRun | ParityRuns):
         yield Step(1.0, "done", time.perf_counter() - begun, run=found)
     elif isinstance(found, Cancelled) and ended:
         yield Step(0.0, "stopped", time.perf_counter() - begun, stopped=True)
@@ -256,8 +275,13 @@ def follow(registry: Registry, request: Request, stop: threading.Event) -> Itera
         raise found
 
 
-class KeptRuns(Kept[ParityRun]):
-    """The last run of each user. Its traces are in files until it is removed."""
+class KeptRuns(Kept[ParityRun | ParityRuns]):
+    """The last run of each user. The traces of a run on one input are in files until it is removed."""
 
     def __init__(self, most: int = MOST_KEPT):
-        super().__init__("that comparison is not kept any more; run it again", most, ParityRun.close)
+        super().__init__("that comparison is not kept any more; run it again", most, _close)
+
+
+def _close(run: ParityRun | ParityRuns) -> None:
+    if isinstance(run, ParityRun):
+        run.close()

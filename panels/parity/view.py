@@ -11,9 +11,13 @@ from panels.parity.sides import SideChoice
 from panels.widgets.markup import seconds
 from panels.widgets.templates import render
 from workbench.compare import PRESETS
-from workbench.parity_lab import ParityRun
+from workbench.compare.precision import AUTO, HALVES
+from workbench.formats.quantization import TYPES
+from workbench.parity_lab import Outcome, ParityRun, ParityRuns
 from workbench.parity_lab.heat_map import heat_map
 from workbench.parity_lab.html_report import noise_details, sides, verdict
+from workbench.parity_lab.several import Together
+from workbench.parity_lab.several_report import several_parts
 from workbench.parity_lab.stage_detail import stage_details
 
 VIEW = "parity/view.html"
@@ -34,6 +38,12 @@ AUTOMATIC = ("automatic: what each candidate's arithmetic asks for", "")
 def preset_choices() -> list[tuple[str, str]]:
     """Returns the tolerance presets with their meaning."""
     return [AUTOMATIC, *((f"{name}: {preset.title}", name) for name, preset in PRESETS.items())]
+
+
+def precision_choices() -> list[tuple[str, str]]:
+    """Returns the precisions that another program's traces can have, with the one that is found automatically."""
+    found = "automatic: what a trace names, or what its values show"
+    return [(found, AUTO), *((each, each) for each in ("float32", *HALVES, *(n for n in TYPES if n.startswith("q"))))]
 
 
 def sides_html(listed: Sequence[SideChoice], traces: Iterable[str], chosen: Collection[str]) -> str:
@@ -58,12 +68,14 @@ def status_html(step: Step) -> str:
     return render(VIEW, "progress", f"{100 * step.share:.0f}", doing, step.seconds)
 
 
-def summary(run: ParityRun, took: float) -> str:
+def summary(run: ParityRun | ParityRuns, took: float) -> str:
     """Returns the result of a run in a line."""
+    judged: Sequence[Together | Outcome] = run.candidates if isinstance(run, ParityRuns) else run.outcomes
     words = {"within": "within tolerance", "beyond": "beyond", "unavailable": "not available", "unusable": "unusable"}
-    found = [str(each.status) for each in run.outcomes]
+    found = [str(each.status) for each in judged]
     counts = [f"{found.count(status)} {said}" for status, said in words.items() if status in found]
-    return f"Compared in {seconds(took)}: {', '.join(counts)}"
+    over = f" over {len(run.inputs)} inputs" if isinstance(run, ParityRuns) else ""
+    return f"Compared in {seconds(took)}{over}: {', '.join(counts)}"
 
 
 def result_html(run: ParityRun, opened: str = "") -> str:
@@ -71,6 +83,11 @@ def result_html(run: ParityRun, opened: str = "") -> str:
     shown = [_joined(part) for part in (map(verdict, run.outcomes), heat_map(run, True, opened), sides(run))]
     noise = [(each.name, _joined(noise_details(each.noise))) for each in run.outcomes if each.noise]
     return render(VIEW, "result", run, *shown[:2], noise, shown[2])
+
+
+def several_html(run: ParityRuns) -> str:
+    """Returns a run over several inputs: a verdict on each candidate, every stage over all inputs, and each input."""
+    return render(VIEW, "several", run, _joined(several_parts(run)))
 
 
 def _joined(parts: Iterable[str]) -> Markup:

@@ -187,6 +187,31 @@ def test_the_stage_that_is_wrong_is_open_and_others_can_be(lab: Served, page: An
 
 
 @pytest.mark.browser
+def test_several_recordings_get_one_verdict_and_a_report(lab: Served, page: Any, tmp_path: Path) -> None:
+    lab.registry.faults["gguf"] = {"encoder.layers.3": lambda x: 1.02 * x}
+    open_tab(page, lab)
+    page.get_by_role("button", name="Several inputs, one verdict").click()
+    page.set_input_files(
+        "#parity-several input[type=file]", [str(tone(tmp_path / name)) for name in ("a.wav", "b.wav")]
+    )
+    expect(page.locator("#parity-several")).to_contain_text("b.wav")
+    page.locator("#parity-run").click()
+    expect(page.locator("#parity-status")).to_contain_text("over 2 inputs: 1 beyond", timeout=LONG)
+    expect(page.locator("section.verdict.beyond")).to_contain_text("encoder.layers.3 is the first stage in error on 2")
+    expect(page.locator("#parity-result table").last).to_contain_text("b-2")
+    expect(page.locator("#parity-closer h3")).to_have_count(0)
+    with page.expect_download() as waiting:
+        page.locator("#parity-html").click()
+    assert "over 2 inputs" in Path(waiting.value.path()).read_text(encoding="utf-8")
+
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert no_sideways_scroll(page)
+    page.locator("#parity-model input").click()
+    page.get_by_role("option", name="Fake language model").click()
+    expect(page.locator("#parity-several")).to_contain_text("one on each line")
+
+
+@pytest.mark.browser
 def test_isolated_mode_stages_and_tolerances_reach_the_run(
     lab: Served, page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,16 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panels.parity.endpoint import compared, inputs_of
+from panels.parity.endpoint import compared
 from panels.parity.events import first_look, text_field
 from panels.parity.run import KeptRuns, Step, compute, follow, request_of, source_of
+from panels.parity.several import inputs_of, uploaded_inputs
 from panels.parity.sides import lines_of, offered, traceable, traces_by_name, usual_sides
-from panels.parity.view import result_html, sides_html, status_html
+from panels.parity.view import precision_choices, result_html, several_html, sides_html, status_html
 from tests.support.fake_lab import dies, waits
 from tests.support.fake_parity import FakeParityRegistry
 from tests.support.networks import META, computed
 from workbench.core.errors import BadInput, SessionDied
 from workbench.families import FAMILIES
+from workbench.parity_lab import Input, ParityRuns
+from workbench.parity_lab.clean import check_precision
 from workbench.trace.trace import Trace
 
 
@@ -226,6 +229,68 @@ def test_the_endpoint_gives_one_verdict_over_several_inputs(registry: Any) -> No
     assert found["candidates"][0]["consistency"]["inputs"] == 2
     assert [each["status"] for each in found["candidates"][0]["inputs"]] == ["within"] * 2
     assert registry.open_now == []
+
+
+def test_several_uploaded_inputs_are_followed_to_one_verdict(registry: Any) -> None:
+    registry.faults["gguf"] = {"encoder.layers.3": lambda x: 1.02 * x}
+    inputs = uploaded_inputs(["/uploads/1/a.wav", "/uploads/2/<b>.wav"], FAMILIES["sensevoice"])
+    asked = ask(registry, "gguf:f32", "pytorch:f64", source=None, inputs=inputs)
+    *steps, last = follow(registry, asked, threading.Event())
+    assert any(step.activity.startswith("<b>-2: ") for step in steps)
+    run = last.run
+    assert isinstance(run, ParityRuns) and run.inputs == ("a-1", "<b>-2")
+    assert [(each.status, each.faulty_stage) for each in run.candidates] == [
+        ("beyond", "encoder.layers.3"),
+        ("within", None),
+    ]
+    said = status_html(last)
+    assert "over 2 inputs: 1 within tolerance, 1 beyond" in said
+    shown = several_html(run)
+    assert shown.count('<section class="verdict') == 2 and "&lt;b&gt;-2" in shown and "<b>-2" not in shown
+    kept = KeptRuns()
+    kept.put("a", run)
+    kept.close()  # there is nothing to remove
+
+
+def test_uploaded_lists_hold_prompts_and_never_name_recordings(tmp_path: Path) -> None:
+    listed = tmp_path / "prompts.txt"
+    listed.write_text("one\n\ntwo\n")
+    found = uploaded_inputs([str(listed)], FAMILIES["causal_lm"])
+    assert [(each.name, each.source) for each in found] == [("text-1", "one"), ("text-2", "two")]
+    assert uploaded_inputs([], FAMILIES["causal_lm"]) == uploaded_inputs([], FAMILIES["sensevoice"]) == []
+    with pytest.raises(BadInput, match="is a list; upload the recordings themselves"):
+        uploaded_inputs([str(listed)], FAMILIES["sensevoice"])
+    with pytest.raises(BadInput, match="with one on each line"):
+        uploaded_inputs(["a.wav"], FAMILIES["causal_lm"])
+
+
+@pytest.mark.parametrize(
+    ("model", "how", "says"),
+    [
+        ("fake/sense", {"traces": {"a.npz": "a.npz"}, "candidates": ["a.npz"]}, "a trace file is of one input"),
+        ("fake/text", {"embeddings": ["a.npy"]}, "embeddings are for one prompt"),
+        ("fake/sense", {"precision": "/etc/model.gguf"}, "expected a type such as bfloat16"),
+        ("fake/sense", {"precision": "f33"}, "precision is 'f33'"),
+    ],
+)
+def test_what_several_inputs_or_a_precision_cannot_be(registry: Any, model: str, how: Any, says: str) -> None:
+    inputs = [Input("a", "a"), Input("b", "b")]
+    candidates = how.pop("candidates", ["gguf:f32"])
+    with pytest.raises(BadInput, match=re.escape(says)):
+        ask(registry, *candidates, model=model, inputs=inputs, **how)
+    assert registry.traced == []
+
+
+def test_the_precision_reaches_the_verdict_on_a_trace(registry: Any, tmp_path: Path) -> None:
+    meta = {name: value for name, value in META.items() if name not in ("dtype", "runtime", "quantization")}
+    path = str(Trace(computed(), meta).save(tmp_path / "port.safetensors"))
+    asked = ask(registry, "port.safetensors", traces={"port.safetensors": path}, precision="bf16")
+    assert asked.precision == "bfloat16"
+    with compute(registry, asked) as run:
+        assert "judged as bfloat16" in run.outcomes[0].precision
+    assert {value for _, value in precision_choices()} >= {"auto", "float32", "bfloat16", "float16", "q8_0"}
+    for _, value in precision_choices():
+        check_precision(value)
 
 
 def test_a_prompt_is_never_the_name_of_a_list(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ PARTS = """
   .within .is span { color: var(--good); } .beyond .is span { color: var(--bad); }
   .unavailable .is span, .unusable .is span { color: var(--other); }
 
+  :is(.verdict, .scroll) + :is(h2, h3) { margin-top: 1rem; }
   .scroll { overflow-x: auto; max-width: 100%; } .tall { max-height: 40rem; overflow-y: auto; }
   table { width: auto; border-collapse: separate; border-spacing: 0; font-size: .8125rem;
     font-variant-numeric: tabular-nums; overflow-wrap: normal; }
@@ -39,6 +40,7 @@ PARTS = """
     vertical-align: top; white-space: nowrap; font-size: inherit; color: inherit; }
   th { font-weight: 600; } th[scope=row], th.text, th.wide { text-align: left; }
   td.wide { text-align: left; white-space: normal; min-width: 8rem; overflow-wrap: anywhere; }
+  td.wide:last-child { min-width: min(16rem, 60vw); }
   tr.over > * { background: color-mix(in srgb, var(--bad) 14%, transparent); }
   .statistics { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr));
     gap: .5rem 1.5rem; margin-top: .75rem; }

@@ -45,6 +45,7 @@ HEADER = f"""<div class="masthead">
 <rect x="26" y="20" width="16" height="3" rx="1.5"/></g></svg>
 <div><h1>{TITLE}</h1><p>Speech models side by side</p></div></div>"""
 
+OPEN_ADDRESS = "() => workbenchAddress.open(true)"  # of assets/address.js: the tab that the page's address names
 PRIVACY = "Recordings stay on the machine that runs this page, unless a model on another server is chosen."
 FOOTER = f'<p class="foot">{TITLE} {text(__version__)} · {PRIVACY}</p>'
 
@@ -64,4 +65,5 @@ def build_page(pool: SessionPool) -> Page:
         inject_endpoint.build(page, pool)
         chat_endpoint.build(page, pool)
         html_block(FOOTER)
+        page.load(None, None, None, js=OPEN_ADDRESS, api_visibility="private")
     return page

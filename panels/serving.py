@@ -78,7 +78,10 @@ def own_uploads() -> Iterator[None]:
 
 def launch(page: Page, **settings: Any) -> tuple[Any, str, str]:
     """Serves the page; `settings` are more arguments of `Blocks.launch`; returns its result."""
+    from starlette.middleware import Middleware
+
     from panels.running.root import HANDLERS
+    from panels.sharing import LinkTags, sharing_routes
     from panels.widgets.snippets import routes
     from panels.widgets.theme import head, theme, words
     from workbench.registry.sources import assets
@@ -86,7 +89,12 @@ def launch(page: Page, **settings: Any) -> tuple[Any, str, str]:
     return page.launch(
         theme=theme(),
         head=head(),
-        app_kwargs={"routes": [*routes(), *page.routes], "exception_handlers": HANDLERS},
+        app_kwargs={
+            "routes": [*routes(), *sharing_routes(), *page.routes],
+            "exception_handlers": HANDLERS,
+            "middleware": [Middleware(LinkTags, title=page.title)],
+        },
+        favicon_path=assets() / "favicon.svg",
         i18n=words(),
         footer_links=["api", "settings"],
         allowed_paths=[str(assets() / "samples")],

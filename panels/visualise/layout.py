@@ -30,12 +30,6 @@ SHOW_RESULTS = """(...values) => {
   }
   return values;
 }"""
-# A link to pictures opens this tab. Its scripts are in the tab, and read the rest of the address.
-OPEN_LINK = """() => {
-  if (!location.hash.startsWith('#visualise')) return;
-  const tabs = [...document.querySelectorAll('#tabs [role=tab], #tabs .overflow-dropdown button')];
-  tabs.find((tab) => tab.textContent.trim() === 'Visualise')?.click();
-}"""
 
 
 def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
@@ -105,8 +99,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     shown = [stage, status, start, cancel]
     limits: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE, "trigger_mode": "multiple"}
 
-    loaded = wire(page.load, actions.refresh, [one, other, view], [one, other, *choosing])
-    loaded.then(None, None, None, js=OPEN_LINK, api_visibility="private")
+    wire(page.load, actions.refresh, [one, other, view], [one, other, *choosing])
     for event in (one.input, other.input):
         wire(event, actions.choose, [one, other, view], choosing, trigger_mode="always_last")
     wire(chips.pick, actions.pick_sample, None, [recording, credit, lent])

@@ -23,7 +23,8 @@ MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono
 
 
 def head() -> str:
-    """Returns the head of the page: the style sheets unchanged, and that of the parts of parity reports.
+    """Returns the head of the page: the style sheets unchanged, that of the parts of parity reports, and the script for
+    the addresses of tabs.
 
     Gradio's own way (`css_paths`) rewrites every selector, splits it at commas even inside `:is()`, and drops the
     original rule inside `@media`.
@@ -32,7 +33,8 @@ def head() -> str:
         (assets() / name).read_text(encoding="utf-8")
         for name in ("style.css", "decode.css", "chat/chat.css", "visualise/visualise.css")
     )
-    return f"<style>{sheets}{PARTS}</style>"
+    script = (assets() / "address.js").read_text(encoding="utf-8")
+    return f"<style>{sheets}{PARTS}</style><script>{script}</script>"
 
 
 def words() -> gr.I18n:

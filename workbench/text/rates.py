@@ -149,6 +149,11 @@ _UNITS: dict[RateName, _Units] = {
 }
 
 
+def units_of(text: str, name: RateName) -> list[str]:
+    """Returns the units of a normalised text that the rate of that name counts: words, characters, or both."""
+    return _UNITS[name].split(text)
+
+
 def score(reference: str, hypothesis: str, normaliser: str = "basic") -> Score:
     """Returns the error rates of `hypothesis` and its alignment, after both texts are normalised.
 

@@ -1,0 +1,281 @@
+"""What a report says: figures against pooled scores, confusions, packed rows, tables; and that all of it is escaped."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import importlib.util
+import json
+import math
+import re
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jiwer
+import numpy as np
+import pytest
+
+from tests.support.made_evaluation import MODELS, made_columns, tone, utterances
+from workbench.core.errors import BadInput, Unavailable
+from workbench.evaluation.report.columns import Columns, columns_of, short_names
+from workbench.evaluation.report.confusions import Borders, confusions
+from workbench.evaluation.report.exports import table_rows, write_table
+from workbench.evaluation.report.extremes import most_different, worst
+from workbench.evaluation.report.overview import overview
+from workbench.evaluation.report.packed import SEPARATOR, packed
+from workbench.evaluation.report.page import page
+from workbench.evaluation.report.players import players
+from workbench.evaluation.rows import Result, Utterance, scores_of
+from workbench.text.rates import pool_scores, score
+
+MARKUP = "<img src=x onerror=alert(1)>\"'&</script><script>alert(2)</script>"
+
+
+@pytest.fixture(scope="module")
+def columns() -> Columns:
+    return made_columns()
+
+
+def of_texts(pairs: list[tuple[str, str]], model: str = "demo/a", **more: Any) -> Columns:
+    corpus = [Utterance(f"{place}", f"{place}.wav", said) for place, (said, _) in enumerate(pairs)]
+    found = [
+        Result(each.id, model, text, scores=scores_of(score(each.text, text))) for each, (_, text) in zip(corpus, pairs)
+    ]
+    return columns_of(corpus, {model: found}, "basic", "1", **more)
+
+
+def test_the_rates_are_those_of_the_pooled_scores_and_of_jiwer() -> None:
+    columns = made_columns(500, MODELS[:2])
+    found = overview(columns, breakdowns=False)
+    for place, model in enumerate(columns.models):
+        known = [
+            row
+            for row, text in enumerate(columns.texts[model])
+            if text is not None and row not in columns.failures[model]
+        ]
+        said = [columns.utterances[row].text for row in known]
+        text = [(columns.texts[model][row] or "").lower() for row in known]
+        pooled = pool_scores([score(one, two) for one, two in zip(said, text)])
+        figures = found.models[place]
+        assert figures.wer.rate == pytest.approx(pooled.wer) == pytest.approx(jiwer.wer(said, text))
+        assert figures.cer.rate == pytest.approx(pooled.cer) == pytest.approx(jiwer.cer(said, text))
+        assert (figures.substitutions, figures.deletions, figures.insertions) == (
+            pooled.words.substitutions,
+            pooled.words.deletions,
+            pooled.words.insertions,
+        )
+        assert figures.failed == 5 and figures.done == 500 and len(known) == 495
+
+
+def test_speed_and_memory(columns: Columns) -> None:
+    [figures, *_] = overview(columns, breakdowns=False).models
+    assert figures.rtfx == pytest.approx(50)
+    assert figures.cpu_seconds == pytest.approx(1.5 * figures.compute_seconds)
+    assert figures.memory_bytes == 300 << 20
+    json.dumps(overview(columns).to_dict(), allow_nan=False)
+
+
+def test_the_parts_make_the_whole(columns: Columns) -> None:
+    found = overview(columns)
+    titles = [each.title for each in found.breakdowns]
+    assert titles == ["Duration", "Length of the reference", "Noise", "Speaker"]  # there is one language only
+    known = {each.title: sum(group.recordings for group in each.groups) for each in found.breakdowns}
+    assert known["Duration"] == known["Speaker"] == 120
+    assert [group.name for group in found.breakdowns[2].groups] == ["0 dB", "10 dB", "clean"]
+    for group in found.breakdowns[3].groups:
+        rows = [row for row, each in enumerate(columns.utterances) if each.speaker == group.name]
+        errors, units = columns.errors()[rows, 0], columns.units()[rows, 0]
+        assert group.intervals[0].rate == pytest.approx(np.nansum(errors) / np.nansum(units))
+
+
+def test_a_corpus_of_many_speakers_shows_the_worst_of_them() -> None:
+    corpus = [Utterance(f"{place}", "a.wav", "one two", speaker=f"{place}") for place in range(40)]
+    texts = ["one two" if place < 35 else "one" for place in range(40)]
+    found = [Result(each.id, "m", text, scores=scores_of(score(each.text, text))) for each, text in zip(corpus, texts)]
+    [speakers] = overview(columns_of(corpus, {"m": found}, "basic", "1")).breakdowns
+    assert len(speakers.groups) == 30 and speakers.left_out == 10
+    assert {group.name for group in speakers.groups[:5]} == {"35", "36", "37", "38", "39"}
+
+
+def test_confusions_and_borders() -> None:
+    [found] = confusions(
+        of_texts(
+            [
+                ("one two three", "one too three"),
+                ("two", "too"),
+                ("one two", "uh one two"),  # added at the start
+                ("one two", "one two um"),  # and at the end
+                ("one two", "one uh two"),
+                ("one two three", "two three"),  # dropped at the start
+                ("six", "nine nine"),  # no right word: neither start nor end
+                ("all right", "all right"),
+            ]
+        )
+    )
+    assert found.swapped[0] == ("two", "too", 2)
+    assert found.added[0] == ("uh", 2)
+    assert found.added_at == Borders(start=1, middle=2, end=1)
+    assert found.dropped == (("one", 1),) and found.dropped_at == Borders(start=1)
+    assert (found.aligned, found.wrong) == (7, 7)
+
+
+def test_the_worst_and_the_most_different() -> None:
+    corpus = [Utterance(f"{place}", "a.wav", "one two three four") for place in range(4)]
+    texts = {
+        "a": ["one two three four", "", "one two three", "x y z w"],
+        "b": ["one two three four", "one two three four", "one two", "x y z"],
+    }
+    found = columns_of(
+        corpus,
+        {
+            model: [
+                Result(each.id, model, text, scores=scores_of(score(each.text, text)))
+                for each, text in zip(corpus, said)
+            ]
+            for model, said in texts.items()
+        },
+        "basic",
+        "1",
+    )
+    assert worst(found) == [3, 1, 2]
+    assert most_different(found) == [1, 2]
+    assert most_different(of_texts([("one", "two")])) == []
+
+
+def test_mixed_scripts_pool_to_a_mixed_rate() -> None:
+    found = of_texts([("打开灯", "打开的"), ("one two", "one"), ("打开 app", "打开 up")])
+    assert list(found.names) == ["CER", "WER", "MER"] and found.rate == "MER"
+    assert list(found.errors()[:, 0]) == [1, 1, 1] and list(found.units()[:, 0]) == [3, 2, 3]
+    rows = unpacked(packed(found))
+    assert rows["kinds"] == "CWM"
+    assert rows["units"][2] == SEPARATOR.join(["打", "开", "app"]) and rows["units"][1] == 1
+
+
+def test_names_of_models_are_as_short_as_they_can_be() -> None:
+    assert list(short_names(MODELS).values()) == ["pytorch", "gguf f32", "gguf q8_0"]
+    assert list(short_names(["a|gguf|f32", "a|gguf|q8_0"]).values()) == ["f32", "q8_0"]
+    assert list(short_names(["a|pytorch", "b|pytorch"]).values()) == ["a", "b"]
+    assert list(short_names(["a|pytorch", "a|gguf|f32", "b|pytorch"]).values())[2] == "b pytorch"
+    assert short_names(["a|gguf|f32"]) == {"a|gguf|f32": "a gguf f32"}
+
+
+def unpacked(text: str) -> dict[str, Any]:
+    return dict(json.loads(zlib.decompress(base64.b64decode(text))))
+
+
+def test_the_rows_come_back(columns: Columns) -> None:
+    rows = unpacked(packed(columns))
+    assert rows["ids"] == [each.id for each in columns.utterances]
+    for place, (model, shown) in enumerate(zip(columns.models, rows["models"])):
+        assert shown["key"] == model and set(map(int, shown["failed"])) == set(columns.failures[model])
+        for row, told in enumerate(shown["text"]):
+            assert (rows["reference"][row] if told == 1 else told) == columns.texts[model][row]
+            counted = [each[row] for each in shown["counts"]]
+            known = columns.counts["primary"][row, place]
+            assert counted == ([-1] * 4 if math.isnan(known[0]) else known.tolist())
+    noise = rows["groups"]["noise"]
+    assert [noise["names"][at] if at >= 0 else None for at in noise["of"]] == [e.noise for e in columns.utterances]
+
+
+class Tags(HTMLParser):
+    """Counts the elements of a document and collects its attributes."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.found: dict[str, int] = {}
+        self.handlers: list[str] = []
+        self.addresses: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found[tag] = self.found.get(tag, 0) + 1
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+        self.addresses += [str(value) for name, value in attrs if name in ("src", "href")]
+
+
+def hostile() -> Columns:
+    """Markup in every field that a manifest, a model or a card may fill."""
+    corpus = [
+        Utterance(
+            f"{MARKUP}{place}",
+            MARKUP,
+            MARKUP,
+            speaker=f"{MARKUP}{place}",
+            noise=f"{MARKUP}{place}",
+            language=f"{MARKUP}{place}",
+        )
+        for place in range(3)
+    ]
+    found = {
+        model: [
+            *(
+                Result(each.id, model, f"{MARKUP} {model}", scores=scores_of(score(each.text, f"{MARKUP} {model}")))
+                for each in corpus[:2]
+            ),
+            Result(corpus[2].id, model, "", error=MARKUP),
+        ]
+        for model in (f"{MARKUP}|a", f"{MARKUP}|b")
+    }
+    return columns_of(corpus, found, "basic", "1", skipped=[{"where": MARKUP, "reason": MARKUP}], title=MARKUP)
+
+
+def test_nothing_of_a_manifest_or_a_model_becomes_markup() -> None:
+    text = page(hostile(), tone)
+    assert "<img" not in text and "<script>alert" not in text
+    tags = Tags(text)
+    assert tags.found["script"] == 3 and "img" not in tags.found and tags.handlers == []
+    assert all(each.startswith(("#", "data:audio/flac;base64,")) for each in tags.addresses)
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
+    assert policy and policy[1].startswith("default-src 'none'") and "'unsafe-inline'; script-src 'sha256-" in policy[1]
+
+
+def test_players_stay_within_their_bounds() -> None:
+    columns = made_columns(6)
+    loud = np.random.default_rng(0).uniform(-1, 1, 16000 * 40)
+
+    def hear(utterance: Utterance) -> tuple[np.ndarray, int]:
+        if utterance.id == "take-000000":
+            raise BadInput("there is no file a.wav")
+        return loud, 16000
+
+    found = players(columns, [0, 1, 1, 2], hear, largest=1)
+    assert found[0].note == "The sound is not here: there is no file a.wav" and not found[0].address
+    assert found[1].address.startswith("data:audio/flac") and "first 30 s of 40 s" in found[1].note
+    assert "fill the room" in found[2].note and not found[2].address
+
+
+def test_tables_for_other_programs(columns: Columns, tmp_path: Path) -> None:
+    rows = list(table_rows(columns))
+    assert len(rows) == 360 and rows[99]["error"] == "the session ended" and rows[99]["hits"] is None
+    with write_table(columns, tmp_path / "table.csv").open(encoding="utf-8", newline="") as file:
+        listed = list(csv.DictReader(file))
+    assert [each["text"] for each in listed] == [each["text"] for each in rows]
+    lines = write_table(columns, tmp_path / "table.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == rows
+    formula = of_texts([("one", "=1+1")])
+    assert "'=1+1" in write_table(formula, tmp_path / "formula.csv").read_text(encoding="utf-8")
+    with pytest.raises(BadInput, match=r"no ending of a table; expected \.csv, \.jsonl, \.parquet"):
+        write_table(columns, tmp_path / "table.xls")
+    with pytest.raises(BadInput, match="cannot be written"):
+        write_table(columns, tmp_path / "nowhere" / "table.csv")
+
+
+def test_parquet_or_how_to_get_it(columns: Columns, tmp_path: Path) -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        with pytest.raises(Unavailable, match="pip install pyarrow"):
+            write_table(columns, tmp_path / "table.parquet")
+        return
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert parquet.read_table(write_table(columns, tmp_path / "table.parquet")).to_pylist() == list(table_rows(columns))
+
+
+def test_what_is_not_done_is_no_error() -> None:
+    corpus = utterances(10)
+    few = [Result(each.id, "a", each.text, scores=scores_of(score(each.text, each.text))) for each in corpus[:3]]
+    found = columns_of(corpus, {"a": few, "b": []}, "basic", "1")
+    one, two = overview(found).models
+    assert (one.done, one.wer.rate, two.done, two.wer.rate) == (3, 0.0, 0, None)
+    assert "no scored recording in common" in overview(found).pairs[0].sentence
+    assert 'id="worst"' not in page(found, tone)  # nothing is wrong, so no recording is listed

@@ -1,0 +1,189 @@
+"""Bootstrap intervals and paired differences against a slow definition, every possible draw, and a simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.evaluation.statistics import (
+    Blocks,
+    Difference,
+    Interval,
+    blocks_of,
+    correction,
+    differences,
+    draw_sums,
+    draws_for,
+    rate_intervals,
+    widened,
+)
+
+
+def slow_rates(errors: list[int], units: list[int], blocks: list[int], draws: int, seed: int) -> list[float]:
+    """The definition, one draw at a time: all recordings of each drawn block, pooled."""
+    members = {block: [place for place, own in enumerate(blocks) if own == block] for block in blocks}
+    drawn = np.random.default_rng(seed).integers(0, len(members), (draws, len(members)), dtype=np.int32)
+    rates = []
+    for row in drawn:
+        places = [place for block in row for place in members[int(block)]]
+        wrong, whole = sum(errors[place] for place in places), sum(units[place] for place in places)
+        if whole:
+            rates.append(wrong / whole)
+    return rates
+
+
+def table(*columns: list[float]) -> np.ndarray:
+    return np.array(columns, dtype=float).T
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(0, 5)), min_size=2, max_size=30),
+    st.integers(0, 2**31),
+)
+def test_an_interval_is_that_of_the_slow_definition(recordings: list[tuple[int, int, int]], seed: int) -> None:
+    errors, units, speakers = (list(each) for each in zip(*recordings))
+    blocks = blocks_of([f"speaker {each}" for each in speakers])
+    [found] = rate_intervals(table(errors), table(units), blocks, draws=200, seed=seed)
+    slow = slow_rates(errors, units, [int(each) for each in blocks.of], 200, seed)
+    assert found.rate == pytest.approx(sum(errors) / sum(units))
+    beyond = widened(0.05, blocks.count) / 2 if blocks.count > 1 else 0
+    assert blocks.count < 2 or [found.low, found.high] == pytest.approx(list(np.quantile(slow, (beyond, 1 - beyond))))
+
+
+def test_an_interval_is_that_of_every_possible_draw() -> None:
+    errors, units = [0, 1, 4, 2], [5, 3, 4, 6]
+    every = [
+        sum(errors[place] for place in drawn) / sum(units[place] for place in drawn)
+        for drawn in itertools.product(range(4), repeat=4)
+    ]
+    [found] = rate_intervals(table(errors), table(units), blocks_of([None] * 4), draws=20_000)
+    beyond = widened(0.05, 4) / 2
+    assert [found.low, found.high] == pytest.approx(list(np.quantile(every, (beyond, 1 - beyond))), abs=0.03)
+
+
+@pytest.mark.parametrize("blocks, outside, student", [(2, 0.05, 12.7062), (6, 0.05, 2.5706), (21, 0.01, 2.8453)])
+def test_few_blocks_move_the_ends_by_students_quantile(blocks: int, outside: float, student: float) -> None:
+    """Quantiles from printed tables of Student's distribution."""
+    expected = 2 * NormalDist().cdf(-student * math.sqrt(blocks / (blocks - 1)))
+    assert widened(outside, blocks) == pytest.approx(expected, rel=1e-3)
+    assert widened(outside, 10_000) == pytest.approx(outside, rel=2e-3)
+    assert widened(outside, 10_001) == outside
+
+
+def test_draws_do_not_depend_on_the_columns_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = np.arange(12.0).reshape(6, 2)
+    whole = draw_sums(sums, 50, seed=3)
+    assert np.array_equal(whole[:, :1], draw_sums(sums[:, :1], 50, seed=3))
+    monkeypatch.setattr("workbench.evaluation.statistics.DRAWN_AT_ONCE", 7)
+    assert np.array_equal(whole, draw_sums(sums, 50, seed=3))
+
+
+def test_speakers_are_blocks_where_they_are_known() -> None:
+    assert list(blocks_of(["a", None, "a", None, "b"]).of) == [0, 1, 0, 2, 3]
+    assert blocks_of(["a", "b", "a"]).by == "speakers"
+    assert blocks_of(["a", "", "b"]).by == "speakers, and recordings without one"
+    assert (blocks_of(["a", "a"]).by, blocks_of(["a", "a"]).count) == ("recordings", 2)
+    assert (blocks_of([]).by, blocks_of([]).count) == ("recordings", 0)
+    assert "few" in blocks_of(list("abc")).about and "few" not in blocks_of(range(1, 30)).about
+    assert "no intervals" in blocks_of(["a"]).about
+
+
+def test_speakers_who_differ_make_the_interval_wider() -> None:
+    errors = table([0] * 40 + [5] * 40)
+    units = np.full((80, 1), 10.0)
+    speakers = [f"{place // 8}" for place in range(80)]
+    [by_speaker] = rate_intervals(errors, units, blocks_of(speakers))
+    [by_recording] = rate_intervals(errors, units, blocks_of([None] * 80))
+    assert by_speaker.rate == by_recording.rate == 0.25
+    wide, narrow = (each.high - each.low for each in (by_speaker, by_recording))  # type: ignore[operator]
+    assert wide > 2 * narrow
+
+
+def test_equal_recordings_leave_no_doubt() -> None:
+    [found] = rate_intervals(np.full((9, 1), 2.0), np.full((9, 1), 8.0), blocks_of([None] * 9))
+    assert found == Interval(0.25, 0.25, 0.25)
+    assert str(found) == "25.0 % (25.0 to 25.0)"
+
+
+def test_what_has_no_score_does_not_count() -> None:
+    nan = math.nan
+    found = rate_intervals(table([1, nan, 1], [nan] * 3), table([2, nan, 2], [nan] * 3), blocks_of([None] * 3))
+    assert found[0].rate == 0.5 and found[0].low == 0.5
+    assert found[1] == Interval(None, None, None) and str(found[1]) == "not defined"
+    [one] = rate_intervals(table([1]), table([4]), blocks_of(["a"]))
+    assert one == Interval(0.25, None, None) and str(one) == "25.0 %"
+    [single] = differences(["a", "b"], table([1], [2]), table([4], [4]), blocks_of(["a"]))
+    assert single.verdict == "unknown" and "at least two recordings" in single.sentence
+    [none] = differences(["a", "b"], table([1, nan], [nan, 1]), table([4, nan], [nan, 4]), blocks_of([None] * 2))
+    assert none.verdict == "unknown" and "no scored recording in common" in none.sentence
+
+
+def verdict_of(errors: np.ndarray, units: float = 10.0, names: tuple[str, ...] = ("f32", "q8_0")) -> Difference:
+    return differences(names, errors, np.full(errors.shape, units), blocks_of([None] * len(errors)), draws=2000)[0]
+
+
+def test_the_verdicts() -> None:
+    source = np.random.default_rng(0)
+    same = source.integers(0, 3, 400).astype(float)
+    few = same.copy()
+    few[:4] += [1, -1, 1, 0]
+    cases = {
+        "same": same,
+        "worse": same + source.integers(0, 2, 400),
+        "better": np.maximum(same - source.integers(0, 2, 400), 0),
+        "not worse": few,
+    }
+    for verdict, other in cases.items():
+        assert verdict_of(np.stack([same, other], axis=1)).verdict == verdict
+    open_ = verdict_of(np.stack([same[:30], same[30:60]], axis=1))
+    assert open_.verdict == "open" and "more recordings would tell" in open_.sentence
+    worse = verdict_of(np.stack([same, cases["worse"]], axis=1))
+    assert worse.sentence.startswith("q8_0 is worse than f32: difference ") and "95 % interval" in worse.sentence
+    not_worse = Difference("f32", "q8_0", 500, 0.001, -0.001, 0.003, alike=False, pairs=1)
+    assert not_worse.sentence == (
+        "q8_0 is not worse than f32: difference 0.1 points, 95 % interval -0.1 to 0.3, all of it below 0.5."
+    )
+
+
+def test_pairs_are_measured_on_the_same_draws() -> None:
+    """Two models that fail on the same recordings differ less than their own intervals let expect."""
+    source = np.random.default_rng(1)
+    hard = source.integers(0, 8, 300).astype(float)
+    errors = np.stack([hard, np.minimum(hard + (source.random(300) < 0.05), 10)], axis=1)
+    units = np.full((300, 2), 10.0)
+    blocks = blocks_of([None] * 300)
+    one, two = rate_intervals(errors, units, blocks)
+    [apart] = differences(["a", "b"], errors, units, blocks)
+    assert one.high > two.low  # type: ignore[operator]
+    assert apart.verdict == "worse"
+
+
+def test_many_pairs_get_wider_intervals() -> None:
+    source = np.random.default_rng(2)
+    errors = source.integers(0, 4, (200, 4)).astype(float)
+    units, blocks = np.full((200, 4), 10.0), blocks_of([None] * 200)
+    [alone] = differences(["a", "b"], errors[:, :2], units[:, :2], blocks)
+    among = differences(list("abcd"), errors, units, blocks)
+    assert len(among) == 6 and (among[0].base, among[0].other) == ("a", "b")
+    assert among[0].low < alone.low and among[0].high > alone.high  # type: ignore[operator]
+    assert "6 pairs" in correction(6) and correction(1) == ""
+    assert draws_for(100_000) == 4000 and draws_for(100) == 20_000 and draws_for(10**6, 6) == 4800
+
+
+def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:
+    """300 made-up corpora of 60 speakers; `benchmarks/evaluate_coverage.py` has the large simulation."""
+    from benchmarks.evaluate_coverage import simulate
+
+    held = simulate(corpora=300, speakers=60, recordings=4, draws=600, seed=5)
+    assert 0.91 <= held.rate <= 0.985 and 0.91 <= held.difference <= 0.985
+
+
+def test_blocks_may_be_given() -> None:
+    [found] = rate_intervals(table([1, 1, 3]), table([4, 4, 4]), Blocks(np.array([0, 0, 1]), 2, "speakers"))
+    assert found.rate == pytest.approx(5 / 12) and (found.low, found.high) == (0.25, 0.75)

@@ -1,0 +1,190 @@
+"""The results of an evaluation as columns: one entry for each utterance, one array column for each model.
+
+It reads what `workbench.evaluation.store` keeps, and computes no rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from workbench.evaluation.rows import COUNTED, Result, Utterance
+from workbench.evaluation.statistics import Blocks, blocks_of
+from workbench.evaluation.store import Evaluation, Run
+from workbench.text.rates import RateName
+
+KINDS = ("primary", "words", "chars")
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """All results; arrays are [utterances, models], and what a model has not done is NaN or None.
+
+    `counts[kind]` is [utterances, models, 4]: substitutions, deletions, insertions and hits, of `kind` words, chars,
+    and primary, which are the units of the utterance's own rate.
+    """
+
+    utterances: Sequence[Utterance]
+    models: tuple[str, ...]
+    texts: Mapping[str, Sequence[str | None]]  # by model
+    failures: Mapping[str, Mapping[int, str]]  # by model: utterance's number to the sentence
+    counts: Mapping[str, np.ndarray]
+    names: Sequence[RateName]  # of each utterance's primary rate
+    seconds: np.ndarray  # [utterances], of the sound; NaN where nobody knows
+    compute: np.ndarray  # seconds
+    cpu: np.ndarray  # seconds of processor time
+    memory: Mapping[str, int]  # by model: most bytes of a worker's process
+    normaliser: str
+    normaliser_version: str
+    skipped: Sequence[Mapping[str, str]] = ()  # rows of the manifest that cannot be used
+    run: Run | None = None
+    expected: int = 0  # utterances of the corpus; `utterances` may be fewer
+    title: str = "Evaluation"
+    short: Mapping[str, str] = field(default_factory=dict)  # by model: a name that still tells them apart
+
+    def __len__(self) -> int:
+        return len(self.utterances)
+
+    @property
+    def rate(self) -> RateName:
+        """The primary rate over all utterances: WER or CER if all have the same, else MER."""
+        found = set(self.names)
+        return next(iter(found)) if len(found) == 1 else "MER" if found else "WER"
+
+    def errors(self, kind: str = "primary") -> np.ndarray:
+        """The numbers of errors [utterances, models]."""
+        errors: np.ndarray = self.counts[kind][:, :, :3].sum(axis=2)
+        return errors
+
+    def units(self, kind: str = "primary") -> np.ndarray:
+        """The numbers of units in the references [utterances, models]."""
+        units: np.ndarray = self.counts[kind][:, :, [0, 1, 3]].sum(axis=2)
+        return units
+
+    def rates(self, kind: str = "primary") -> np.ndarray:
+        """The error rate of each utterance; of an empty reference the number of insertions, as nothing divides it."""
+        return self.errors(kind) / np.maximum(self.units(kind), 1)
+
+    @property
+    def done(self) -> np.ndarray:
+        """The number of utterances that each model has worked on, failures included."""
+        return np.array([sum(text is not None for text in self.texts[model]) for model in self.models])
+
+    def blocks(self) -> Blocks:
+        """Which utterances belong together in a bootstrap: those of a speaker."""
+        return blocks_of([each.speaker for each in self.utterances])
+
+
+def columns_of(
+    utterances: Sequence[Utterance], results: Mapping[str, Iterable[Result]], normaliser: str, version: str, **more: Any
+) -> Columns:
+    """Returns results by model as columns. Results of utterances that are not in the list are left out.
+
+    Args:
+        more: other fields of `Columns`.
+    """
+    models = tuple(results)
+    places = {each.id: place for place, each in enumerate(utterances)}
+    shape = (len(utterances), len(models))
+    counts = {kind: np.full((*shape, 4), np.nan) for kind in KINDS}
+    compute, cpu = np.full(shape, np.nan), np.full(shape, np.nan)
+    seconds = np.array([np.nan if each.duration is None else each.duration for each in utterances], dtype=float)
+    names: list[RateName] = ["WER"] * len(utterances)
+    texts: dict[str, list[str | None]] = {model: [None] * len(utterances) for model in models}
+    failures: dict[str, dict[int, str]] = {model: {} for model in models}
+    memory = dict.fromkeys(models, 0)
+    for column, (model, found) in enumerate(results.items()):
+        said = texts[model]
+        for result in found:
+            place = places.get(result.id)
+            if place is None:
+                continue
+            said[place] = result.text
+            if result.error is not None:
+                failures[model][place] = result.error
+            if result.audio_seconds:
+                seconds[place] = result.audio_seconds
+            measured = result.measured
+            compute[place, column] = measured.get("compute_seconds", np.nan)
+            cpu[place, column] = measured.get("cpu_seconds", np.nan)
+            memory[model] = max(memory[model], measured.get("memory_bytes") or 0)
+            scores = result.scores
+            if scores is not None:
+                names[place] = scores["primary"]
+                for kind in ("words", "chars"):
+                    counts[kind][place, column] = [scores[kind][name] for name in COUNTED]
+                primary = _PRIMARY[scores["primary"]]
+                counts["primary"][place, column] = [scores[primary][name] for name in COUNTED]
+    return Columns(
+        utterances,
+        models,
+        texts,
+        failures,
+        counts,
+        names,
+        seconds,
+        compute,
+        cpu,
+        memory,
+        normaliser,
+        version,
+        **{"expected": len(utterances), "short": short_names(models), **more},
+    )
+
+
+_PRIMARY = {"WER": "words", "CER": "chars", "MER": "mixed"}
+
+
+def read_columns(evaluation: Evaluation) -> Columns:
+    """Reads a directory of results; utterances that no model has worked on are left out, as after a limit."""
+    run = evaluation.run
+    utterances = list(evaluation.utterances())
+    found = columns_of(
+        utterances,
+        {model: evaluation.results(model) for model in evaluation.models},
+        run.normaliser["name"],
+        run.normaliser["version"],
+        skipped=evaluation.skipped(),
+        run=run,
+        title=f"Evaluation of {evaluation.path.resolve().name}",
+    )
+    some = np.array([any(found.texts[m][place] is not None for m in found.models) for place in range(len(found))], bool)
+    return found if some.all() else chosen_rows(found, np.flatnonzero(some))
+
+
+def chosen_rows(columns: Columns, rows: np.ndarray) -> Columns:
+    """Returns the columns of these utterances alone."""
+    at = {int(row): place for place, row in enumerate(rows)}
+    return replace(
+        columns,
+        utterances=[columns.utterances[row] for row in rows],
+        texts={model: [each[row] for row in rows] for model, each in columns.texts.items()},
+        failures={
+            model: {at[row]: said for row, said in each.items() if row in at}
+            for model, each in columns.failures.items()
+        },
+        counts={kind: each[rows] for kind, each in columns.counts.items()},
+        names=[columns.names[row] for row in rows],
+        seconds=columns.seconds[rows],
+        compute=columns.compute[rows],
+        cpu=columns.cpu[rows],
+    )
+
+
+def short_names(models: Sequence[str]) -> dict[str, str]:
+    """Returns a name for each model without the parts that all of them share: `gguf|q8_0` if all are of one card.
+
+    A key is `card|runtime|type`, of which the last may be missing.
+    """
+    parts = {model: model.split("|") for model in models}
+    if len(parts) < 2:
+        return {model: model.replace("|", " ") for model in models}
+    found = {}
+    for kept in (slice(2, None), slice(1, None), slice(0, 1), slice(0, None)):
+        found = {model: " ".join(each[kept]) for model, each in parts.items()}
+        if all(found.values()) and len(set(found.values())) == len(found):
+            return found
+    return {model: model for model in models}

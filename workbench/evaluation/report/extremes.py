@@ -1,0 +1,40 @@
+"""The recordings that are worth a look: those with the highest error rates, and those on which the models differ."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.evaluation.report.columns import Columns
+
+MOST = 20  # recordings of each kind
+
+
+def worst(columns: Columns, most: int = MOST) -> list[int]:
+    """Returns the rows with the highest rates over all models together; of equal ones those with more errors first."""
+    errors = np.nan_to_num(columns.errors()).sum(axis=1)
+    units = np.nan_to_num(columns.units()).sum(axis=1)
+    order = np.lexsort((np.arange(len(columns)), -errors, -errors / np.maximum(units, 1)))
+    return [int(row) for row in order[:most] if errors[row] > 0]
+
+
+def most_different(columns: Columns, most: int = MOST) -> list[int]:
+    """Returns the rows on which the rates of two models are farthest apart; none for a single model."""
+    if len(columns.models) < 2 or not len(columns):
+        return []
+    apart = spread(columns)
+    errors = columns.errors()
+    wide = _range(errors)
+    order = np.lexsort((np.arange(len(columns)), -wide, -apart))
+    return [int(row) for row in order[:most] if apart[row] > 0]
+
+
+def spread(columns: Columns) -> np.ndarray:
+    """Returns the highest rate of each utterance minus the lowest; 0 with fewer than two scores."""
+    return _range(columns.rates())
+
+
+def _range(values: np.ndarray) -> np.ndarray:
+    known = np.isfinite(values)
+    high = np.where(known, values, -np.inf).max(axis=1, initial=-np.inf)
+    low = np.where(known, values, np.inf).min(axis=1, initial=np.inf)
+    return np.where(known.sum(axis=1) > 1, high - low, 0.0)

@@ -1,0 +1,128 @@
+"""The whole report as one HTML file: no network, no other file; the policy in its head forbids both.
+
+The element `figures` holds the overview as JSON, for programs. All rows are in the element `rows-data` (see `packed`).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from workbench import __version__
+from workbench.core.errors import BadInput
+from workbench.display.html import Html, element
+from workbench.evaluation.report import sections
+from workbench.evaluation.report.columns import Columns, read_columns
+from workbench.evaluation.report.confusions import confusions
+from workbench.evaluation.report.extremes import most_different, worst
+from workbench.evaluation.report.overview import Overview, overview
+from workbench.evaluation.report.packed import packed
+from workbench.evaluation.report.players import Hear, players
+from workbench.evaluation.rows import Utterance
+from workbench.evaluation.store import Evaluation, read
+from workbench.registry.sources import assets
+
+REPORT = "report.html"
+PLACE = "evaluation"  # of style sheet and script, in the assets
+WORST = "Those with the highest rates, over all models together."
+DIFFERENT = "Those on which the rates of two models are farthest apart."
+
+
+def page(columns: Columns, hear: Hear, found: Overview | None = None) -> str:
+    """Returns the report.
+
+    Args:
+        hear: returns the sound of an utterance.
+        found: the figures, if they are known already.
+    """
+    found = found or overview(columns)
+    bad, apart = worst(columns), most_different(columns)
+    sounds = players(columns, [*bad, *apart], hear)
+    shown: list[tuple[str, str, Html]] = [("overview", "Overview", sections.overview_section(columns, found))]
+    if found.pairs:
+        shown.append(("differences", "Differences", sections.differences_section(columns, found.pairs)))
+    if found.breakdowns:
+        shown.append(("parts", "Parts", sections.breakdowns_section(columns, found.breakdowns)))
+    shown.append(("confusions", "Confusions", sections.confusions_section(columns, confusions(columns))))
+    for key, title, about, rows in (
+        ("worst", "Worst recordings", WORST, bad),
+        ("different", "Most different recordings", DIFFERENT, apart),
+    ):
+        if rows:
+            content = sections.recordings_section(key, title, about, columns, rows, sounds)
+            shown.append((key, title, content))
+    shown += [
+        ("rows", "All recordings", sections.table_section()),
+        ("origin", "Origin", sections.origin_section(columns)),
+    ]
+    return _document(columns, found, shown)
+
+
+def _document(columns: Columns, found: Overview, shown: list[tuple[str, str, Html]]) -> str:
+    style, script = ((assets() / PLACE / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; media-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    figures = json.dumps(found.to_dict(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
+    count = f"{len(columns)} recordings" if len(columns) != 1 else "1 recording"
+    hours = float(np.nansum(columns.seconds)) / 3600
+    said = f"{count}, {hours:.2f} hours of sound. Speech Workbench {__version__}."
+    head = element("header", element("h1", columns.title), element("p", said, class_="quiet"))
+    navigation = sections.navigation([(key, title) for key, title, _ in shown])
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" '
+            'content="light dark">',
+            f"<title>{escape(columns.title)}</title><style>{style}</style></head><body>",
+            head,
+            navigation,
+            f"<main>{sections.joined_sections(content for _, _, content in shown)}</main>",
+            f'<script type="application/json" id="figures">{figures}</script>',
+            f'<script type="text/plain" id="rows-data">{packed(columns)}</script>',
+            f"<script>{script}</script>",
+            "</body></html>",
+        ]
+    )
+
+
+def write_report(directory: str | Path | Evaluation, path: str | Path | None = None) -> Path:
+    """Writes the report of a directory of results, by default into it, and returns its path.
+
+    Raises `BadInput` for a directory without results, and for a file that cannot be written.
+    """
+    evaluation = directory if isinstance(directory, Evaluation) else read(directory)
+    path = Path(path) if path is not None else evaluation.path / REPORT
+    columns = read_columns(evaluation)
+    if not len(columns):
+        raise BadInput(f"{evaluation.path} holds no results yet; expected at least one recording that is done")
+    text = page(columns, hear_in(evaluation))
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise BadInput(f"the report cannot be written to {path}: {error.strerror or error}") from error
+    return path
+
+
+def hear_in(evaluation: Evaluation) -> Hear:
+    """Returns what reads the sound of a directory's utterances."""
+    from workbench.audio.read import read as read_sound
+
+    root = evaluation.run.manifest.root
+
+    def hear(utterance: Utterance) -> tuple[np.ndarray, int]:
+        sound = read_sound(Path(root) / utterance.audio)
+        begin = int(utterance.offset * sound.sample_rate)
+        length = None if utterance.duration is None else round(utterance.duration * sound.sample_rate)
+        return sound.samples[begin : None if length is None else begin + length], sound.sample_rate
+
+    return hear

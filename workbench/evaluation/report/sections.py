@@ -1,0 +1,297 @@
+"""The sections of a report as HTML: overview, differences, parts of the corpus, confusions, recordings, origin.
+
+All text goes through `workbench.display.html`, which escapes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from workbench.display.html import Html, element, joined
+from workbench.evaluation.report.columns import Columns
+from workbench.evaluation.report.confusions import Confusions
+from workbench.evaluation.report.marks import marked
+from workbench.evaluation.report.overview import Breakdown, Overview
+from workbench.evaluation.report.players import Player
+from workbench.evaluation.statistics import Difference, Interval, correction
+from workbench.system.memory import size
+from workbench.text.rates import score
+
+OPENED = 3  # recordings of a list that are unfolded
+MOST_SKIPPED = 100  # rows of the manifest that are listed
+
+
+def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]], words: Sequence[int] = (0,), css: str = "") -> Html:
+    kinds = ["words" if place in words else None for place in range(len(head))]
+    top = element("tr", *(element("th", each, scope="col", class_=kind) for each, kind in zip(head, kinds)))
+    body = [
+        element(
+            "tr",
+            element("th", row[0], scope="row", class_=kinds[0]),
+            *(element("td", each, class_=kind) for each, kind in zip(row[1:], kinds[1:])),
+        )
+        for row in rows
+    ]
+    whole = element("table", element("thead", top), element("tbody", *body), class_=css or None)
+    # A place that scrolls can be reached by the keyboard.
+    return element("div", whole, class_="scroll", tabindex="0")
+
+
+def percent(rate: float | None) -> str:
+    """Returns a rate as `12.5 %`, or a dash."""
+    return "–" if rate is None else f"{100 * rate:.1f} %"
+
+
+def _interval(found: Interval) -> Html:
+    if found.low is None or found.high is None:
+        return element("span", percent(found.rate))
+    ends = f"{100 * found.low:.1f} to {100 * found.high:.1f}"
+    return element("span", percent(found.rate), " ", element("small", ends))
+
+
+def _seconds(value: float) -> str:
+    if value < 100:
+        return f"{value:.1f} s"
+    minutes, hours = value / 60, value / 3600
+    return f"{minutes:.1f} min" if minutes < 100 else f"{hours:.1f} h"
+
+
+def overview_section(columns: Columns, found: Overview) -> Html:
+    """Returns each model's rates with intervals, speed and memory."""
+    kinds = [("WER", "wer"), ("CER", "cer")]
+    if columns.rate == "MER":
+        kinds.insert(0, ("MER", "primary"))
+    most = max((each.primary.high or each.primary.rate or 0.0 for each in found.models), default=0.0) or 1.0
+    rows = []
+    for each in found.models:
+        counts = f"{each.substitutions}, {each.deletions}, {each.insertions}"
+        rtfx = "–" if each.rtfx is None else f"{each.rtfx:.1f}"
+        rows.append(
+            [
+                columns.short[each.model],
+                *(_interval(getattr(each, name)) for _, name in kinds),
+                _range_bar(each.primary, most),
+                counts,
+                f"{each.done} of {columns.expected}" if each.done < columns.expected else str(each.done),
+                str(each.failed),
+                rtfx,
+                _seconds(each.cpu_seconds) if each.cpu_seconds else "–",
+                size(each.memory_bytes) if each.memory_bytes else "–",
+            ]
+        )
+    head = [
+        "Model",
+        *(name for name, _ in kinds),
+        f"{columns.rate}, 0 to {100 * most:.0f} %",
+        "Wrong, missing, added",
+        "Recordings",
+        "Failed",
+        "RTFx",
+        "Processor time",
+        "Memory",
+    ]
+    failed = sum(each.failed for each in found.models)
+    said = [
+        f"The small numbers are 95 % intervals. {found.blocks.about}",
+        f"Both texts are compared after the normaliser {columns.normaliser}, version {columns.normaliser_version}.",
+        "RTFx is seconds of sound per second of computing; memory is the most that a worker's process had in use.",
+        *([f"{failed} failed recordings have no score and do not count in the rates."] if failed else []),
+    ]
+    return _section("overview", "Overview", _table(head, rows, css="first"), _notes(said))
+
+
+def _range_bar(found: Interval, most: float) -> Html:
+    """A rate as a point on a line from 0 to `most`, its interval as a bar around it."""
+    if found.rate is None:
+        return Html("")
+    low, high = (found.rate if end is None else end for end in (found.low, found.high))
+    style = f"--at:{found.rate / most:.4f};--low:{low / most:.4f};--high:{high / most:.4f}"
+    return element("span", element("i"), element("b"), class_="range", style=style, aria_hidden="true")
+
+
+def _notes(lines: Iterable[str]) -> Html:
+    return element("ul", *(element("li", line) for line in lines if line), class_="notes")
+
+
+def _section(key: str, title: str, *content: Html) -> Html:
+    return element("section", element("h2", title, id=f"{key}-title"), *content, id=key, aria_labelledby=f"{key}-title")
+
+
+MARKS = {
+    "worse": ("▲", "worse"),
+    "better": ("▼", "better"),
+    "not worse": ("≈", "not worse"),
+    "same": ("=", "the same"),
+    "open": ("?", "open"),
+    "unknown": ("–", "not known"),
+}
+
+
+def differences_section(columns: Columns, pairs: Sequence[Difference]) -> Html:
+    """Returns a sentence for each two models."""
+    items = [_pair(each) for each in pairs]
+    margin = f"{100 * pairs[0].margin:g}" if pairs else ""
+    said = [
+        correction(len(pairs)),
+        f"The same recordings are drawn for both models (paired bootstrap of the difference in {columns.rate}). “Not "
+        f"worse” means that the whole interval lies below {margin} points.",
+    ]
+    return _section("differences", "Is the difference real?", element("ul", *items, class_="pairs"), _notes(said))
+
+
+def _pair(each: Difference) -> Html:
+    sign, word = MARKS[each.verdict]
+    mark = element("span", sign, class_="mark", title=word, aria_hidden="true")
+    return element("li", mark, element("span", each.sentence), class_=each.verdict.replace(" ", "-"))
+
+
+def breakdowns_section(columns: Columns, found: Sequence[Breakdown]) -> Html:
+    """Returns the rates of parts of the corpus, a table for each property."""
+    parts = []
+    for each in found:
+        rates = [got.rate or 0.0 for group in each.groups for got in group.intervals]
+        most = max(rates, default=0.0) or 1.0
+        rows = [
+            [group.name, str(group.recordings), *(_shaded(got, most) for got in group.intervals)]
+            for group in each.groups
+        ]
+        head = [each.title.partition(":")[0], "Recordings", *(columns.short[model] for model in columns.models)]
+        more = element("p", f"and {each.left_out} more", class_="quiet") if each.left_out else Html("")
+        parts.append(element("div", element("h3", each.title), _table(head, rows), more))
+    return _section("parts", f"{columns.rate} by part of the corpus", element("div", *parts, class_="tables"))
+
+
+def _shaded(found: Interval, most: float) -> Html:
+    share = (found.rate or 0.0) / most
+    return element("span", _interval(found), class_="heat", style=f"--heat:{min(share, 1):.3f}")
+
+
+def confusions_section(columns: Columns, found: Sequence[Confusions]) -> Html:
+    """Returns the most frequent errors of each model, and where it adds and drops units."""
+    parts = []
+    for each in found:
+        borders = [
+            ["added", *_borders(each.added_at)],
+            ["dropped", *_borders(each.dropped_at)],
+        ]
+        tables = [
+            ("Taken for another", ["Said", "Heard", "Times"], each.swapped, (0, 1)),
+            ("Dropped", ["Said", "Times"], each.dropped, (0,)),
+            ("Added", ["Heard", "Times"], each.added, (0,)),
+            ("Where", ["", "at the start", "in between", "at the end"], borders, (0,)),
+        ]
+        shown = [
+            element("div", element("h4", title), _table(head, rows, words))
+            for title, head, rows, words in tables
+            if rows
+        ]
+        some = (
+            f" Of {each.wrong} recordings with errors, {each.aligned} were looked at."
+            if each.aligned < each.wrong
+            else ""
+        )
+        inside = element("div", *shown, class_="tables") if each.wrong else element("p", "No errors.", class_="quiet")
+        title = element("summary", columns.short[each.model], element("small", some))
+        parts.append(element("details", title, inside, open="open" if len(found) < 4 or each is found[0] else None))
+    return _section("confusions", "What is confused with what", *parts)
+
+
+def _borders(found: Any) -> list[str]:
+    return [str(found.start), str(found.middle), str(found.end)]
+
+
+def recordings_section(
+    key: str, title: str, about: str, columns: Columns, rows: Sequence[int], sounds: Mapping[int, Player]
+) -> Html:
+    """Returns recordings with players and with every model's text against the reference."""
+    cards = [_recording(columns, row, sounds.get(row), place < OPENED) for place, row in enumerate(rows)]
+    return _section(key, title, element("p", about, class_="quiet"), *cards)
+
+
+def _recording(columns: Columns, row: int, sound: Player | None, opened: bool) -> Html:
+    each, rates = columns.utterances[row], columns.rates()[row]
+    heads = [
+        element("span", columns.short[model], " ", element("b", percent(rate if rate == rate else None)))
+        for model, rate in zip(columns.models, rates)
+    ]
+    known = columns.seconds[row]
+    facts = [each.speaker, each.noise, each.language, f"{known:.1f} s" if known == known else None]
+    head = element(
+        "summary",
+        element("span", each.id, class_="name"),
+        element("span", " · ".join(filter(None, facts)), class_="quiet"),
+        element("span", *heads, class_="rates"),
+    )
+    lines = [element("div", element("dt", "Reference"), element("dd", each.text or "(nothing is said)"))]
+    for place, model in enumerate(columns.models):
+        lines.append(element("div", element("dt", columns.short[model]), element("dd", _said(columns, row, place))))
+    body = [element("dl", *lines, class_="texts")]
+    if sound is not None:
+        if sound.address:
+            body.insert(0, element("audio", controls="controls", preload="none", src=sound.address, aria_label=each.id))
+        if sound.note:
+            body.append(element("p", sound.note, class_="quiet"))
+    body.append(element("div", class_="doors", data_row=row))
+    return element("details", head, *body, class_="recording", open="open" if opened else None, data_row=row)
+
+
+def _said(columns: Columns, row: int, place: int) -> Html:
+    model = columns.models[place]
+    if row in columns.failures[model]:
+        return element("span", "Failed: ", columns.failures[model][row], class_="fault")
+    said = columns.texts[model][row]
+    if said is None:
+        return element("span", "not done", class_="quiet")
+    return marked(score(columns.utterances[row].text, said, columns.normaliser))
+
+
+def origin_section(columns: Columns) -> Html:
+    """Returns what made the results: manifest, models, options, versions; and rows that could not be used."""
+    parts = []
+    run = columns.run
+    if run is not None:
+        where = run.manifest
+        facts = [
+            ("Manifest", f"{where.path} ({where.format}): {where.utterances} recordings, {where.skipped} rows skipped"),
+            ("Digest of the corpus", where.digest),
+            ("Normaliser", f"{columns.normaliser}, version {columns.normaliser_version}"),
+            ("Versions", ", ".join(f"{name} {version}" for name, version in run.versions.items())),
+            ("Begun", ", ".join(f"{name}: {value}" for name, value in run.measured.items())),
+        ]
+        parts.append(_table(["", ""], [fact for fact in facts if fact[1]], (0, 1), "facts"))
+        rows = [
+            [each.key, each.checkpoint or "a server's", _pairs(each.settings), _pairs(each.options)]
+            for each in run.models
+        ]
+        parts.append(_table(["Model", "Digest of its checkpoint", "Settings", "Options"], rows, (0, 1, 2, 3), "facts"))
+    if columns.skipped:
+        listed = [
+            element("li", element("b", each["where"]), " ", each["reason"]) for each in columns.skipped[:MOST_SKIPPED]
+        ]
+        more = len(columns.skipped) - MOST_SKIPPED
+        after = [element("p", f"and {more} more", class_="quiet")] if more > 0 else []
+        title = element("summary", f"{len(columns.skipped)} rows of the manifest could not be used")
+        parts.append(element("details", title, element("ul", *listed), *after))
+    return _section("origin", "What made these results", *parts)
+
+
+def _pairs(given: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in given.items()) or "–"
+
+
+def navigation(sections: Sequence[tuple[str, str]]) -> Html:
+    """Returns links to the sections."""
+    links = [element("a", title, href=f"#{key}") for key, title in sections]
+    return element("nav", *links, aria_label="Parts of the report")
+
+
+def table_section() -> Html:
+    """Returns the place of the table of all recordings, which the script fills."""
+    wait = element("p", "The table needs JavaScript and a browser of 2023 or later.", class_="quiet", id="rows-wait")
+    return _section("rows", "All recordings", wait, element("div", id="rows-table"))
+
+
+def joined_sections(sections: Iterable[Html]) -> Html:
+    """Returns the sections one after another."""
+    return joined(sections)

@@ -1,0 +1,327 @@
+"""How sure an error rate is: bootstrap intervals of rates, and paired differences between models.
+
+A *block* is what is drawn as one: all recordings of a speaker, as they succeed and fail together, or one recording. A
+rate over blocks is the sum of their errors divided by the sum of their reference units, as `workbench.text.rates` pools
+them. This file knows counts only: no texts, no models, no files.
+
+The bootstrap draws as many blocks as there are, with replacement, many times; an interval has the percentiles of the
+drawn rates as its ends (Efron, "Bootstrap methods: another look at the jackknife", 1979; for error rates of speech
+recognition, Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation", 2004). Plain
+percentiles are too narrow for few blocks. So the percentiles are moved outward as Student's distribution is wider than
+the normal one (the expanded percentile interval of Hesterberg, "What teachers should know about the bootstrap", 2015).
+All models are measured on the same draws, so a difference between two of them is of the same recordings.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+LEVEL = 0.95
+MARGIN = 0.005  # as a rate: a difference below half a point does not count as worse
+FEW_BLOCKS = 20  # intervals of fewer blocks hold the truth less often than they promise (benchmarks/RESULTS.md)
+MANY_BLOCKS = 10_000  # from here on, Student's distribution is the normal one
+LEAST_DRAWS, MOST_DRAWS = 2000, 20_000
+DRAWN_AT_ONCE = 1 << 22  # blocks that are drawn in one step, to bound the memory
+WORK = 400_000_000  # blocks drawn in all, unless that is fewer than `LEAST_DRAWS`
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A rate as a fraction with its interval. The ends are None if there are fewer than two blocks."""
+
+    rate: float | None
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        if self.rate is None:
+            return "not defined"
+        if self.low is None or self.high is None:
+            return f"{100 * self.rate:.1f} %"
+        return f"{100 * self.rate:.1f} % ({_points(self.low)} to {_points(self.high)})"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The rate of model `other` minus that of `base`, on the same recordings.
+
+    The interval holds the differences of all pairs together with the probability `level`: each single interval is wider
+    if there are several pairs (Bonferroni).
+    """
+
+    base: str
+    other: str
+    recordings: int
+    difference: float | None  # a fraction; positive if `other` makes more errors
+    low: float | None
+    high: float | None
+    alike: bool  # both make the same number of errors in every recording
+    pairs: int
+    level: float = LEVEL
+    margin: float = MARGIN
+
+    @property
+    def verdict(self) -> str:
+        """One of "worse", "better", "not worse", "open", "same", and "unknown" without an interval."""
+        if self.difference is None:
+            return "unknown"
+        if self.alike:
+            return "same"
+        if self.low is None or self.high is None:
+            return "unknown"
+        if self.low > 0:
+            return "worse"
+        if self.high < 0:
+            return "better"
+        return "not worse" if self.high < self.margin else "open"
+
+    @property
+    def sentence(self) -> str:
+        """What the comparison found, in one sentence."""
+        one, two = self.other, self.base
+        if self.difference is None:
+            return f"{one} and {two} have no scored recording in common."
+        if self.verdict == "same":
+            return f"{one} makes as many errors as {two} on every recording."
+        if self.verdict == "unknown":
+            return (
+                f"Whether {one} is worse than {two} is not known: difference {_points(self.difference)} points; an "
+                "interval needs at least two recordings."
+            )
+        found = (
+            f"difference {_points(self.difference)} points, {self.level * 100:g} % interval {_points(self.low)} to "
+            f"{_points(self.high)}"
+        )
+        if self.verdict == "open":
+            return f"Whether {one} is worse than {two} is open: {found}; more recordings would tell."
+        beyond = f", all of it below {_points(self.margin)}" if self.verdict == "not worse" else ""
+        return f"{one} is {self.verdict} than {two}: {found}{beyond}."
+
+
+def _points(rate: float | None) -> str:
+    """A rate in percentage points, with a second decimal where one alone would show nothing."""
+    value = 100 * (rate or 0.0)
+    written = f"{value:.1f}" if abs(value) >= 0.095 or abs(value) < 0.005 else f"{value:.2f}"
+    return "0.0" if float(written) == 0 else written
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Which recordings belong together.
+
+    `of` [recordings] has the block's number of each recording; `by` is "speakers" or "recordings".
+    """
+
+    of: np.ndarray
+    count: int
+    by: str
+
+    @property
+    def about(self) -> str:
+        """A sentence on what was drawn, and whether that is too little."""
+        said = f"Intervals are over {self.count} {self.by}."
+        if self.count < 2:
+            return f"There are no intervals: they need at least two {self.by}."
+        if self.count < FEW_BLOCKS:
+            said += f" {self.count} are few: the intervals may be too narrow; from {FEW_BLOCKS} on they can be trusted."
+        return said
+
+
+def blocks_of(speakers: Sequence[Hashable | None]) -> Blocks:
+    """Returns the blocks of recordings: one for each speaker, and one for each recording whose speaker is not known.
+
+    If all recordings have the same speaker, each recording is a block of its own, as one block has no interval.
+    """
+    numbers: dict[Any, int] = {}
+    of = np.array(
+        [
+            numbers.setdefault(("", place) if who in (None, "") else who, len(numbers))
+            for place, who in enumerate(speakers)
+        ],
+        dtype=np.int64,
+    )
+    known = sum(who not in (None, "") for who in speakers)
+    if known == 0 or (len(numbers) < 2 and len(speakers) > 1):
+        return Blocks(np.arange(len(speakers)), len(speakers), "recordings")
+    by = "speakers" if known == len(speakers) else "speakers, and recordings without one"
+    return Blocks(of, len(numbers), by)
+
+
+def draw_sums(sums: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
+    """Returns the sums of drawn blocks [draws, columns] of the blocks' own sums [blocks, columns].
+
+    Each draw takes as many blocks as there are, with replacement. The same seed gives the same draws for any columns.
+    """
+    count = len(sums)
+    source = np.random.default_rng(seed)
+    found = np.empty((draws, sums.shape[1]))
+    at_once = max(1, DRAWN_AT_ONCE // max(count, 1))
+    for begin in range(0, draws, at_once):
+        rows = min(at_once, draws - begin)
+        drawn = source.integers(0, count, (rows, count), dtype=np.int32)
+        drawn += (np.arange(rows, dtype=np.int32) * count)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
+        found[begin : begin + rows] = times.astype(np.float64) @ sums
+    return found
+
+
+def draws_for(blocks: int, pairs: int = 1, level: float = LEVEL) -> int:
+    """Returns how often to draw: more often for few blocks, and where the ends of an interval are rare.
+
+    At least 20 draws lie beyond either end, as far as the work allows.
+    """
+    wanted = max(LEAST_DRAWS, min(MOST_DRAWS, WORK // max(blocks, 1)))
+    return min(max(wanted, round(40 * pairs / (1 - level))), MOST_DRAWS)
+
+
+def _block_sums(columns: np.ndarray, blocks: Blocks) -> np.ndarray:
+    """Sums the rows [recordings, columns] of each block."""
+    if blocks.by == "recordings":
+        return columns
+    return np.stack([np.bincount(blocks.of, each, blocks.count) for each in columns.T], axis=1)
+
+
+def _ends(drawn: np.ndarray, outside: float, blocks: int) -> tuple[float | None, float | None]:
+    """Returns the ends with `outside` / 2 beyond either of them; draws without a unit do not count."""
+    drawn = drawn[np.isfinite(drawn)]
+    if not len(drawn):
+        return None, None
+    outside = widened(outside, blocks)
+    low, high = np.quantile(drawn, (outside / 2, 1 - outside / 2))
+    return float(low), float(high)
+
+
+@functools.cache
+def widened(outside: float, blocks: int) -> float:
+    """Returns the share of draws to leave beyond the two ends for `outside` to be left in truth, with so many blocks.
+
+    That is 2 Φ(-t √(n / (n - 1))), with t the quantile of Student's distribution with n - 1 degrees of freedom.
+    """
+    normal = NormalDist()
+    if blocks > MANY_BLOCKS:
+        return outside
+    # With t = √f tan θ, Student's density is that of cos(θ)^(f - 1); so its quantile is one of a finite integral.
+    freedom = blocks - 1
+    angles = np.linspace(-math.pi / 2, math.pi / 2, 200_001)
+    density = np.cos(angles) ** (freedom - 1)
+    below = np.cumsum(density)
+    angle = float(np.interp(1 - outside / 2, (below - density / 2) / below[-1], angles))
+    return 2 * normal.cdf(-math.sqrt(freedom) * math.tan(angle) * math.sqrt(blocks / freedom))
+
+
+def _rates(errors: np.ndarray, units: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(units > 0, errors / units, np.nan)
+
+
+def rate_intervals(
+    errors: np.ndarray,
+    units: np.ndarray,
+    blocks: Blocks,
+    *,
+    level: float = LEVEL,
+    draws: int | None = None,
+    seed: int = 0,
+) -> list[Interval]:
+    """Returns the rate of each model with its interval.
+
+    Args:
+        errors: [recordings, models], counts of errors; NaN where a model has no score of a recording.
+        units: [recordings, models], the numbers of units in the references; NaN likewise.
+    """
+    columns = np.nan_to_num(np.concatenate([errors, units], axis=1).astype(np.float64))
+    models = errors.shape[1]
+    whole = columns.sum(axis=0)
+    rates = _rates(whole[:models], whole[models:])
+    if blocks.count < 2:
+        return [Interval(_known(rate), None, None) for rate in rates]
+    drawn = draw_sums(_block_sums(columns, blocks), draws or draws_for(blocks.count, 1, level), seed)
+    found = []
+    for place, rate in enumerate(rates):
+        ends = _ends(_rates(drawn[:, place], drawn[:, models + place]), 1 - level, blocks.count)
+        found.append(Interval(_known(rate), *(ends if np.isfinite(rate) else (None, None))))
+    return found
+
+
+def _known(rate: float) -> float | None:
+    return float(rate) if np.isfinite(rate) else None
+
+
+def differences(
+    names: Sequence[str],
+    errors: np.ndarray,
+    units: np.ndarray,
+    blocks: Blocks,
+    *,
+    level: float = LEVEL,
+    margin: float = MARGIN,
+    draws: int | None = None,
+    seed: int = 0,
+) -> list[Difference]:
+    """Returns the difference between each two models, the earlier one being the base.
+
+    Only recordings with a score of both models count. The arguments are those of `rate_intervals`.
+    """
+    pairs = list(combinations(range(len(names)), 2))
+    if not pairs:
+        return []
+    scored = np.isfinite(errors) & np.isfinite(units)
+    columns = list(_paired_columns(pairs, errors, units, scored))
+    rows = np.concatenate(columns, axis=1)
+    sums = _block_sums(rows, blocks)
+    drawn = None
+    if blocks.count > 1:
+        drawn = draw_sums(sums, draws or draws_for(blocks.count, len(pairs), level), seed)
+    outside = (1 - level) / len(pairs)
+    found = []
+    for number, (one, two) in enumerate(pairs):
+        base, other, of_base, of_other = (sums[:, 4 * number + place] for place in range(4))
+        common = int((scored[:, one] & scored[:, two]).sum())
+        apart = _rates(other.sum(), of_other.sum()) - _rates(base.sum(), of_base.sum())
+        alike = bool(np.array_equal(rows[:, 4 * number], rows[:, 4 * number + 1]))
+        ends: tuple[float | None, float | None] = (None, None)
+        if drawn is not None and common:
+            now = drawn[:, 4 * number : 4 * number + 4]
+            ends = _ends(_rates(now[:, 1], now[:, 3]) - _rates(now[:, 0], now[:, 2]), outside, blocks.count)
+        found.append(
+            Difference(
+                names[one],
+                names[two],
+                common,
+                _known(float(apart)),
+                *ends,
+                alike=alike,
+                pairs=len(pairs),
+                level=level,
+                margin=margin,
+            )
+        )
+    return found
+
+
+def _paired_columns(
+    pairs: Sequence[tuple[int, int]], errors: np.ndarray, units: np.ndarray, scored: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Yields [recordings, 4] for each pair: errors of both and units of both, zero where one has no score."""
+    for one, two in pairs:
+        both = scored[:, one] & scored[:, two]
+        four = np.stack([errors[:, one], errors[:, two], units[:, one], units[:, two]], axis=1)
+        yield np.where(both[:, None], four, 0.0).astype(np.float64)
+
+
+def correction(pairs: int, level: float = LEVEL) -> str:
+    """Returns a sentence on what was done because there are several pairs; empty for one pair."""
+    if pairs < 2:
+        return ""
+    return (
+        f"There are {pairs} pairs, so each interval is wider (Bonferroni): all {pairs} hold together with "
+        f"{level * 100:g} %."
+    )

@@ -24,6 +24,8 @@ from panels.visualise import layout as visualise
 from panels.widgets.html_block import html_block
 from panels.widgets.markup import text
 from workbench import __version__
+from workbench.serving.api import api_routes
+from workbench.serving.service import Service
 
 TITLE = "Speech Workbench"
 
@@ -64,6 +66,7 @@ def build_page(pool: SessionPool) -> Page:
         visualise_endpoint.build(page, pool)
         inject_endpoint.build(page, pool)
         chat_endpoint.build(page, pool)
+        page.routes += api_routes(Service(pool))
         html_block(FOOTER)
         page.load(None, None, None, js=OPEN_ADDRESS, api_visibility="private")
     return page

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from panels.address import PORT, address
+from workbench.serving.address import PORT, address
 from workbench.system.tempdirs import make_scratch
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from panels.chat.request import Column, read_request
 from panels.chat.run import answer_columns
 from panels.chat.wire import chunk, unpack
-from panels.running.answers import same_origin
 from panels.running.sessions import SessionPool
 from panels.transcribe.run import sentence_of
 from workbench.core.errors import BadInput
+from workbench.serving.gate import same_origin
 from workbench.session.conversation import AudioPiece
 
 ROWS_SECONDS = 0.1  # the shortest time between two reports of rows without samples

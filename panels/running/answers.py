@@ -15,12 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from panels.running.error_boundary import FAULT, log
 from workbench.core.errors import BadInput, WorkbenchError
-
-
-def same_origin(headers: Any) -> bool:
-    """Returns whether a request comes from this page, and not from a page of another site."""
-    origin = headers.get("origin")
-    return origin is None or origin.partition("://")[2] == headers.get("x-forwarded-host", headers.get("host"))
+from workbench.serving.gate import same_origin
 
 
 class Scripts(StaticFiles):

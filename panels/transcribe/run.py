@@ -23,13 +23,13 @@ from panels.widgets.samples import references
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import listening
 from workbench.core.runtimes import RUNTIMES
-from workbench.pipelines.speech_session import join_texts
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.serving.work import follower, opened
 from workbench.session.values import Partial, Progress, Segment, Transcript
 from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import Score, score
+from workbench.text.scripts import join_texts
 
 ROWS_AT_ONCE = 16  # recordings that one run sends in parallel to a session that takes several calls
 Status = Literal["waiting", "running", "done", "failed", "stopped"]

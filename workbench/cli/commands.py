@@ -110,6 +110,14 @@ def _app(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _serve(parsed: argparse.Namespace) -> int:
+    from workbench.serving.address import address
+    from workbench.serving.server import SERVER_PORT, serve
+
+    serve(*address(parsed.host, parsed.port, SERVER_PORT), _say)
+    return 0
+
+
 def _models(parsed: argparse.Namespace) -> int:
     registry = Registry()
     cards, bad = registry.cards(), registry.bad_cards()
@@ -371,6 +379,7 @@ def _opened(parsed: argparse.Namespace, chat: bool = False) -> Iterator[tuple[Op
 
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "app": _app,
+    "serve": _serve,
     "models": _models,
     "options": _options,
     "transcribe": _transcribe,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +20,7 @@ from workbench.core.errors import WorkbenchError
 from workbench.openai_api.chat_request import ChatRequest
 from workbench.openai_api.errors import error_answer
 from workbench.openai_api.kept_answers import KeptAnswers, new_audio_id
+from workbench.openai_api.logprobs import chat_entry
 from workbench.openai_api.sound_formats import PCM, written
 from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent, plain_probabilities
 from workbench.session.values import Piece
@@ -37,8 +38,12 @@ class ChatAnswer:
         self._audio_id = new_audio_id()
         self._named = self._rated = False  # whether the stream has told the id of the audio, and its sample rate
 
-    def whole(self, answer: Answer) -> dict[str, Any]:
-        """Returns the `chat.completion` of a complete answer."""
+    def whole(self, answer: Answer, pieces: Sequence[Piece] = ()) -> dict[str, Any]:
+        """Returns the `chat.completion` of a complete answer.
+
+        Args:
+            pieces: its tokens, for a request that asks for log-probabilities.
+        """
         request = self.request
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None, "audio": None}
         if not request.spoken:
@@ -46,6 +51,7 @@ class ChatAnswer:
         if request.spoken or answer.audio is not None:
             message["audio"] = self._audio(answer)
         choice: dict[str, Any] = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
+        choice["logprobs"] = self._logprobs(pieces)
         found = self._frame("chat.completion", [choice])
         found["usage"] = usage(answer)
         if notes := self._notes(answer):
@@ -78,7 +84,9 @@ class ChatAnswer:
         if piece.text:
             delta = self._audio_delta(transcript=piece.text) if self.request.spoken else {"content": piece.text}
         ids = list(piece.tokens) if self.request.token_ids else []
-        return [self._chunk(delta, None, **({"token_ids": ids} if ids else {}))] if delta or ids else []
+        told = self._logprobs([piece])
+        more = {**({"token_ids": ids} if ids else {}), **({"logprobs": told} if told else {})}
+        return [self._chunk(delta, None, **more)] if delta or more else []
 
     def _speech(self, piece: AudioPiece) -> list[dict[str, Any]]:
         told: dict[str, Any] = {} if self._rated else {"sample_rate": piece.sample_rate}
@@ -124,6 +132,13 @@ class ChatAnswer:
 
     def _keep(self, answer: Answer) -> int:
         return self._kept.keep(self._audio_id, answer.text, answer.streams)
+
+    def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any] | None:
+        if not self.request.more.get("logprobs"):
+            return None
+        entries = [chat_entry(piece, self.request.more.get("top_logprobs", 0)) for piece in pieces]
+        found = [entry for entry in entries if entry is not None]
+        return {"content": found, "refusal": None} if found else None
 
     def _notes(self, answer: Answer) -> list[str]:
         silent = self.request.modalities == "audio" and not answer.text

@@ -8,8 +8,8 @@ have texts and recordings inside the request, and never paths: a server reads no
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from workbench.core.options import MODALITIES
@@ -62,6 +62,8 @@ OWN = (
     "max_tokens",
     "return_token_ids",
 )
+FollowedField = Callable[[Any, str], Any]
+"""Reads the value of a field, whose name is given too; raises `Refusal`."""
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -77,6 +79,7 @@ class ChatRequest:
     include_usage: bool = False  # a stream ends with the usage
     token_ids: bool = False  # the answer has all its ids, those of the codec streams too
     notes: tuple[str, ...] = ()  # what the client should know about how the request was read
+    more: Mapping[str, Any] = field(default_factory=dict)  # the fields that this server alone follows
 
     @property
     def modalities(self) -> str:
@@ -89,13 +92,21 @@ class ChatRequest:
         return self.modalities in ("audio", "text_audio")
 
 
-def read_chat_request(body: Any, models: Sequence[str], options: Collection[str], kept: KeptAnswers) -> ChatRequest:
+def read_chat_request(
+    body: Any,
+    models: Sequence[str],
+    options: Collection[str],
+    kept: KeptAnswers,
+    followed: Mapping[str, FollowedField] | None = None,
+) -> ChatRequest:
     """Returns the request in a body of JSON.
 
     Args:
         models: the names of the server's models; a request without a name means the first one.
         options: the names of the model's options.
         kept: the server's earlier answers.
+        followed: fields that this server follows for this model although others do not, each with a function that
+            reads its value. What they return is in the request's `more`, by name.
 
     Raises `Refusal` for anything that cannot be followed. The values of options are not checked here.
     """
@@ -103,12 +114,15 @@ def read_chat_request(body: Any, models: Sequence[str], options: Collection[str]
         raise Refusal("the request is no JSON object; expected model and messages by name")
     given = {name: value for name, value in body.items() if value is not None}
     model = _model(given, models)
-    _check_fields(given, options)
+    followed = followed or {}
+    more = {name: read(given[name], name) for name, read in followed.items() if name in given}
+    _check_fields({name: value for name, value in given.items() if name not in followed}, options)
     stream = _truth(given, "stream")
     audio = _mapping(given, "audio", ("voice", "format"))
     modalities = _modalities(given.get("modalities", ["text"]))
     chosen = {name: given[name] for name in options if name in given}
-    chosen |= {"modalities": modalities, **_limit(given)}
+    limit = "max_new_tokens" if "max_new_tokens" in options else "max_tokens"
+    chosen |= {"modalities": modalities, **_limit(given, limit)}
     sound = check_format(audio.get("format") or (PCM if stream else WAV), "audio.format")
     if stream and sound != PCM and modalities != "text":
         raise Refusal(f"audio.format is {sound}, and streamed audio is {PCM}; set it to {PCM}", "audio.format")
@@ -124,6 +138,7 @@ def read_chat_request(body: Any, models: Sequence[str], options: Collection[str]
         include_usage=_include_usage(given, stream),
         token_ids=_truth(given, "return_token_ids"),
         notes=tuple(notes),
+        more=more,
     )
 
 
@@ -143,7 +158,7 @@ def _check_fields(given: Mapping[str, Any], options: Collection[str]) -> None:
             near = difflib.get_close_matches(str(name), known, 1)
             hint = f"did you mean {near[0]}?" if near else f"{LEAVE_OUT}."
             raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
-        if name in UNFOLLOWED:
+        if name in UNFOLLOWED and name not in options:
             harmless, why = UNFOLLOWED[name]
             if not any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in harmless):
                 raise Refusal(f"{name} is {value!r:.80}, and {why}", name, "unsupported_value")
@@ -191,8 +206,8 @@ def _modalities(value: Any) -> str:
     )
 
 
-def _limit(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the option for OpenAI's limit of an answer, which has two names."""
+def _limit(given: Mapping[str, Any], option: str) -> dict[str, Any]:
+    """Returns the model's option for OpenAI's limit of an answer, which has two names."""
     names = [name for name in ("max_completion_tokens", "max_tokens") if name in given]
     if len(names) == 2:
         raise Refusal("max_tokens and max_completion_tokens are both set; leave out max_tokens", "max_tokens")
@@ -200,7 +215,7 @@ def _limit(given: Mapping[str, Any]) -> dict[str, Any]:
         value = given[name]
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise Refusal(f"{name} is {value!r:.80}; expected a whole number of at least 1", name, "invalid_value")
-    return {"max_tokens": given[names[0]]} if names else {}
+    return {option: given[names[0]]} if names else {}
 
 
 def _messages(given: Any, kept: KeptAnswers) -> list[Mapping[str, Any]]:

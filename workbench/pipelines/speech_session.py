@@ -37,7 +37,7 @@ from workbench.session.values import (
     Transcript,
 )
 from workbench.system.memory import peak_resident_bytes
-from workbench.text.scripts import is_hangul, needs_space
+from workbench.text.scripts import join_texts
 from workbench.trace.recorder import Stages
 from workbench.trace.steps import Follow, StepWalk
 from workbench.trace.times import described_times
@@ -369,15 +369,6 @@ def _recognise(
 def _majority(names: Iterable[str | None]) -> str | None:
     counted = Counter(name for name in names if name)
     return counted.most_common(1)[0][0] if counted else None
-
-
-def join_texts(texts: Sequence[str]) -> str:
-    """Joins the texts of consecutive chunks, with a space where the script puts spaces between words."""
-    joined = ""
-    for text in texts:
-        korean = bool(joined and text) and is_hangul(joined[-1]) and is_hangul(text[0])
-        joined += f" {text}" if korean or needs_space(joined, text) else text
-    return joined
 
 
 def _segments(recognition: Recognition, span: Span, text_of: Callable[[Sequence[int]], str] | None) -> list[Segment]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 BROKEN = "\ufffd"  # an unfinished character decodes to this
 
@@ -91,6 +91,15 @@ def join_units(units: Iterable[str]) -> str:
             pieces.append(" ")
         pieces.append(unit)
     return "".join(pieces)
+
+
+def join_texts(texts: Sequence[str]) -> str:
+    """Joins the texts of consecutive chunks, with a space where the script puts spaces between words."""
+    joined = ""
+    for text in texts:
+        korean = bool(joined and text) and is_hangul(joined[-1]) and is_hangul(text[0])
+        joined += f" {text}" if korean or needs_space(joined, text) else text
+    return joined
 
 
 def characters(text: str) -> list[str]:

@@ -64,6 +64,16 @@ def cues(segments: Iterable[Segment]) -> list[Cue]:
     return timed
 
 
+def timed_words(segment: Segment) -> list[tuple[str, float, float]]:
+    """Returns the words of a segment (of Chinese and Japanese, the characters), each with its start and end in seconds.
+
+    Punctuation belongs to the word before it. A segment whose tokens have no times has no words with times.
+    """
+    if not segment.tokens or any(token.start is None or token.end is None for token in segment.tokens):
+        return []
+    return [(atom.text, atom.start, atom.end) for atom in _atoms(segment)]
+
+
 def tokens_in(text: str, tokens: Iterable[Token]) -> list[tuple[Token, int, int]]:
     """Returns the tokens that the text spells, in order, each with its range of letters (characters except spaces).
 

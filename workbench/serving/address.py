@@ -1,4 +1,4 @@
-"""Finds the page's address: a free address and port of this machine, checked before the page is built.
+"""Finds where a server listens: a free address and port of this machine, checked before the page is built.
 
 Gradio would try port after port for an address that this machine does not have.
 """
@@ -19,13 +19,13 @@ LARGEST = 65535
 HOST_VARIABLE, PORT_VARIABLE = "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT"
 
 
-def address(host: str | None = None, port: str | None = None) -> tuple[str, int]:
+def address(host: str | None = None, port: str | None = None, usual: int = PORT) -> tuple[str, int]:
     """Returns the host and the port to listen on.
 
     Args:
         host: a name or an address of this machine; by default the environment's, else this machine alone.
-        port: a number as text, 0 for any free port; by default the environment's, else the first free port from 7860
-            on.
+        port: a number as text, 0 for any free port; by default the environment's, else the first free port from
+            `usual` on.
 
     Raises `BadInput` for a host that does not belong to this machine, and for a port that is invalid or taken.
     """
@@ -42,10 +42,10 @@ def address(host: str | None = None, port: str | None = None) -> tuple[str, int]
                 "for the next that is free"
             )
         return host, number
-    for number in range(PORT, PORT + PORTS):
+    for number in range(usual, usual + PORTS):
         if _free(places, host, number):
             return host, number
-    raise BadInput(f"the ports {PORT} to {PORT + PORTS - 1} of {host} are all taken; choose another with --port")
+    raise BadInput(f"the ports {usual} to {usual + PORTS - 1} of {host} are all taken; choose another with --port")
 
 
 def _number(port: str) -> int:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from panels.address import HOST_VARIABLE, PORT, PORT_VARIABLE, address
 from tests.panels.conftest import free_port
 from workbench.core.errors import BadInput
+from workbench.serving.address import HOST_VARIABLE, PORT, PORT_VARIABLE, address
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_OURS = "192.0.2.1"  # of those kept for documentation, which no machine has
@@ -49,7 +49,7 @@ def test_what_is_free_is_taken_as_it_was_asked_for(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_next_port_is_taken_where_none_was_asked_for(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
-    monkeypatch.setattr("panels.address.PORT", taken)
+    monkeypatch.setattr("workbench.serving.address.PORT", taken)
     assert taken < address()[1] < taken + 100
 
 

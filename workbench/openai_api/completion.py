@@ -1,0 +1,122 @@
+"""Completions of OpenAI's API: a text that a language model goes on from, in, and the text that it wrote, out."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from workbench.openai_api.chat_request import ABOUT_THE_CALLER, LEAVE_OUT
+from workbench.openai_api.errors import Refusal
+from workbench.openai_api.logprobs import completion_logprobs, read_completion_logprobs
+from workbench.openai_api.stopping import read_stops
+from workbench.session.values import Piece
+
+OWN = ("model", "prompt", "max_tokens", "stop", "stream", "stream_options", "logprobs")
+UNFOLLOWED: Mapping[str, tuple[Sequence[Any], str]] = {
+    "n": ((1,), "a request has one answer; send several requests"),
+    "best_of": ((1,), "a request has one answer; send several requests"),
+    "echo": ((False,), "the answer is what follows the prompt"),
+    "suffix": (("",), "the text goes on at its end"),
+    "logit_bias": (({},), "these models take no biases"),
+    "frequency_penalty": ((0,), "these models take repetition_penalty in its place"),
+    "presence_penalty": ((0,), "these models take repetition_penalty in its place"),
+}
+USUAL_TOKENS = 16  # OpenAI's limit where a request sets none
+
+
+@dataclass(frozen=True)
+class CompletionRequest:
+    """A request that can be answered, as far as its form goes."""
+
+    model: str
+    prompt: str
+    options: Mapping[str, Any]
+    stops: tuple[str, ...] = ()
+    logprobs: int | None = None  # alternatives for each token; None for no log-probabilities
+    stream: bool = False
+    include_usage: bool = False
+    id: str = field(default_factory=lambda: f"cmpl-{uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+
+def read_completion_request(body: Mapping[str, Any], options: Collection[str]) -> CompletionRequest:
+    """Returns the request in a body of JSON; raises `Refusal` for anything that cannot be followed.
+
+    Args:
+        options: the names of the model's options.
+    """
+    given = {name: value for name, value in body.items() if value is not None}
+    for name, value in given.items():
+        if name in UNFOLLOWED and name not in options:
+            harmless, why = UNFOLLOWED[name]
+            if not any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in harmless):
+                raise Refusal(f"{name} is {value!r:.80}, and {why}", name, "unsupported_value")
+        elif name not in {*OWN, *ABOUT_THE_CALLER, *options}:
+            near = difflib.get_close_matches(str(name), [*OWN, *options], 1)
+            hint = f"did you mean {near[0]}?" if near else f"{LEAVE_OUT}."
+            raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
+    stream = _truth(given, "stream")
+    streaming = given.get("stream_options") or {}
+    if not isinstance(streaming, Mapping) or {*streaming} - {"include_usage", "include_obfuscation"}:
+        raise Refusal("stream_options is no object with include_usage", "stream_options", "invalid_type")
+    most = given.get("max_tokens", USUAL_TOKENS)
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise Refusal(f"max_tokens is {most!r:.80}; expected a whole number of at least 1", "max_tokens")
+    chosen = {name: given[name] for name in options if name in given}
+    return CompletionRequest(
+        model=str(given.get("model")),
+        prompt=_prompt(given.get("prompt")),
+        options={"max_new_tokens": most, **chosen},
+        stops=read_stops(given.get("stop")),
+        logprobs=read_completion_logprobs(given.get("logprobs")),
+        stream=stream,
+        include_usage=_truth(streaming, "include_usage"),
+    )
+
+
+def _truth(given: Mapping[str, Any], name: str) -> bool:
+    value = given.get(name, False)
+    if not isinstance(value, bool):
+        raise Refusal(f"{name} is {value!r:.80}; expected true or false", name, "invalid_type")
+    return value
+
+
+def _prompt(given: Any) -> str:
+    if isinstance(given, list) and len(given) == 1:
+        [given] = given
+    if isinstance(given, list) and given and all(isinstance(each, str) for each in given):
+        raise Refusal(f"prompt has {len(given)} texts, and a request has one answer; send several requests", "prompt")
+    if not isinstance(given, str):
+        raise Refusal(f"prompt is {given!r:.80}; expected a text", "prompt", "invalid_type")
+    return given
+
+
+def completion_chunk(
+    request: CompletionRequest, text: str, pieces: Sequence[Piece] = (), finish: str | None = None
+) -> dict[str, Any]:
+    """Returns a part of a completion, or all of it; the form is the same.
+
+    Args:
+        pieces: the tokens of the part, for their log-probabilities.
+    """
+    told = None if request.logprobs is None or not pieces else completion_logprobs(pieces, request.logprobs)
+    choice = {"index": 0, "text": text, "logprobs": told, "finish_reason": finish}
+    return {**_frame(request), "choices": [choice]}
+
+
+def completion_usage(request: CompletionRequest, prompt_tokens: int, tokens: int) -> dict[str, Any]:
+    """Returns the last event of a stream that tells the usage."""
+    return {**_frame(request), "choices": [], "usage": usage_of(prompt_tokens, tokens)}
+
+
+def usage_of(prompt_tokens: int, tokens: int) -> dict[str, int]:
+    """Returns how many tokens prompt and answer have."""
+    return {"prompt_tokens": prompt_tokens, "completion_tokens": tokens, "total_tokens": prompt_tokens + tokens}
+
+
+def _frame(request: CompletionRequest) -> dict[str, Any]:
+    return {"id": request.id, "object": "text_completion", "created": request.created, "model": request.model}

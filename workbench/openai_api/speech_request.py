@@ -1,0 +1,72 @@
+"""Reads a request for speech: the text to say, the voice, the form of the sound."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.openai_api.chat_request import ABOUT_THE_CALLER, LEAVE_OUT
+from workbench.openai_api.errors import Refusal
+from workbench.openai_api.sound_formats import PCM, formats
+
+OWN = ("model", "input", "voice", "response_format", "speed", "instructions", "stream_format")
+RAW = "pcm"  # what this route calls 16-bit samples without a header
+PCM_RATE = 24000  # Hz; OpenAI's clients play raw samples at this rate
+LONGEST_INPUT = 4096  # characters, as in OpenAI's API
+AUDIO, SSE = STREAMS = ("audio", "sse")
+NO_VOICE = ("", "default", "alloy")  # what clients send that must name one
+
+
+@dataclass(frozen=True)
+class SpeechRequest:
+    """A request that can be answered, as far as its form goes."""
+
+    model: str
+    input: str
+    voice: str  # empty for the model's own
+    form: str
+    instructions: str
+    events: bool  # whether the sound comes as server-sent events
+    options: Mapping[str, Any]
+
+
+def read_speech_request(body: Mapping[str, Any], options: Collection[str]) -> SpeechRequest:
+    """Returns the request in a body of JSON; raises `Refusal` for anything that cannot be followed."""
+    given = {name: value for name, value in body.items() if value is not None}
+    for name in given:
+        if name not in {*OWN, *ABOUT_THE_CALLER, *options}:
+            near = difflib.get_close_matches(str(name), [*OWN, *options], 1)
+            hint = f"did you mean {near[0]}?" if near else f"{LEAVE_OUT}."
+            raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
+    for name in ("input", "voice", "response_format", "instructions", "stream_format"):
+        if not isinstance(given.get(name, ""), str):
+            raise Refusal(f"{name} is {given[name]!r:.80}; expected a text", name, "invalid_type")
+    said = given.get("input", "").strip()
+    if not said or len(said) > LONGEST_INPUT:
+        raise Refusal(f"input has {len(said)} characters; expected 1 to {LONGEST_INPUT}", "input", "invalid_value")
+    speed = given.get("speed", 1.0)
+    if speed != 1 or isinstance(speed, bool):
+        raise Refusal(f"speed is {speed!r:.80}, and the model has one pace; {LEAVE_OUT}", "speed", "unsupported_value")
+    form = given.get("response_format") or ("mp3" if "mp3" in formats() else "wav")
+    known = [RAW if name == PCM else name for name in formats()]
+    if form not in known:
+        raise Refusal(
+            f"response_format is {form!r:.80}, and this server writes {', '.join(known)}; choose one of them",
+            "response_format",
+            "unsupported_value",
+        )
+    stream = given.get("stream_format") or AUDIO
+    if stream not in STREAMS:
+        raise Refusal(f"stream_format is {stream!r:.80}; expected {' or '.join(STREAMS)}", "stream_format")
+    voice = given.get("voice", "")
+    return SpeechRequest(
+        model=str(given.get("model")),
+        input=said,
+        voice="" if voice in NO_VOICE else voice,
+        form=PCM if form == RAW else form,
+        instructions=given.get("instructions", ""),
+        events=stream == SSE,
+        options={name: given[name] for name in options if name in given},
+    )

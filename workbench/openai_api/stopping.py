@@ -1,0 +1,58 @@
+"""Ends a text before the first of several stop texts, and never shows a part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from workbench.openai_api.errors import Refusal
+
+MOST_STOPS = 16
+LONGEST_STOP = 1000  # characters
+
+
+def read_stops(given: Any, name: str = "stop") -> tuple[str, ...]:
+    """Returns the stop texts of a request: one, a list, or none."""
+    found = [given] if isinstance(given, str) else given
+    if found is None or (isinstance(given, str) and not given):
+        return ()
+    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+        raise Refusal(f"{name} is {given!r:.80}; expected a text or a list of texts", name, "invalid_type")
+    if len(found) > MOST_STOPS or any(len(each) > LONGEST_STOP for each in found):
+        raise Refusal(
+            f"{name} has {len(found)} texts; expected at most {MOST_STOPS}, of up to {LONGEST_STOP} characters", name
+        )
+    return tuple(found)
+
+
+class Stopping:
+    """Takes a text piece by piece and gives it back up to the first stop text.
+
+    The end of the text that may begin a stop text is held back until it is clear that it does not.
+    """
+
+    def __init__(self, stops: Sequence[str]):
+        self._stops = tuple(stops)
+        self._held = ""
+        self.text = ""  # all that was given back
+        self.ended = False
+
+    def feed(self, piece: str, last: bool = False) -> str:
+        """Returns the text that can be shown now; all that was held back if the piece is the last one."""
+        if self.ended:
+            return ""
+        text = self._held + piece
+        places = [(place, stop) for stop in self._stops if (place := text.find(stop)) >= 0]
+        if places:
+            self.ended = True
+            shown, self._held = text[: min(places)[0]], ""
+        else:
+            held = 0 if last else max((_overlap(text, stop) for stop in self._stops), default=0)
+            shown, self._held = text[: len(text) - held], text[len(text) - held :]
+        self.text += shown
+        return shown
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Returns the length of the longest end of the text that a stop text begins with."""
+    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if stop.startswith(text[-n:])), 0)

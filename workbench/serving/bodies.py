@@ -1,0 +1,131 @@
+"""Reads the bodies of requests within limits: JSON, or a form with one recording, which goes to a file of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
+from starlette.types import Message
+
+from workbench.core.errors import Unavailable
+from workbench.openai_api.errors import Refusal
+from workbench.system.memory import size
+from workbench.system.tempdirs import make_scratch, remove_scratch
+
+MOST_FIELDS = 200
+LARGEST_FIELD = 1 << 20  # bytes
+PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form that was sent: its recording as a file of this server, and the texts beside it."""
+
+    path: Path
+    name: str  # of the recording, as the client calls it
+    fields: list[tuple[str, str]]
+
+
+def too_large(most: int) -> Refusal:
+    """Returns the refusal of a body of more than `most` bytes."""
+    return Refusal(f"the request has more than {size(most)}, the most that this server takes", status=413)
+
+
+async def read_json(request: Request, most: int) -> dict[str, Any]:
+    """Returns the JSON object in the body of a request; raises `Refusal` for anything else."""
+    _check_length(request, most)
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise too_large(most)
+    try:
+        found = await asyncio.to_thread(json.loads, body) if len(body) > PIECE else json.loads(body)
+    except (ValueError, RecursionError):
+        raise Refusal(
+            "the body of the request is no JSON; expected an object with model and the other fields"
+        ) from None
+    if not isinstance(found, dict):
+        raise Refusal("the body of the request is no JSON object; expected model and the other fields by name")
+    return found
+
+
+def _check_length(request: Request, most: int) -> None:
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > most:
+        raise too_large(most)
+
+
+@asynccontextmanager
+async def read_form(request: Request, most: int) -> AsyncIterator[Form]:
+    """Yields a form with one recording; its file is gone afterwards. Raises `Refusal` for anything else."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "multipart/form-data":
+        raise Refusal(f"the content type is {kind or 'not given'!s:.80}; expected multipart/form-data", status=415)
+    _check_length(request, most)
+    received = 0
+
+    async def counted() -> Message:
+        nonlocal received
+        message = await request.receive()
+        received += len(message.get("body", b""))
+        if received > most:
+            raise too_large(most)
+        return message
+
+    try:
+        form = await Request(request.scope, counted).form(
+            max_files=2, max_fields=MOST_FIELDS, max_part_size=LARGEST_FIELD
+        )
+    except (MultiPartException, HTTPException) as error:
+        said = error.detail if isinstance(error, HTTPException) else error.message
+        raise Refusal(f"the form cannot be read: {said!s:.200}") from None
+    except (ValueError, KeyError, UnicodeError):
+        raise Refusal("the form cannot be read; expected multipart/form-data with its boundary") from None
+    except OSError as error:
+        raise Unavailable(f"the recording found no room on this server: {error.strerror or error}") from error
+    folder = None
+    try:
+        fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+        files = [(name, value) for name, value in form.multi_items() if isinstance(value, UploadFile)]
+        if any(name == "file" for name, _ in fields):
+            raise Refusal("file is a text; expected the content of a recording, with its name", "file", "invalid_type")
+        if [name for name, _ in files] != ["file"]:
+            found = (
+                f"the form has the files {', '.join(f'{name:.40}' for name, _ in files)}"
+                if files
+                else "file is missing"
+            )
+            raise Refusal(f"{found}; expected one recording as file", "file", "missing_required_parameter")
+        upload = files[0][1]
+        if not upload.size:
+            raise Refusal("file is empty; expected a recording", "file", "invalid_value")
+        folder = make_scratch()
+        name = PurePath((upload.filename or "recording").replace("\\", "/")).name[-80:] or "recording"
+        ending = "".join(each for each in PurePath(name).suffix[1:9] if each.isascii() and each.isalnum())
+        path = folder / f"recording.{ending or 'wav'}"
+        await asyncio.to_thread(_keep, upload, path)
+        yield Form(path, name, fields)
+    finally:
+        await form.close()
+        if folder is not None:
+            remove_scratch(folder)
+
+
+def _keep(upload: UploadFile, path: Path) -> None:
+    try:
+        with path.open("wb") as file:
+            upload.file.seek(0)
+            while piece := upload.file.read(PIECE):
+                file.write(piece)
+    except OSError as error:
+        raise Unavailable(f"the recording found no room on this server: {error.strerror or error}") from error

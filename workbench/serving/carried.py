@@ -1,0 +1,122 @@
+"""Carries work that blocks a thread into an event loop: its events as they come, and a stop within one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+Event = TypeVar("Event")
+Work = Callable[[threading.Event], Generator[Event, None, None]]
+"""Yields events in a thread. It ends soon after the event that it is given is set."""
+
+GONE = 499  # the status that web servers note for a client that went away; nobody receives it
+
+
+class ClientGone(Exception):
+    """The client closed its connection, and the work has been stopped."""
+
+
+async def events_of(work: Work[Event]) -> AsyncGenerator[Event, None]:
+    """Yields the events of work that runs in a thread of its own, and raises what it raises.
+
+    Closing the generator stops the work.
+    """
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[tuple[bool, Any]] = asyncio.Queue()
+    stop = threading.Event()
+
+    def tell(ended: bool, what: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the server has ended
+            loop.call_soon_threadsafe(arrived.put_nowait, (ended, what))
+
+    def run() -> None:
+        try:
+            with contextlib.closing(work(stop)) as events:
+                for event in events:
+                    tell(False, event)
+                    if stop.is_set():
+                        return
+        except BaseException as error:
+            tell(True, error)
+        else:
+            tell(True, None)
+
+    threading.Thread(target=run, name="a request", daemon=True).start()
+    try:
+        while True:
+            ended, what = await arrived.get()
+            if not ended:
+                yield what
+            elif what is None:
+                return
+            else:
+                raise what
+    finally:
+        stop.set()
+
+
+async def gone(receive: Receive) -> None:
+    """Returns when the client has closed its connection; its request has been read before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def whole(request: Request, work: Work[Event]) -> list[Event]:
+    """Returns all events of work for a request; raises `ClientGone` if the client does not wait for them."""
+
+    async def collected() -> list[Event]:
+        async with contextlib.aclosing(events_of(work)) as events:
+            return [event async for event in events]
+
+    working = asyncio.create_task(collected())
+    leaving = asyncio.create_task(gone(request.receive))
+    try:
+        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+class Streamed:
+    """A response whose parts come from a generator, which is closed as soon as the client goes away."""
+
+    def __init__(
+        self,
+        parts: AsyncGenerator[bytes, None],
+        media_type: str,
+        headers: dict[str, str] | None = None,
+    ):
+        self.parts, self.status_code = parts, 200
+        told = {"content-type": media_type, "cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})}
+        self.raw_headers = [(name.encode(), value.encode("latin-1")) for name, value in told.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the parts as they come."""
+
+        async def sent() -> None:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async with contextlib.aclosing(self.parts):
+                async for part in self.parts:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        sending, leaving = asyncio.create_task(sent()), asyncio.create_task(gone(receive))
+        try:
+            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                with contextlib.suppress(OSError):  # the client went away just now
+                    sending.result()
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)

@@ -1,0 +1,121 @@
+"""The route for completions: a language model goes on from a text as it stands."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import replace
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from workbench.core.errors import Cancelled, WorkbenchError
+from workbench.core.options import option_specs
+from workbench.openai_api.chat_answer import DONE
+from workbench.openai_api.completion import (
+    CompletionRequest,
+    completion_chunk,
+    completion_usage,
+    read_completion_request,
+    usage_of,
+)
+from workbench.openai_api.logprobs import ASKED
+from workbench.openai_api.stopping import Stopping
+from workbench.serving.bodies import read_json
+from workbench.serving.carried import Streamed, events_of, whole
+from workbench.serving.offers import RuntimeOffer, options_for
+from workbench.serving.service import Call, told
+from workbench.serving.transcriptions import EVENTS, sent
+from workbench.session.values import Generation, Piece
+
+TASK = "generate"
+UNSHOWN = ("alternatives", "chat", "system", "thinking")  # options that this route sets, or that are for chats
+
+
+async def complete(call: Call) -> Any:
+    """Answers a request for a completion."""
+    body = await read_json(call.request, call.service.gate.largest_json)
+    offer = call.choose(body.get("model"), TASK)
+    registry = call.service.pool.registry
+    specs = option_specs(registry.options_class(offer.card.id))
+    request = read_completion_request(body, [spec.name for spec in specs if spec.name not in UNSHOWN])
+    options_for(registry, offer.card.id, request.options)
+    call.begin()
+
+    def work(stop: threading.Event) -> Generator[Piece | Generation, None, None]:
+        return written(call, offer, request, stop)
+
+    if request.stream:
+        return await _streamed(call, request, events_of(work))
+    made = await whole(call.request, work)
+    last = made[-1] if made else None
+    if not isinstance(last, Generation):
+        raise WorkbenchError("the model ended without a text")
+    pieces = [each for each in made if isinstance(each, Piece)]
+    found = completion_chunk(request, last.text, pieces, last.finish)
+    return JSONResponse({**found, "usage": usage_of(last.prompt_tokens, len(last.tokens))})
+
+
+def written(
+    call: Call, offer: RuntimeOffer, request: CompletionRequest, stop: threading.Event
+) -> Generator[Piece | Generation, None, None]:
+    """Yields the pieces of a text up to the first of the request's stop texts, and last the whole of it."""
+    session = call.service.open(offer, stop)
+    options = {**request.options, "chat": False}
+    if request.logprobs is not None:
+        options["alternatives"] = ASKED
+    stopping, ids = Stopping(request.stops), list[int]()
+    with call.service.waiting(stop), contextlib.closing(session.generate_stream(request.prompt, **options)) as events:
+        for event in events:
+            if stop.is_set():
+                raise Cancelled("the client went away")
+            if isinstance(event, Generation):
+                if rest := stopping.feed("", last=True):
+                    yield Piece(rest, ())
+                yield event if not request.stops else replace(event, text=stopping.text)
+                return
+            ids += event.tokens
+            yield Piece(stopping.feed(event.text), event.tokens, event.alternatives)
+            if stopping.ended:
+                break
+    yield Generation(offer.card.id, offer.cell.runtime, stopping.text, tuple(ids), 0, "stop", 0.0, 0.0, 0.0)
+
+
+async def _streamed(call: Call, request: CompletionRequest, made: AsyncGenerator[Piece | Generation, None]) -> Streamed:
+    try:
+        first = await anext(made)
+    except BaseException:
+        await made.aclose()
+        raise
+    call.last()
+    return Streamed(_parts(call, request, first, made), EVENTS)
+
+
+async def _parts(
+    call: Call, request: CompletionRequest, first: Piece | Generation, rest: AsyncGenerator[Piece | Generation, None]
+) -> AsyncGenerator[bytes, None]:
+    status = 499
+    try:
+        async with contextlib.aclosing(rest):
+            yield _part(request, first)
+            async for event in rest:
+                if part := _part(request, event):
+                    yield part
+            status = 200
+            yield DONE.encode()
+    except Exception as error:
+        status, body = told(error)
+        yield sent([dict(body)])
+    finally:
+        call.end(status)
+
+
+def _part(request: CompletionRequest, event: Piece | Generation) -> bytes:
+    if isinstance(event, Piece):
+        told_too = request.logprobs is not None and event.tokens
+        return sent([completion_chunk(request, event.text, [event])]) if event.text or told_too else b""
+    found = [completion_chunk(request, "", (), event.finish)]
+    if request.include_usage:
+        found.append(completion_usage(request, event.prompt_tokens, len(event.tokens)))
+    return sent(found)

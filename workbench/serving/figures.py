@@ -1,0 +1,86 @@
+"""Counts what a server does, for Prometheus: requests, seconds of audio, how long answers take, memory of models.
+
+The figures of each server are its own. Where prometheus-client is not installed, nothing is counted and /metrics says
+so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from workbench.core.errors import Unavailable
+from workbench.serving.sessions import SessionPool
+
+BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)  # seconds
+NONE = "none"  # the label of a request that names no model of this server
+
+
+class Figures:
+    """The figures of one server."""
+
+    def __init__(self, pool: SessionPool):
+        self._pool = pool
+        try:
+            import prometheus_client as client
+        except ImportError:
+            self._registry: Any = None
+            return
+        self._registry = client.CollectorRegistry()
+        of_requests = ("route", "model", "status")
+        self._requests = client.Counter("workbench_requests", "Requests", of_requests, registry=self._registry)
+        self._audio = client.Counter(
+            "workbench_audio_seconds", "Seconds of audio in requests", ("route", "model"), registry=self._registry
+        )
+        self._latency = client.Histogram(
+            "workbench_request_seconds",
+            "Seconds from a request to the end of its answer",
+            ("route", "model"),
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        self._running = client.Gauge(
+            "workbench_running", "Requests that are being answered", ("route",), registry=self._registry
+        )
+        self._registry.register(self)
+
+    def collect(self) -> Iterable[Any]:
+        """Yields what is measured at the moment when somebody asks."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        labels = ("model", "runtime", "quantization")
+        memory = GaugeMetricFamily("workbench_model_memory_bytes", "Resident memory of a loaded model", labels=labels)
+        busy = GaugeMetricFamily("workbench_model_busy", "1 while a loaded model works", labels=labels)
+        for each in self._pool.residents():
+            name = (each.model, each.runtime, each.quantization or "")
+            memory.add_metric(name, each.memory_bytes or 0)
+            busy.add_metric(name, float(each.busy))
+        yield from (memory, busy)
+
+    @contextlib.contextmanager
+    def running(self, route: str) -> Iterator[None]:
+        """Counts a request as running inside the block."""
+        if self._registry is None:
+            yield
+            return
+        with self._running.labels(route).track_inprogress():
+            yield
+
+    def answered(self, route: str, model: str, status: int, seconds: float, audio_seconds: float = 0.0) -> None:
+        """Counts an answer."""
+        if self._registry is None:
+            return
+        name = model or NONE
+        self._requests.labels(route, name, str(status)).inc()
+        self._latency.labels(route, name).observe(seconds)
+        if audio_seconds:
+            self._audio.labels(route, name).inc(audio_seconds)
+
+    def page(self) -> tuple[bytes, str]:
+        """Returns (the figures in Prometheus' text format, its media type)."""
+        if self._registry is None:
+            raise Unavailable("figures need the prometheus-client package: pip install prometheus-client")
+        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST

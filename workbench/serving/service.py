@@ -1,0 +1,168 @@
+"""What all routes of a server share: the sessions, the gate, the figures, and answers to what goes wrong.
+
+Errors have OpenAI's form and the right status: 400 for a bad request, 404 for an unknown model or route, 405, 413, 415,
+429, 503 for a runtime that is not available, 500 for a fault, whose traceback goes to the log alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
+from workbench.core.progress import listening
+from workbench.openai_api.errors import Refusal, error_answer
+from workbench.openai_api.kept_answers import KeptAnswers
+from workbench.registry.handle import OpenSession
+from workbench.serving.carried import GONE, ClientGone
+from workbench.serving.figures import Figures
+from workbench.serving.gate import Gate
+from workbench.serving.offers import SEPARATOR, ModelOnRuntime, RuntimeOffer, chosen_offers, offers
+from workbench.serving.sessions import SessionPool
+from workbench.serving.work import follower, opened
+
+FAULT = "something failed inside the workbench; the log of the server says more"
+CHECK_SECONDS = 0.2  # how often a wait looks whether it shall go on
+
+log = logging.getLogger(__name__)
+Answer = Callable[["Call"], Awaitable[Any]]
+
+
+class Service:
+    """The models of a registry as a server offers them.
+
+    Args:
+        pool: the sessions, which the page may share.
+        gate: who may ask for what.
+    """
+
+    def __init__(self, pool: SessionPool, gate: Gate | None = None):
+        self.pool = pool
+        self.gate = gate or Gate()
+        self.kept = KeptAnswers()
+        self.figures = Figures(pool)
+        self.started = int(time.time())
+
+    def offers(self, task: str) -> tuple[RuntimeOffer, ...]:
+        """Returns the models for a task, each on every runtime where it can run."""
+        return tuple(offer for offer in offers(self.pool.registry, task) if offer.possible)
+
+    def offer(self, name: Any, task: str) -> RuntimeOffer:
+        """Returns the model of a request, which may name its runtime and quantisation: `demo/sensevoice|gguf|q8_0`.
+
+        Raises `Refusal` for one that this server does not have, or that cannot run.
+        """
+        if not isinstance(name, str) or not name.strip():
+            raise Refusal("model is missing; /v1/models lists them", "model", "missing_required_parameter")
+        registry = self.pool.registry
+        cell = ModelOnRuntime.parse(name)
+        if SEPARATOR not in name:
+            card = next((each for each in registry.cards() if each.id == cell.model), None)
+            cell = cell if card is None else ModelOnRuntime(card.id, registry.default_runtime(card))
+        known = offers(registry, task)
+        if not any((each.cell.model, each.cell.runtime) == (cell.model, cell.runtime) for each in known):
+            names = ", ".join(dict.fromkeys(each.cell.model for each in known if each.possible))
+            raise Refusal(
+                f"the server has no model {name!r:.80} for this route; it has {names or 'none'}",
+                "model",
+                "model_not_found",
+                status=404,
+            )
+        try:
+            return chosen_offers([cell.value], known)[0]
+        except BadInput as error:
+            raise Refusal(str(error), "model", "model_not_found", status=404) from None
+
+    def open(self, offer: RuntimeOffer, stop: threading.Event) -> OpenSession:
+        """Returns the session of a model, opened if needed. Setting `stop` ends the wait."""
+        return opened(self.pool, offer.cell, stop, lambda activity: None)
+
+    def waiting(self, stop: threading.Event) -> contextlib.AbstractContextManager[None]:
+        """Ends the waits of this thread for a busy model when `stop` is set."""
+        return listening(follower(stop, lambda activity: None))
+
+
+class Call:
+    """One request on its way through a route, with what is counted about it."""
+
+    def __init__(self, service: Service, request: Request, kind: str):
+        self.service, self.request, self.kind = service, request, kind
+        self.model = ""  # of the registry, once it is known
+        self.seconds = 0.0  # of audio
+        self._begun = time.perf_counter()
+        self._held = contextlib.ExitStack()
+        self.lasts = False  # whether the answer is not complete when the route returns
+
+    def choose(self, name: Any, task: str) -> RuntimeOffer:
+        """Returns the model that the request names."""
+        offer = self.service.offer(name, task)
+        self.model = offer.cell.value
+        return offer
+
+    def begin(self) -> None:
+        """Takes a slot for the work, until the answer is complete."""
+        self._held.enter_context(self.service.gate.working(self.request, self.kind))
+        self._held.enter_context(self.service.figures.running(self.kind))
+
+    def last(self) -> None:
+        """Says that the answer is not complete when the route returns; whoever completes it calls `end`."""
+        self.lasts = True
+
+    def end(self, status: int) -> None:
+        """Frees the slot, and counts the request."""
+        self._held.close()
+        self.service.figures.answered(self.kind, self.model, status, time.perf_counter() - self._begun, self.seconds)
+
+    def returned(self, status: int) -> None:
+        """The route has returned: ends the call, unless it lasts."""
+        if not self.lasts:
+            self.end(status)
+
+
+def route(service: Service, path: str, methods: str, kind: str, answer: Answer) -> Route:
+    """Returns a route. Other methods than `methods` (one, or several with commas) are refused in OpenAI's form."""
+    allowed = methods.split(",")
+
+    async def endpoint(request: Request) -> Any:
+        call = Call(service, request, kind)
+        try:
+            if request.method not in allowed:
+                raise Refusal(f"{request.url.path:.80} takes {methods}, not {request.method:.20}", status=405)
+            service.gate.check(request)
+            response = await answer(call)
+        except ClientGone:
+            response = Response(status_code=GONE)
+        except Exception as error:
+            response = error_response(error)
+            if response.status_code == 405:
+                response.headers["allow"] = methods
+        call.returned(response.status_code)
+        return response
+
+    every = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+    return Route(path, endpoint, methods=every, name=f"serving {kind}")
+
+
+def told(error: BaseException) -> tuple[int, Mapping[str, Any]]:
+    """Returns (status, body) for anything that went wrong; what nobody foresaw is logged."""
+    if isinstance(error, Cancelled):
+        return error_answer(Unavailable(f"the work was stopped before its end: {error}"))
+    if isinstance(error, WorkbenchError):
+        return error_answer(error)
+    log.error("a request failed in a way that nobody foresaw", exc_info=error)
+    return error_answer(WorkbenchError(FAULT))
+
+
+def error_response(error: BaseException) -> JSONResponse:
+    """Returns the answer to a request that failed."""
+    status, body = told(error)
+    headers = {"retry-after": "2"} if status in (429, 503) else None
+    return JSONResponse(body, status, headers)

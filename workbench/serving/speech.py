@@ -1,0 +1,149 @@
+"""The route for speech: a model that speaks says a text; the sound is sent while it is made, where the form allows it.
+
+Raw samples have 24,000 Hz, as OpenAI's clients expect; a file has the model's own rate.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import threading
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+import numpy as np
+from starlette.responses import Response
+
+from workbench.core.errors import Cancelled, WorkbenchError
+from workbench.core.options import build_options, option_specs
+from workbench.families import FAMILIES
+from workbench.families.family import CONVERSE
+from workbench.openai_api.errors import Refusal
+from workbench.openai_api.sound_formats import PCM, written
+from workbench.openai_api.speech_request import PCM_RATE, SpeechRequest, read_speech_request
+from workbench.serving.bodies import read_json
+from workbench.serving.carried import Streamed, events_of, whole
+from workbench.serving.offers import RuntimeOffer
+from workbench.serving.service import Call, told
+from workbench.serving.transcriptions import EVENTS, sent
+from workbench.session.conversation import Answer, AudioPiece, ConversationEvent
+from workbench.session.values import CONVERSATION
+
+TYPES = {"wav": "audio/wav", "flac": "audio/flac", "mp3": "audio/mpeg", "opus": "audio/ogg", PCM: "audio/pcm"}
+SAY = "say "  # begins the request to a model for what it shall say
+SPOKEN = {"modalities": "audio"}
+
+
+async def speak(call: Call) -> Any:
+    """Answers a request for speech."""
+    body = await read_json(call.request, call.service.gate.largest_json)
+    offer = call.choose(body.get("model"), CONVERSE)
+    family = FAMILIES[offer.card.family]
+    if family.input != CONVERSATION:
+        raise Refusal(f"{offer.card.id} answers in text; expected a model that speaks", "model", "model_not_found")
+    options_class: Any = family.chat_options_class or family.options_class
+    names = [spec.name for spec in option_specs(options_class) if spec.name not in SPOKEN]
+    request = read_speech_request(body, names)
+    build_options(options_class, {**request.options, **SPOKEN}, offer.card.id)
+    call.begin()
+
+    def work(stop: threading.Event) -> Generator[ConversationEvent, None, None]:
+        return spoken(call, offer, request, stop)
+
+    if request.events or request.form == PCM:
+        return await _streamed(call, request, events_of(work))
+    made = await whole(call.request, work)
+    answer = made[-1] if made else None
+    if not isinstance(answer, Answer) or answer.audio is None or not answer.sample_rate:
+        raise WorkbenchError("the model said nothing; ask in other words")
+    call.seconds = answer.audio_seconds
+    return Response(written(answer.audio, answer.sample_rate, request.form), media_type=TYPES[request.form])
+
+
+def spoken(
+    call: Call, offer: RuntimeOffer, request: SpeechRequest, stop: threading.Event
+) -> Generator[ConversationEvent, None, None]:
+    """Yields the events of an answer that says the input."""
+    session = call.service.open(offer, stop)
+    system = "\n".join(filter(None, (f"voice: {request.voice}" if request.voice else "", request.instructions)))
+    said = request.input if request.input.lower().startswith(SAY) else SAY + request.input
+    messages = [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": said}]
+    events = session.converse_stream(messages, **{**request.options, **SPOKEN})
+    with call.service.waiting(stop), contextlib.closing(events):
+        for event in events:
+            if stop.is_set():
+                raise Cancelled("the client went away")
+            yield event
+
+
+async def _streamed(call: Call, request: SpeechRequest, made: AsyncGenerator[ConversationEvent, None]) -> Streamed:
+    """Returns the stream of the sound, once its first samples are there: until then it can be refused."""
+    first: AudioPiece | None = None
+    try:
+        async for event in made:
+            if isinstance(event, AudioPiece) and len(event.samples):
+                first = event
+                break
+    except BaseException:
+        await made.aclose()
+        raise
+    if first is None:
+        await made.aclose()
+        raise WorkbenchError("the model said nothing; ask in other words")
+    call.last()
+    kind = EVENTS if request.events else TYPES[PCM]
+    headers = {"x-sample-rate": str(PCM_RATE if request.form == PCM else first.sample_rate)}
+    return Streamed(_parts(call, request, first, made), kind, headers)
+
+
+async def _parts(
+    call: Call, request: SpeechRequest, first: AudioPiece, rest: AsyncGenerator[ConversationEvent, None]
+) -> AsyncGenerator[bytes, None]:
+    status, raw, kept, tokens = 499, Raw(first.sample_rate), [first.samples], 0
+    try:
+        async with contextlib.aclosing(rest):
+            if request.form == PCM:
+                yield _sent(request, raw.feed(first.samples))
+            async for event in rest:
+                if isinstance(event, Answer):
+                    tokens = len(event.token_ids)
+                elif isinstance(event, AudioPiece) and len(event.samples):
+                    if request.form == PCM:
+                        yield _sent(request, raw.feed(event.samples))
+                    else:
+                        kept.append(event.samples)
+            last = (
+                raw.feed(np.empty(0, np.float32), last=True)
+                if request.form == PCM
+                else written(np.concatenate(kept), first.sample_rate, request.form)
+            )
+            yield _sent(request, last)
+            if request.events:
+                usage = {"input_tokens": 0, "output_tokens": tokens, "total_tokens": tokens}
+                yield sent([{"type": "speech.audio.done", "usage": usage}])
+            status = 200
+    except Exception as error:
+        status, body = told(error)
+        if request.events:
+            yield sent([dict(body)])
+    finally:
+        call.end(status)
+
+
+def _sent(request: SpeechRequest, sound: bytes) -> bytes:
+    if not request.events or not sound:
+        return sound
+    return sent([{"type": "speech.audio.delta", "audio": base64.b64encode(sound).decode()}])
+
+
+class Raw:
+    """Turns samples of a model's rate into raw 16-bit samples of 24,000 Hz, piece by piece."""
+
+    def __init__(self, rate: int):
+        import soxr
+
+        self._stream = soxr.ResampleStream(rate, PCM_RATE, 1, dtype="float32", quality="HQ")
+
+    def feed(self, samples: np.ndarray, last: bool = False) -> bytes:
+        """Returns the bytes of the next samples."""
+        return written(self._stream.resample_chunk(samples.astype(np.float32), last=last), PCM_RATE, PCM)

@@ -1,0 +1,116 @@
+"""The route for transcriptions: a recording in a form, its transcript in any of OpenAI's forms, or as a stream."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+from starlette.responses import Response
+
+from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.options import option_specs
+from workbench.openai_api.errors import Refusal
+from workbench.openai_api.transcription_answer import TranscriptionStream, transcription
+from workbench.openai_api.transcription_request import TranscriptionRequest, read_transcription_request
+from workbench.serving.bodies import Form, read_form
+from workbench.serving.carried import Streamed, events_of, whole
+from workbench.serving.offers import RuntimeOffer, options_for
+from workbench.serving.service import Call, told
+from workbench.session.values import Event, Transcript
+
+TASK = "transcribe"
+EVENTS = "text/event-stream"
+
+
+async def transcribe(call: Call) -> Any:
+    """Answers a request for a transcription."""
+    held = contextlib.AsyncExitStack()
+    try:
+        form = await held.enter_async_context(read_form(call.request, call.service.gate.largest_body))
+        offer, request = read_request(call, form)
+        call.begin()
+
+        def work(stop: threading.Event) -> Generator[Event, None, None]:
+            return transcript_events(call, offer, form, request, stop)
+
+        if request.stream:
+            return await _streamed(call, held, events_of(work))
+        for event in await whole(call.request, work):
+            if isinstance(event, Transcript):
+                call.seconds = event.audio_seconds
+                body, kind = transcription(event, request)
+                return Response(body, media_type=kind)
+        raise WorkbenchError("the session ended without a transcript")
+    finally:
+        if not call.lasts:
+            await held.aclose()
+
+
+def read_request(call: Call, form: Form) -> tuple[RuntimeOffer, TranscriptionRequest]:
+    """Returns the model and the request in a form; raises `Refusal`, or `BadInput` for an option's value."""
+    models = [value for name, value in form.fields if name == "model"]
+    if len(models) > 1:
+        raise Refusal(f"the form has the field model {len(models)} times; expected it once", "model")
+    offer = call.choose(models[0] if models else "", TASK)
+    registry = call.service.pool.registry
+    fields = [(name, value) for name, value in form.fields if name != "model"]
+    specs = option_specs(registry.options_class(offer.card.id))
+    request = read_transcription_request(fields, specs, offer.card.languages)
+    options_for(registry, offer.card.id, request.options)
+    return offer, request
+
+
+def transcript_events(
+    call: Call, offer: RuntimeOffer, form: Form, request: TranscriptionRequest, stop: threading.Event
+) -> Generator[Event, None, None]:
+    """Yields the events of a transcription; the name that the client gave is in the sentences of errors."""
+    session = call.service.open(offer, stop)
+    with call.service.waiting(stop), contextlib.closing(session.stream(str(form.path), **request.options)) as events:
+        try:
+            for event in events:
+                if stop.is_set():
+                    raise Cancelled("the client went away")
+                yield event
+        except BadInput as error:
+            raise BadInput(str(error).replace(form.path.name, form.name)) from error
+
+
+async def _streamed(call: Call, held: contextlib.AsyncExitStack, events: AsyncGenerator[Event, None]) -> Streamed:
+    """Returns the stream of a transcription, once its first event is there: until then it can be refused."""
+    try:
+        first = await anext(events)
+    except BaseException:
+        await events.aclose()
+        raise
+    call.last()
+    return Streamed(_parts(call, held, first, events), EVENTS)
+
+
+async def _parts(
+    call: Call, held: contextlib.AsyncExitStack, first: Event, events: AsyncGenerator[Event, None]
+) -> AsyncGenerator[bytes, None]:
+    writing, status = TranscriptionStream(), 499
+    try:
+        async with held, contextlib.aclosing(events):
+            yield sent(writing.events(first))
+            async for event in events:
+                if isinstance(event, Transcript):
+                    call.seconds = event.audio_seconds
+                if part := sent(writing.events(event)):
+                    yield part
+            status = 200
+    except Exception as error:
+        status, body = told(error)
+        yield sent([dict(body)])
+    finally:
+        call.end(status)
+
+
+def sent(events: list[dict[str, Any]]) -> bytes:
+    """Returns server-sent events, each with its type as OpenAI's API names it."""
+    named = (f"event: {each['type']}\n" if "type" in each else "" for each in events)
+    lines = (f"data: {json.dumps(each, ensure_ascii=False, allow_nan=False)}\n\n" for each in events)
+    return "".join(name + line for name, line in zip(named, lines)).encode()

@@ -11,6 +11,10 @@ from typing import NoReturn
 from workbench.core.errors import BadInput
 
 EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
+    "serve": (
+        ("OpenAI's routes on this machine, at http://127.0.0.1:8000/v1", "workbench serve"),
+        ("for others in the network, on another port", "workbench serve --host 0.0.0.0 --port 9000"),
+    ),
     "app": (
         ("the page on this machine alone", "workbench app"),
         ("for others in the network, on another port", "workbench app --host 0.0.0.0 --port 8000"),

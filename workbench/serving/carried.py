@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, TypeVar
@@ -47,7 +48,9 @@ async def events_of(work: Work[Event]) -> AsyncGenerator[Event, None]:
         else:
             tell(True, None)
 
-    threading.Thread(target=run, name="a request", daemon=True).start()
+    # In the context of the request: it says for whom the work is.
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(run,), name="a request", daemon=True).start()
     try:
         while True:
             ended, what = await arrived.get()

@@ -40,7 +40,7 @@ STOP = "stop"
 async def chat(call: Call) -> Any:
     """Answers a request for a chat completion."""
     body = await read_json(call.request, call.service.gate.largest_json)
-    offer = call.choose(body.get("model"), CONVERSE)
+    offer = await call.choose(body.get("model"), CONVERSE)
     # Reading may decode hundreds of megabytes.
     request, embeddings = await asyncio.to_thread(read_request, call, offer, body)
     writing = ChatAnswer(request, call.service.kept)

@@ -36,7 +36,7 @@ UNSHOWN = ("alternatives", "chat", "system", "thinking")  # options that this ro
 async def complete(call: Call) -> Any:
     """Answers a request for a completion."""
     body = await read_json(call.request, call.service.gate.largest_json)
-    offer = call.choose(body.get("model"), TASK)
+    offer = await call.choose(body.get("model"), TASK)
     registry = call.service.pool.registry
     specs = option_specs(registry.options_class(offer.card.id))
     request = read_completion_request(body, [spec.name for spec in specs if spec.name not in UNSHOWN])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -47,13 +48,13 @@ def _model(service: Service, name: str, offer: RuntimeOffer) -> dict[str, Any]:
 
 async def models(call: Call) -> Any:
     """Lists the models."""
-    return JSONResponse({"object": "list", "data": list(listed(call.service).values())})
+    return JSONResponse({"object": "list", "data": list((await asyncio.to_thread(listed, call.service)).values())})
 
 
 async def model(call: Call) -> Any:
     """Tells one model."""
     name = call.request.path_params["name"]
-    found = listed(call.service).get(name)
+    found = (await asyncio.to_thread(listed, call.service)).get(name)
     if found is None:
         raise Refusal(f"the server has no model {name!r:.80}", "model", "model_not_found", status=404)
     return JSONResponse(found)
@@ -66,11 +67,11 @@ async def health(call: Call) -> Any:
 
 async def ready(call: Call) -> Any:
     """Says whether a request could be answered now."""
-    known = [offer.cell.value for task in TASKS for offer in call.service.offers(task) if offer.ready]
+    known = [name for name, each in (await asyncio.to_thread(listed, call.service)).items() if each["ready"]]
     if not known:
         raise Unavailable("no model of this server can run; `workbench models` says why")
     loaded = [each.model for each in call.service.pool.residents()]
-    return JSONResponse({"status": "ready", "models": len({*known}), "loaded": loaded})
+    return JSONResponse({"status": "ready", "models": len(known), "loaded": loaded})
 
 
 async def metrics(call: Call) -> Any:

@@ -6,6 +6,7 @@ Errors have OpenAI's form and the right status: 400 for a bad request, 404 for a
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import threading
@@ -30,7 +31,7 @@ from workbench.serving.sessions import SessionPool
 from workbench.serving.work import follower, opened
 
 FAULT = "something failed inside the workbench; the log of the server says more"
-CHECK_SECONDS = 0.2  # how often a wait looks whether it shall go on
+KNOWN_SECONDS = 5.0  # how long what can run is remembered
 
 log = logging.getLogger(__name__)
 Answer = Callable[["Call"], Awaitable[Any]]
@@ -50,10 +51,18 @@ class Service:
         self.kept = KeptAnswers()
         self.figures = Figures(pool)
         self.started = int(time.time())
+        self._offers: dict[str, tuple[float, tuple[RuntimeOffer, ...]]] = {}
 
     def offers(self, task: str) -> tuple[RuntimeOffer, ...]:
         """Returns the models for a task, each on every runtime where it can run."""
-        return tuple(offer for offer in offers(self.pool.registry, task) if offer.possible)
+        return tuple(offer for offer in self._known(task) if offer.possible)
+
+    def _known(self, task: str) -> tuple[RuntimeOffer, ...]:
+        """Returns all offers for a task as they were a moment ago: finding them looks at many files."""
+        found, now = self._offers.get(task), time.monotonic()
+        if found is None or now - found[0] > KNOWN_SECONDS:
+            found = self._offers[task] = (now, offers(self.pool.registry, task))
+        return found[1]
 
     def offer(self, name: Any, task: str) -> RuntimeOffer:
         """Returns the model of a request, which may name its runtime and quantisation: `demo/sensevoice|gguf|q8_0`.
@@ -67,7 +76,7 @@ class Service:
         if SEPARATOR not in name:
             card = next((each for each in registry.cards() if each.id == cell.model), None)
             cell = cell if card is None else ModelOnRuntime(card.id, registry.default_runtime(card))
-        known = offers(registry, task)
+        known = self._known(task)
         if not any((each.cell.model, each.cell.runtime) == (cell.model, cell.runtime) for each in known):
             names = ", ".join(dict.fromkeys(each.cell.model for each in known if each.possible))
             raise Refusal(
@@ -101,9 +110,9 @@ class Call:
         self._held = contextlib.ExitStack()
         self.lasts = False  # whether the answer is not complete when the route returns
 
-    def choose(self, name: Any, task: str) -> RuntimeOffer:
+    async def choose(self, name: Any, task: str) -> RuntimeOffer:
         """Returns the model that the request names."""
-        offer = self.service.offer(name, task)
+        offer = await asyncio.to_thread(self.service.offer, name, task)
         self.model = offer.cell.value
         return offer
 

@@ -37,7 +37,7 @@ SPOKEN = {"modalities": "audio"}
 async def speak(call: Call) -> Any:
     """Answers a request for speech."""
     body = await read_json(call.request, call.service.gate.largest_json)
-    offer = call.choose(body.get("model"), CONVERSE)
+    offer = await call.choose(body.get("model"), CONVERSE)
     family = FAMILIES[offer.card.family]
     if family.input != CONVERSATION:
         raise Refusal(f"{offer.card.id} answers in text; expected a model that speaks", "model", "model_not_found")

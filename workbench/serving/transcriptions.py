@@ -30,7 +30,7 @@ async def transcribe(call: Call) -> Any:
     held = contextlib.AsyncExitStack()
     try:
         form = await held.enter_async_context(read_form(call.request, call.service.gate.largest_body))
-        offer, request = read_request(call, form)
+        offer, request = await read_request(call, form)
         call.begin()
 
         def work(stop: threading.Event) -> Generator[Event, None, None]:
@@ -49,12 +49,12 @@ async def transcribe(call: Call) -> Any:
             await held.aclose()
 
 
-def read_request(call: Call, form: Form) -> tuple[RuntimeOffer, TranscriptionRequest]:
+async def read_request(call: Call, form: Form) -> tuple[RuntimeOffer, TranscriptionRequest]:
     """Returns the model and the request in a form; raises `Refusal`, or `BadInput` for an option's value."""
     models = [value for name, value in form.fields if name == "model"]
     if len(models) > 1:
         raise Refusal(f"the form has the field model {len(models)} times; expected it once", "model")
-    offer = call.choose(models[0] if models else "", TASK)
+    offer = await call.choose(models[0] if models else "", TASK)
     registry = call.service.pool.registry
     fields = [(name, value) for name, value in form.fields if name != "model"]
     specs = option_specs(registry.options_class(offer.card.id))

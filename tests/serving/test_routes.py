@@ -1,0 +1,257 @@
+"""OpenAI's routes as OpenAI's client and raw HTTP see them: forms, streams, refusals, and clients that go away."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import soundfile
+from openai import OpenAI
+from starlette.requests import Request
+from starlette.testclient import TestClient
+
+from tests.serving.conftest import said
+from tests.support.fake_chat import FakeChatRegistry
+from tests.support.fake_panels import tone
+from workbench.serving.carried import ClientGone, events_of, whole
+from workbench.serving.gate import Gate
+from workbench.serving.service import Service
+
+CHAT: Any = [{"role": "user", "content": "one two three"}]
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> bytes:
+    return tone(tmp_path / "two seconds.wav").read_bytes()
+
+
+def test_the_models_have_names_with_and_without_a_runtime(client: OpenAI) -> None:
+    names = [each.id for each in client.models.list()]
+    assert {"fake/sense", "fake/sense|pytorch", "fake/speech|vllm", "fake/words"} <= {*names} and names == sorted(names)
+    assert client.models.retrieve("fake/speech|vllm").owned_by == "speech-workbench"
+    with pytest.raises(openai.NotFoundError) as refused:
+        client.models.retrieve("whisper-1")
+    assert refused.value.code == "model_not_found"
+
+
+@pytest.mark.parametrize("form", ["json", "text", "srt", "vtt", "verbose_json"])
+def test_a_transcription_has_every_form(client: OpenAI, wav: bytes, form: Any) -> None:
+    found: Any = client.audio.transcriptions.create(file=("a.wav", wav), model="fake/sense", response_format=form)
+    if form == "json":
+        assert (found.text, found.usage.seconds) == ("three eleven one", 2.0)
+    elif form == "verbose_json":
+        assert [(each.start, each.end, each.text) for each in found.segments] == [
+            (0.0, 0.5, "three"), (0.5, 1.0, "eleven"), (1.0, 1.5, "one"),
+        ]  # fmt: skip
+        assert (found.duration, found.language, found.words) == (2.0, "en", None)
+        assert found.segments[0].avg_logprob is None, "nobody computed it"
+    else:
+        assert found.split("\n")[0] == {"text": "three eleven one", "srt": "1", "vtt": "WEBVTT"}[form]
+        assert ("-->" in found) == (form != "text")
+
+
+def test_the_deltas_of_a_stream_are_its_text(client: OpenAI, wav: bytes) -> None:
+    events = list(client.audio.transcriptions.create(file=("a.wav", wav), model="fake/sense", stream=True))
+    assert [each.type for each in events] == [*["transcript.text.delta"] * 3, "transcript.text.done"]
+    assert "".join(each.delta for each in events[:-1]) == events[-1].text == "three eleven one"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "given, status, sentence",
+    [
+        ({"model": "gpt-9"}, 404, "the server has no model 'gpt-9' for this route; it has fake/sense, fake/para"),
+        ({"model": "fake/words"}, 404, "the server has no model 'fake/words' for this route"),
+        ({"langauge": "en"}, 400, "the form has the unknown field langauge; did you mean language?"),
+        ({"response_format": "xml"}, 400, "response_format is 'xml'; expected one of json, text, srt, vtt"),
+        ({"stream": "maybe"}, 400, "stream is 'maybe'; expected true or false"),
+        ({"stream": "true", "response_format": "srt"}, 400, "response_format is srt, and a stream is of text alone"),
+        ({"timestamp_granularities[]": "word"}, 400, "response_format is json; set it to verbose_json"),
+        ({"include[]": "logprobs"}, 400, "this server tells no log-probabilities of transcripts; leave it out"),
+        ({"beam_size": "many"}, 400, "beam_size is 'many'; expected a whole number"),
+        ({"beam_size": "-1"}, 400, "option beam_size of fake/sense is -1; expected"),
+        ({"vad": "/etc/passwd"}, 400, "option vad is '/etc/passwd'; expected one of auto, silero, none, fake/vad"),
+        ({"lm": "/etc/passwd"}, 400, "option lm is '/etc/passwd'; expected a file that was uploaded"),
+        ({"temperature": "0.5"}, 400, "temperature is 0.5, and this model draws nothing; leave it out"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_followed_is_refused_by_name(
+    http: TestClient, wav: bytes, given: dict[str, str], status: int, sentence: str
+) -> None:
+    answer = http.post(
+        "/v1/audio/transcriptions", data={"model": "fake/sense", **given}, files={"file": ("a.wav", wav)}
+    )
+    assert answer.status_code == status and sentence in answer.json()["error"]["message"]
+
+
+def test_forms_that_are_no_recording_are_refused(http: TestClient, wav: bytes) -> None:
+    def refusal(**given: Any) -> tuple[int, str]:
+        answer = http.post("/v1/audio/transcriptions", **given)
+        return answer.status_code, answer.json()["error"]["message"]
+
+    model = {"model": "fake/sense"}
+    assert refusal(json=model) == (415, "the content type is application/json; expected multipart/form-data")
+    assert refusal(files={"other": ("a.wav", wav)}, data=model)[1].startswith(
+        "the form has the files other; expected one"
+    )
+    assert refusal(files=[("file", ("a", wav)), ("file", ("b", wav))], data=model)[1].startswith(
+        "the form has the files"
+    )
+    assert refusal(files={"file": ("", b"")}, data=model)[0] == 400
+    assert refusal(files={"file": ("a.wav", b"")}, data=model) == (400, "file is empty; expected a recording")
+    assert refusal(files={"x": ("", "")}, data={"file": "text", **model})[1].startswith("file is a text")
+    status, said = refusal(content=b"--x\r\nbroken", headers={"content-type": "multipart/form-data; boundary=x"})
+    assert status == 400 and "file" in said
+    assert refusal(content=b"--", headers={"content-type": "multipart/form-data"})[0] == 400
+    status, said = refusal(files={"file": ("../../etc/x .wav", b"no sound " * 99)}, data=model)
+    assert status == 400 and said.startswith("x .wav is not a sound file"), "the client's name, without its folders"
+    assert refusal(files={"file": ("a.wav", wav)}, data={"model": "fake/hub"})[0] == 503
+
+
+def test_a_body_beyond_the_limit_is_refused_before_it_is_kept(
+    service: Service, http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.gate, "largest_body", 1000)
+    monkeypatch.setattr(service.gate, "largest_json", 1000)
+    for path, given in (
+        ("/v1/audio/transcriptions", {"files": {"file": ("a.wav", b"x" * 2000)}}),
+        ("/v1/chat/completions", {"json": {"model": "x" * 2000}}),
+    ):
+        answer = http.post(path, **given)
+        assert answer.status_code == 413 and "the most that this server takes" in answer.json()["error"]["message"]
+
+
+def test_a_chat_answers_whole_and_as_a_stream(client: OpenAI) -> None:
+    found = client.chat.completions.create(model="fake/words", messages=CHAT)
+    assert (found.choices[0].message.content, found.choices[0].finish_reason) == ("one two three", "stop")
+    assert found.model == "fake/words" and found.usage
+    stream = client.chat.completions.create(
+        model="fake/words|pytorch",
+        messages=CHAT,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    assert "".join(each.choices[0].delta.content or "" for each in chunks if each.choices) == "one two three"
+    assert chunks[-1].usage == found.usage
+
+
+def test_a_stop_text_ends_the_answer_and_the_work(client: OpenAI, registry: FakeChatRegistry) -> None:
+    for stream in (False, True):
+        registry.writer.abandoned.clear()
+        made: Any = client.chat.completions.create(model="fake/words", messages=CHAT, stop=" thr", stream=stream)
+        text = (
+            "".join(each.choices[0].delta.content or "" for each in made) if stream else made.choices[0].message.content
+        )
+        assert text == "one two"
+        assert registry.writer.abandoned.wait(10)
+
+
+def test_speech_comes_as_a_file_and_as_raw_samples(client: OpenAI) -> None:
+    made = client.audio.speech.create(model="fake/speech", voice="alloy", input="one", response_format="wav").read()
+    samples, rate = soundfile.read(io.BytesIO(made))
+    raw = client.audio.speech.create(model="fake/speech", voice="alloy", input="one", response_format="pcm").read()
+    assert rate == 16000 and len(raw) / 2 / 24000 == pytest.approx(len(samples) / rate, abs=1e-3)
+    with client.audio.speech.with_streaming_response.create(
+        model="fake/speech", voice="alloy", input="one", response_format="pcm", stream_format="sse"
+    ) as response:
+        events = [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: ")]
+    assert events[-1]["type"] == "speech.audio.done"
+    assert b"".join(base64.b64decode(each["audio"]) for each in events[:-1]) == raw
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.audio.speech.create(model="fake/words", voice="alloy", input="one")
+    assert said(refused) == "fake/words answers in text; expected a model that speaks"
+
+
+def test_a_chat_speaks(client: OpenAI) -> None:
+    asked: Any = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
+    message = client.chat.completions.create(model="fake/speech", messages=CHAT, **asked).choices[0].message
+    assert message.audio.transcript == "one two three"
+    assert soundfile.read(io.BytesIO(base64.b64decode(message.audio.data)))[1] == 16000
+
+
+@pytest.mark.parametrize(
+    "path, method, status, code",
+    [
+        ("/v1/audio/translations", "POST", 404, "unknown_url"),
+        ("/v1/audio/speech", "GET", 405, None),
+        ("/v1/models", "DELETE", 405, None),
+    ],
+)
+def test_routes_that_do_not_exist(http: TestClient, path: str, method: str, status: int, code: str | None) -> None:
+    answer = http.request(method, path)
+    assert answer.status_code == status and answer.json()["error"]["code"] == code
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"[" * 100_000, b"\xff"])
+def test_bodies_that_are_no_json_object(http: TestClient, body: bytes) -> None:
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/audio/speech"):
+        answer = http.post(path, content=body)
+        assert answer.status_code == 400 and answer.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_pages_of_other_sites_are_refused(http: TestClient) -> None:
+    assert http.get("/v1/models", headers={"origin": "https://evil.example"}).status_code == 403
+    assert http.get("/v1/models", headers={"origin": "http://testserver"}).status_code == 200
+
+
+def test_a_fault_is_a_sentence_without_its_traceback(http: TestClient, registry: FakeChatRegistry) -> None:
+    registry.writer.fault = RuntimeError("secret /home/path")
+    answer = http.post("/v1/chat/completions", json={"model": "fake/words", "messages": CHAT})
+    assert answer.status_code == 500 and "secret" not in answer.text and "log of the server" in answer.text
+
+
+def test_the_figures_count(http: TestClient, wav: bytes) -> None:
+    assert http.get("/health").json()["status"] == "ok"
+    assert http.get("/ready").json()["status"] == "ready"
+    http.post("/v1/audio/transcriptions", data={"model": "fake/sense"}, files={"file": ("a.wav", wav)})
+    http.post("/v1/audio/transcriptions", data={"model": "nobody"}, files={"file": ("a.wav", wav)})
+    lines = http.get("/metrics").text.splitlines()
+    assert 'workbench_audio_seconds_total{model="fake/sense|pytorch",route="transcriptions"} 2.0' in lines
+    assert 'workbench_requests_total{model="none",route="transcriptions",status="404"} 1.0' in lines
+    assert any(line.startswith('workbench_model_memory_bytes{model="fake/sense"') for line in lines)
+
+
+def test_all_slots_taken_is_said_with_429(service: Service, http: TestClient) -> None:
+    service.gate = Gate(at_once=1)
+    with service.gate.working(None, "chat"):
+        answer = http.post("/v1/chat/completions", json={"model": "fake/words", "messages": CHAT})
+    assert answer.status_code == 429 and int(answer.headers["retry-after"]) > 0
+    assert http.post("/v1/chat/completions", json={"model": "fake/words", "messages": CHAT}).status_code == 200
+
+
+def test_a_client_that_goes_away_stops_the_work() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(stop: threading.Event) -> Generator[int, None, None]:
+        begun.set()
+        assert stop.wait(30)
+        ended.set()
+        yield 1
+
+    async def disconnected() -> dict[str, Any]:
+        await asyncio.to_thread(begun.wait)
+        return {"type": "http.disconnect"}
+
+    async def ask() -> None:
+        request = Request({"type": "http", "headers": []}, disconnected)
+        with pytest.raises(ClientGone):
+            await whole(request, work)
+        begun.clear()
+        ended.clear()
+        events = events_of(work)
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.to_thread(begun.wait)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await events.aclose()
+
+    asyncio.run(ask())
+    assert ended.wait(30)

@@ -39,5 +39,11 @@ window.workbenchAddress = (() => {
     main.click();
   }, true); // before a text field takes it for a new line
 
+  // Leaving in the middle of a run ends it, so the browser asks first. The button of a tab that is not shown counts too.
+  addEventListener('beforeunload', (event) => {
+    const stops = [...document.querySelectorAll('.go button.stop, .composer .send.stopping')];
+    if (stops.some((each) => getComputedStyle(each).display !== 'none')) event.preventDefault();
+  });
+
   return {open, named};
 })();

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute
 
 from panels.running.error_boundary import shown
+from panels.running.run_store import RunStore, usual_store
 from workbench.core.errors import BadInput
 
 CALL = "/gradio_api/call/v2/"  # followed by the name of an endpoint
@@ -29,13 +30,14 @@ class Page(gr.Blocks):
     """The whole page.
 
     `examples` has the values of a working call, by the endpoint's name. `routes` are addresses of tabs that the server
-    answers itself, before Gradio.
+    answers itself, before Gradio. `runs` keeps results, so that links show them again.
     """
 
     def __init__(self, **settings: Any):
         super().__init__(**settings)
         self.examples: dict[str, Mapping[str, Any]] = {}
         self.routes: list[BaseRoute] = []
+        self.runs: RunStore = usual_store()
 
     async def preprocess_data(
         self, block_fn: BlockFunction, inputs: list[Any], state: Any, explicit_call: bool = False

@@ -14,6 +14,7 @@ import gradio as gr
 from panels.running.cancel import Stops
 from panels.running.choices import RuntimeOffer, offers
 from panels.running.sessions import SessionPool
+from panels.transcribe.many import export_all
 from panels.transcribe.run import Row, RunState, prepare, run
 from panels.transcribe.segment_editor import editor_value, export, is_edited, played, rows_of, span_of, transcript_of
 from panels.transcribe.view import board_html, status_html
@@ -175,6 +176,10 @@ class Actions(RecordingActions):
         if opened is None:
             raise BadInput("no row is open; press Segments and export in one")
         return export(opened, editor, form)
+
+    def save_all(self, board: RunState, event: gr.EventData) -> dict[str, Any]:
+        """Saves all transcripts as one file, in the format of the button that was pressed."""
+        return export_all(board, datum(event._data, "form"))
 
     def revert(self, opened: Row | None) -> dict[str, Any]:
         """Restores the model's segments of the open row."""

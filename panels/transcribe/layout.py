@@ -9,17 +9,22 @@ from typing import Any
 import gradio as gr
 
 from panels.running.error_boundary import guarded
+from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.events import Actions
+from panels.transcribe.keeping import TAB
+from panels.transcribe.kept_events import Keeping
+from panels.transcribe.many import many_tools
 from panels.transcribe.run import RunState
 from panels.transcribe.segment_editor import saver, segment_editor
 from panels.transcribe.view import NOTHING_YET, normaliser_label
 from panels.widgets.audio_views import Sounds
-from panels.widgets.engine_inputs import make_settings
+from panels.widgets.engine_inputs import SHOWN, make_settings
 from panels.widgets.html_block import HIDDEN, html_block
 from panels.widgets.model_chooser import model_chooser
 from panels.widgets.option_inputs import make_inputs, shown_options
 from panels.widgets.recording_inputs import recording_inputs
+from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
@@ -44,11 +49,12 @@ SHOW_CLOSER = """() => {
 COMPUTE = "compute"  # endpoints for scripts share this limit
 
 
-def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
+def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     """Builds the tab in the current context and wires its events."""
     options = shown_options(pool.registry)
     samples = read_samples()
     actions = Actions(pool, Sounds(), samples, options)
+    keeping = Keeping(page.runs, pool, len(options) + len(SHOWN))
     board, opened, edits = gr.State(RunState()), gr.State(None), gr.State({})
     lent = gr.State("")  # the reference text that a sample brought
 
@@ -91,7 +97,9 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="cancel")
 
         with gr.Column(scale=8, min_width=300, elem_classes="results"):
+            history = run_history(TAB, page.runs.hours, elem_id="history")
             status = html_block("", elem_id="status")
+            tools = many_tools(elem_id="many")
             table = html_block(NOTHING_YET, "look", elem_id="results")
             with gr.Column(visible=False, elem_id="closer", elem_classes="card") as closer:
                 title = html_block("")
@@ -125,6 +133,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
 
     found = wire(page.load, actions.refresh, cells, [cells, unavailable, engine])
     wire(found.success, actions.toggle_options, cells, list(inputs.values()))
+    found.success(None, None, None, js=follow_address(TAB), api_visibility="private")
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     wire(cells.choose, actions.toggle_options, cells, list(inputs.values()), trigger_mode="always_last")
     wire(sample_chips.pick, actions.pick_sample, None, [files, reference, credit, lent])
@@ -137,14 +146,21 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     ran = wire(start.click, actions.start, taken, [table, status, start, cancel, board], js=SHOW_RESULTS, **limits)
     first = wire(ran.success, actions.look_at_first, [board, opened, editor], shown)
     wire(ran.then, actions.renew, cells, cells)
+    wire(ran.success, keeping.keep, [board, *taken], history)
+    wire(ran.failure, keeping.mark_earlier, board, status)
+    restored = [history, files, cells, reference, normaliser, *inputs.values(), *settings, table, status, board]
+    back = wire(history.restore, keeping.restore, cells, restored, trigger_mode="always_last")
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)
 
     looked = wire(table.look, actions.look, [board, opened, editor, edits], shown)
     looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
-    for event in (first, looked):
+    reopened = wire(back.success, actions.look_at_first, [board, opened, editor], shown)
+    wire(back.success, actions.toggle_options, cells, list(inputs.values()))
+    for event in (first, looked, reopened):
         wire(event.success, actions.draw, opened, pictures, trigger_mode="always_last")
     wire(editor.play, actions.play, [opened, editor], player, trigger_mode="always_last")
     for button, form in exports:
         wire(button.click, partial(actions.save, form), [opened, editor], download)
+    wire(tools.save, actions.save_all, board, download)
     wire(revert.click, actions.revert, opened, editor)

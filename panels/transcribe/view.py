@@ -6,10 +6,10 @@ It turns the state of a run into text. It knows neither Gradio nor the computati
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 from markupsafe import Markup
 
+from panels.transcribe.many import FEWEST, many_html, recordings_of
 from panels.transcribe.run import Row, RunState
 from panels.widgets.markup import seconds
 from panels.widgets.templates import render
@@ -68,9 +68,10 @@ def board_html(board: RunState) -> str:
     """Returns the whole table; instructions if there is nothing yet."""
     if not board.rows:
         return NOTHING_YET
-    groups = [list(rows) for _, rows in groupby(board.rows, key=lambda row: row.key.partition(":")[0])]
+    groups = recordings_of(board)
     summary = _summary(board, len(groups)) if len(groups) > 1 or len(groups[0]) > 1 else ""
-    return render(VIEW, "board", summary, [_recording(rows) for rows in groups])
+    details = [_recording(rows) for rows in groups]
+    return render(VIEW, "board", summary, [many_html(groups, details)] if len(groups) >= FEWEST else details)
 
 
 def status_html(board: RunState) -> str:

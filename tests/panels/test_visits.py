@@ -1,22 +1,41 @@
-"""What a visitor of the page keeps: tabs have addresses, a link shows what it leads to, a key begins the main job."""
+"""What a visitor of the page keeps: tabs and runs have addresses, a link shows what it leads to, a key begins the main
+job.
+"""
 
 from __future__ import annotations
 
+import csv
 import io
+import os
 import re
+import time
 import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from panels.running.choices import ModelOnRuntime
+from panels.running.run_store import RunStore
 from panels.running.sessions import SessionPool
 from panels.sharing import PICTURE_SIZE, with_tags
+from panels.transcribe import keeping
+from panels.transcribe.keeping import Asked
+from panels.transcribe.many import disagreement
+from panels.transcribe.run import Row, RunState
 from tests.panels.conftest import Served, serve
 from tests.panels.test_transcribe_page import expect, open_page
 from tests.support.browser import PATIENCE
-from tests.support.fake_panels import FakeRegistry
+from tests.support.fake_panels import FakeRegistry, tone
+from workbench.core.errors import BadInput
+from workbench.session.values import Segment, SpokenHypothesis, Token, Transcript
+from workbench.text.exports import FORMATS
+from workbench.text.rates import score
 
 WIDTHS = pytest.mark.parametrize("width", [1280, 390])
 
@@ -118,3 +137,166 @@ def test_a_link_shows_title_sentence_and_picture(bench: Served) -> None:
 def test_tags_hold_text_only() -> None:
     html = with_tags(b'<head>\n<meta\n property="og:title" content="x" />\n</head>', 'A "<b>" title', "http://a/b")
     assert html.count(b"og:title") == 1 and b"A &#34;&lt;b&gt;&#34; title" in html and b"http://a/b/link.png" in html
+
+
+def transcribe(page: Any) -> None:
+    page.locator("button.sample").first.click()
+    expect(page.locator("#recordings")).to_contain_text("three_seven_one")
+    page.locator("#run").click()
+    expect(page.locator(".result.done")).to_have_count(2)
+    expect(page.locator("#history summary")).to_be_visible()
+
+
+@pytest.mark.browser
+@WIDTHS
+def test_a_run_survives_reload_back_and_another_browser(bench: Served, visit: Callable[[int], Any], width: int) -> None:
+    page = visit(width)
+    open_page(page, bench)
+    page.locator("#models input").nth(1).uncheck()
+    page.locator("#models input").nth(1).check()
+    transcribe(page)
+    link = page.url
+    assert re.search(r"#transcribe\?run=[\w-]{22}$", link)
+    page.reload()
+    expect(page.locator(".result.done")).to_have_count(2)
+    expect(page.locator(".result .rate").first).to_have_text("WER 33.3 %")
+    expect(page.locator("#recordings")).to_contain_text("three_seven_one")
+    expect(page.locator("#reference textarea")).to_have_value("three seven one")
+    expect(page.locator(".segment")).to_have_count(3)
+
+    # A second run; Back leads to the first, and both are in the list.
+    page.locator("#run").click()
+    page.wait_for_function("before => location.href !== before", arg=link)
+    expect(page.locator("#history summary")).to_have_text("Earlier runs (2)")
+    page.go_back()
+    expect(page.locator("#history a[aria-current]")).to_have_attribute("href", link[link.index("#") :])
+    page.locator("#history summary").click()
+    page.locator("#history").get_by_role("button", name="Take").first.click()
+    expect(page.locator("#history summary")).to_have_text("Earlier runs (1)")
+
+    # A run that is refused says that the table is an earlier one's.
+    page.locator("#models input").nth(0).uncheck()
+    page.locator("#models input").nth(1).uncheck()
+    page.locator("#run").click()
+    expect(page.locator("#status")).to_contain_text("of an earlier run")
+
+    other = visit(width)  # of somebody who got the link
+    other.goto(link)
+    expect(other.locator(".result.done")).to_have_count(2)
+    other.goto(f"{bench.url}#transcribe?run={'x' * 22}")
+    expect(other.locator(".toast-body")).to_contain_text("not kept any more")
+    assert other.url.endswith("#transcribe")
+
+
+@pytest.mark.browser
+def test_leaving_in_the_middle_of_a_run_asks_first(bench: Served, visit: Callable[[int], Any]) -> None:
+    page = visit(1280)
+    open_page(page, bench)
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+    transcribe(page)
+    page.reload()  # nothing runs
+    expect(page.locator(".result.done")).to_have_count(2)
+    assert not asked
+    bench.registry.gate.clear()
+    try:
+        page.locator("#run").click()
+        expect(page.locator("#cancel")).to_be_visible()
+        page.reload()
+        assert asked == ["beforeunload"]
+    finally:
+        bench.registry.gate.set()
+
+
+def test_runs_stay_for_their_time_and_within_the_quota(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs", hours=1, nbytes=4000)
+    sound = tmp_path / "one.wav"
+    sound.write_bytes(bytes(900))
+    keys = [store.keep({"number": number}, {"one.wav": sound}) for number in range(4)]
+    assert len(set(keys)) == 4 and all(len(key) == 22 for key in keys)
+    for age, key in enumerate(reversed(keys)):
+        moment = time.time() - 60 * age
+        os.utime(tmp_path / "runs" / key / "run.json", (moment, moment))
+    again = RunStore(tmp_path / "runs", hours=1, nbytes=4000)  # another server
+    assert again.read(keys[3])[0] == {"number": 3} and (again.read(keys[3])[1] / "one.wav").stat().st_size == 900
+    again.keep({"number": 4}, {"one.wav": sound})
+    with pytest.raises(BadInput, match="not kept any more"):
+        again.read(keys[0])  # the oldest made room
+    assert again.read(keys[1])
+    late = time.time() - 3601
+    os.utime(tmp_path / "runs" / keys[1] / "run.json", (late, late))
+    for key in (keys[1], "../runs", "x" * 22, ""):
+        with pytest.raises(BadInput, match="not kept any more"):
+            again.read(key)
+    sound.write_bytes(bytes(1001))  # more than a quarter of the quota
+    assert not (again.read(again.keep({}, {"one.wav": sound}))[1] / "one.wav").exists()
+
+
+def test_a_kept_run_is_the_run(tmp_path: Path, at_home: None) -> None:
+    path = tmp_path / "talk.wav"
+    tone(path, 1.0)
+    tokens = (Token(3, "a", 0.1, 0.25), Token(4, "b"))
+    said = Transcript(
+        "demo/x", "pytorch", "a b", "en", (Segment(0.0, 1.0, "a b", tokens, {"event": "BGM"}),), (3, 4), 1.0, 0.2, 0.1,
+        1 << 20, {"emotion": "HAPPY"}, ("a note",), "q8_0", (SpokenHypothesis("a b", tokens, None, -1.0, -0.5, -0.5),),
+    )  # fmt: skip
+    cell = ModelOnRuntime("demo/x", "gguf", "q8_0")
+    rows = (
+        Row(f"0:{cell.value}", "talk.wav", str(path), cell, "X", "a c", "done", None, said, score("a c", "a b")),
+        Row("0:y|pytorch", "talk.wav", str(path), ModelOnRuntime("y", "pytorch"), "Y", "a c", "failed", error="why"),
+    )  # fmt: skip
+    store = RunStore(tmp_path / "runs")
+    asked = Asked((cell.value,), "a c", "basic", (True, "auto", 3, None))
+    found = keeping.find(store, keeping.keep(store, RunState(rows, True, False, 1.5), asked))
+    assert found.asked == asked and found.board.seconds == 1.5
+    (kept,) = found.recordings
+    assert Path(kept).read_bytes() == path.read_bytes()
+    assert found.board.rows == tuple(replace(row, path=kept) for row in rows)
+
+
+@pytest.mark.browser
+@WIDTHS
+def test_many_recordings_are_sorted_searched_opened_and_exported(
+    bench: Served, visit: Callable[[int], Any], width: int
+) -> None:
+    page = visit(width)
+    open_page(page, bench)
+    expect(page.locator(".many-tools")).to_be_hidden()
+    page.locator("button.sample.all").click()
+    expect(page.locator("#recordings")).to_contain_text("three_seven_one")
+    page.locator("#run").click()
+    lines = page.locator(".overview > tbody:not([hidden])")
+    expect(page.locator(".many-tools .count")).to_have_text(re.compile(r"^\d+ recordings$"))
+    expect(page.locator("#history summary")).to_be_visible()  # the run is over
+    page.get_by_role("button", name="Length").click()
+    lengths = [float(each.get_attribute("data-length")) for each in lines.all()]
+    assert lengths == sorted(lengths, reverse=True) and len(lengths) > 3
+    page.get_by_role("button", name="Error rate").click()
+    rates = [float(each.get_attribute("data-rate")) for each in lines.all()]
+    assert rates == sorted(rates, reverse=True)
+    page.get_by_label("Search in recordings").fill("three_seven")
+    expect(lines).to_have_count(1)
+    page.locator(".overview > tbody:not([hidden]) .opener").click()
+    expect(page.locator(".overview .result:visible")).to_have_count(2)
+    expect(lines.locator("> tr > td").nth(2)).to_have_text("33.3 %")  # eleven for seven: a third, both ways
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    with page.expect_download() as waiting:
+        page.locator("[data-save=zip]").click()
+    with zipfile.ZipFile(waiting.value.path()) as archive:
+        names = archive.namelist()
+        assert len(names) == len(set(names)) == 2 * len(lengths) * len(FORMATS)
+        assert archive.read("fake-sense-pytorch/three_seven_one.txt") == b"three eleven one\n"
+    with page.expect_download() as waiting:
+        page.locator("[data-save=csv]").click()
+    with Path(waiting.value.path()).open(newline="", encoding="utf-8-sig") as file:
+        files = {row[0] for row in csv.reader(file)}
+    assert "three_seven_one.wav" in files
+
+
+@given(st.lists(st.text("ab ", max_size=6), max_size=4))
+def test_disagreement_is_zero_for_equal_texts_and_knows_no_order(texts: list[str]) -> None:
+    found = disagreement(texts)
+    assert (found is None) == (len(texts) < 2)
+    assert found == disagreement(texts[::-1]) or found == pytest.approx(disagreement(texts[::-1]))
+    assert disagreement([*texts[:1], *texts[:1]]) in (None, 0.0)
+    assert disagreement(["a b", "c d"]) == 1.0

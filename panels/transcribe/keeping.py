@@ -1,0 +1,154 @@
+"""Runs of the Transcribe tab as files: the results, the settings and the recordings, so that a link shows them again.
+
+It turns a run into plain JSON values and back. `panels.running.run_store` has the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from panels.running.choices import ModelOnRuntime
+from panels.running.run_store import RunStore
+from panels.transcribe.run import Row, RunState
+from workbench.core.errors import BadInput
+from workbench.registry.sources import assets
+from workbench.session.reading import read_transcript
+from workbench.text.rates import score
+from workbench.text.scripts import clipped
+
+TAB = "transcribe"
+TITLE_COLUMNS = 60
+PLAIN = (str, int, float, bool)  # values of inputs that are kept; a file of an option is not
+FINAL = ("done", "failed", "stopped")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the inputs said when the run began."""
+
+    cells: tuple[str, ...]
+    reference: str
+    normaliser: str
+    values: tuple[Any, ...] = ()  # of the options' and settings' inputs
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run that was kept."""
+
+    board: RunState
+    asked: Asked
+    recordings: tuple[str, ...]  # paths of those that were kept, in their order
+
+
+def title_of(board: RunState) -> str:
+    """Returns a run's line in the list of earlier runs: the recordings, the models, and the first words."""
+    names = list(dict.fromkeys(row.recording for row in board.rows))
+    models = list(dict.fromkeys(row.title for row in board.rows))
+    heard = next((row.transcript.text for row in board.rows if row.transcript and row.transcript.text), "")
+    what = names[0] if len(names) == 1 else f"{len(names)} recordings"
+    who = models[0] if len(models) == 1 else f"{len(models)} models"
+    return f"{what} · {who}" + (f" · {clipped(heard, TITLE_COLUMNS)}" if heard else "")
+
+
+def keep(store: RunStore, board: RunState, asked: Asked) -> str:
+    """Stores a finished run; returns its key."""
+    paths = list(dict.fromkeys(row.path for row in board.rows))
+    samples = assets() / "samples"
+    sounds: dict[str, Any] = {}
+    files: dict[str, Path] = {}
+    for number, path in enumerate(paths):
+        name = Path(path).name
+        same = samples / name
+        if same.is_file() and Path(path).is_file() and same.read_bytes() == Path(path).read_bytes():
+            sounds[path] = {"sample": name}
+        else:
+            files[f"{number}-{name}"[-120:]] = Path(path)
+            sounds[path] = {"file": f"{number}-{name}"[-120:]}
+    content = {
+        "tab": TAB,
+        "title": title_of(board),
+        "rows": [_row_json(row, paths) for row in board.rows],
+        "sounds": [{**sounds[path], "name": Path(path).name} for path in paths],
+        "stopped": board.stopped,
+        "seconds": board.seconds,
+        "cells": list(asked.cells),
+        "reference": asked.reference,
+        "normaliser": asked.normaliser,
+        "values": [value if isinstance(value, PLAIN) else None for value in asked.values],
+    }
+    return store.keep(content, files)
+
+
+def find(store: RunStore, key: str) -> Found:
+    """Returns a run that was kept; raises `BadInput` if it is gone or is one of another tab."""
+    content, folder = store.read(key)
+    if content.get("tab") != TAB:
+        raise BadInput(f"that link leads to a run of another tab, {content.get('tab')!r:.40}")
+    sounds = [_sound(each, folder) for each in content["sounds"]]
+    normaliser = content["normaliser"]
+    rows = tuple(_row(each, sounds, normaliser) for each in content["rows"])
+    return Found(
+        RunState(rows, True, content["stopped"], content["seconds"]),
+        Asked(tuple(content["cells"]), content["reference"], normaliser, tuple(content["values"])),
+        tuple(path for path in sounds if Path(path).is_file()),
+    )
+
+
+def _row_json(row: Row, paths: Sequence[str]) -> dict[str, Any]:
+    return {
+        "sound": paths.index(row.path),
+        "cell": row.cell.value,
+        "title": row.title,
+        "reference": row.reference,
+        "status": row.status if row.status in FINAL else "stopped",
+        "transcript": row.transcript.to_dict() if row.transcript else None,
+        "error": row.error,
+        "weight_bytes": row.weight_bytes,
+        "writing": row.writing,
+    }
+
+
+def _row(found: Mapping[str, Any], sounds: Sequence[str], normaliser: str) -> Row:
+    transcript = read_transcript(found["transcript"]) if found["transcript"] else None
+    reference, path = found["reference"], sounds[found["sound"]]
+    return Row(
+        f"{found['sound']}:{found['cell']}",
+        Path(path).name,
+        path,
+        ModelOnRuntime.parse(found["cell"]),
+        found["title"],
+        reference,
+        found["status"],
+        None,
+        transcript,
+        score(reference, transcript.text, normaliser) if transcript and reference is not None else None,
+        found["error"],
+        found["weight_bytes"],
+        found["writing"],
+    )
+
+
+def _sound(found: Mapping[str, Any], folder: Path) -> str:
+    """Returns the path of a recording in the page's folder of uploads; for one that was not kept, of no file."""
+    name = Path(found["name"]).name
+    source = assets() / "samples" / name if "sample" in found else folder / Path(found["file"]).name
+    if not source.is_file():
+        return str(folder / name)
+    return uploaded(source, name)
+
+
+def uploaded(source: Path, name: str) -> str:
+    """Returns the path of a copy of the file in the page's folder of uploads, where an input of files takes it from."""
+    import tempfile
+
+    from gradio.processing_utils import save_file_to_cache
+    from gradio.utils import get_upload_folder
+
+    with tempfile.TemporaryDirectory(prefix="workbench-") as place:
+        copy = Path(place) / name
+        copy.symlink_to(source.resolve())
+        return str(save_file_to_cache(copy, cache_dir=get_upload_folder()))

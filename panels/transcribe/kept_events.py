@@ -1,0 +1,69 @@
+"""The event handlers of the Transcribe tab for runs that are kept: after a run, and for a link to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from panels.running.choices import offers
+from panels.running.run_store import RunStore
+from panels.running.sessions import SessionPool
+from panels.transcribe.keeping import TAB, Asked, find, keep, title_of
+from panels.transcribe.run import RunState
+from panels.transcribe.view import board_html, status_html
+from panels.widgets.markup import datum, element, text
+from panels.widgets.model_chooser import chooser_value, chosen_in
+from panels.widgets.run_history import history_value
+from workbench.core.errors import BadInput
+
+EARLIER = "The results below are of an earlier run; the last one did not begin."
+
+
+class Keeping:
+    """Keeps runs, and shows them again.
+
+    Args:
+        inputs: how many options and settings the tab has.
+    """
+
+    def __init__(self, store: RunStore, pool: SessionPool, inputs: int):
+        self._store, self._pool, self._inputs = store, pool, inputs
+
+    def keep(
+        self, board: RunState, files: list[str] | None, chooser: Any, reference: str, normaliser: str, *values: Any
+    ) -> Any:
+        """Stores the run that has ended; returns the list's value with it. A run without any result is not kept."""
+        if not any(row.transcript or row.writing for row in board.rows):
+            return gr.skip()
+        asked = Asked(tuple(chosen_in(chooser)), reference or "", normaliser, values)
+        return history_value(TAB, self._store.hours, keep(self._store, board, asked), title_of(board))
+
+    def restore(self, chooser: Any, event: gr.EventData) -> list[Any]:
+        """Returns the values of the tab for the run of a link: list, inputs, table, progress, state.
+
+        A run that is not kept any more leaves the tab as it is.
+        """
+        key = datum(event._data, "run")
+        try:
+            found = find(self._store, key)
+        except BadInput as error:
+            gr.Warning(text(error))
+            return [history_value(TAB, self._store.hours, gone=key), *[gr.skip()] * (4 + self._inputs + 3)]
+        asked, board = found.asked, found.board
+        values = asked.values if len(asked.values) == self._inputs else (None,) * self._inputs
+        return [
+            history_value(TAB, self._store.hours, key, title_of(board)),
+            list(found.recordings),
+            chooser_value(offers(self._pool.registry), asked.cells),
+            asked.reference,
+            asked.normaliser,
+            *(gr.skip() if value is None else value for value in values),
+            board_html(board),
+            status_html(board),
+            board,
+        ]
+
+    def mark_earlier(self, board: RunState) -> Any:
+        """Says that the results on the page are of an earlier run, after a run that was refused."""
+        return element("p", text(EARLIER), "note earlier", role="status") if board.finished else gr.skip()

@@ -1,0 +1,47 @@
+"""The list of a visitor's earlier runs of a tab, which the browser keeps; its behaviour is in assets/."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gradio as gr
+
+from workbench.registry.sources import assets
+
+FOLLOW = "() => window.workbenchHistory[{tab!r}]()"  # asks for the run that the page's address names, if there is one
+
+
+def run_history(tab: str, hours: float, **settings: Any) -> gr.HTML:
+    """Returns the list; it triggers `restore` with the key of a `run` that a link names.
+
+    Args:
+        tab: the tab's name in the page's address.
+        hours: how long the server keeps a run.
+    """
+    script = (assets() / "history.js").read_text(encoding="utf-8")
+    return gr.HTML(
+        history_value(tab, hours),
+        html_template='<div class="history"></div>',
+        js_on_load=script,
+        apply_default_css=False,
+        **settings,
+    )
+
+
+def follow_address(tab: str) -> str:
+    """Returns the script that shows the run of the page's address, for when the tab's inputs have their values."""
+    return FOLLOW.format(tab=tab)
+
+
+def history_value(tab: str, hours: float, key: str = "", title: str = "", gone: str = "") -> dict[str, Any]:
+    """Returns the list's value: a run that has ended or is shown now, or the key of one that is `gone`."""
+    kept = {"key": key, "title": title, "at": time.time()} if key else None
+    return {"tab": tab, "hours": hours, "told": _told(hours), "kept": kept, "gone": gone}
+
+
+def _told(hours: float) -> str:
+    days = round(hours / 24)
+    if hours < 48:
+        return "an hour" if hours == 1 else f"{hours:g} hours" if hours != 24 else "a day"
+    return f"{days} days"

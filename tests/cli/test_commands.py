@@ -157,7 +157,9 @@ def test_one_bad_recording_is_one_line_and_exit_2(capsys: Capture) -> None:
 
 def test_text_is_one_line_per_recording_even_without_speech(capsys: Capture, fake: None) -> None:
     status, out, err = run(capsys, "transcribe", "one.wav", "noted.wav", "-m", "sensevoice")
+    # The fake model writes the recording's path.
     assert status == 0 and [Path(line).name for line in out] == ["one.wav", "noted.wav"]
+    assert [line.partition(": ")[0] for line in out] == ["one.wav", "noted.wav"]  # each line names its recording
     assert err == ["noted.wav: this is a note"]
 
 

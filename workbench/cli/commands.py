@@ -197,7 +197,10 @@ def _transcribe(parsed: argparse.Namespace) -> int:
             while printed in done or printed in failures:  # a batch may finish in another order
                 if printed in done and parsed.format in ("text", "json"):
                     as_text = parsed.format == "text"
-                    print(f"{done[printed].text}\n" if as_text else writer.write(done[printed]), end="", flush=True)
+                    # Of several recordings, each line names its own.
+                    named = f"{parsed.audio[printed]}: " if len(parsed.audio) > 1 else ""
+                    written = f"{named}{done[printed].text}\n" if as_text else writer.write(done[printed])
+                    print(written, end="", flush=True)
                 printed += 1
     if parsed.format not in ("text", "json") and done:
         names = [parsed.audio[number] for number in sorted(done)] if writer.several and len(parsed.audio) > 1 else []

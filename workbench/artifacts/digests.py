@@ -49,8 +49,20 @@ class Digests:
 
         Raises `BadInput` if a file cannot be read.
         """
+        return self._of(
+            directory, [each for each in listed(directory) if Path(each[0]).suffix not in DESCRIPTIONS], on_read
+        )
+
+    def of_file(self, path: Path, on_read: Callable[[float], None] | None = None) -> str:
+        """As `of`, of one file's contents, independent of its name."""
+        try:
+            stat = path.stat()
+        except OSError as error:
+            raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+        return self._of(path, [("", stat.st_size, stat.st_mtime_ns)], on_read)
+
+    def _of(self, directory: Path, files: list[tuple[str, int, int]], on_read: Callable[[float], None] | None) -> str:
         known = self._read()
-        files = [each for each in listed(directory) if Path(each[0]).suffix not in DESCRIPTIONS]
         found: dict[str, list[Any]] = {}
         missing = [each for each in files if known.get(str(directory / each[0]), [])[:2] != [each[1], each[2]]]
         total, done = sum(size for _, size, _ in missing), 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from workbench import __version__
 from workbench.cli.comparison_arguments import add_compare, add_parity
 from workbench.cli.decoding_arguments import add_decode, add_train_lm
+from workbench.cli.evaluate_arguments import add_evaluate
 from workbench.cli.help_text import Parser, finish
 from workbench.cli.input_arguments import add_conversation, add_embeddings, add_steps
 from workbench.cli.model_commands import Training
@@ -127,6 +128,8 @@ def parser() -> argparse.ArgumentParser:
     add_compare(commands.add_parser("compare", help="find the first stage at which two traces diverge"))
 
     add_parity(commands.add_parser("parity", help="run a model on several runtimes and compare them stage by stage"))
+
+    add_evaluate(commands.add_parser("evaluate", help="run models over a corpus, and count their errors"))
 
     add_decode(commands.add_parser("decode", help="turn logits of CTC into text by beam search"))
 

@@ -322,6 +322,12 @@ def _parity(parsed: argparse.Namespace) -> int:
         return run.status if worse is None else int(bool(worse))
 
 
+def _evaluate(parsed: argparse.Namespace) -> int:
+    from workbench.cli.evaluate import evaluate
+
+    return evaluate(parsed, _say)
+
+
 def _decode(parsed: argparse.Namespace) -> int:
     from workbench.cli.decode import decode_files
 
@@ -392,6 +398,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "trace": _trace,
     "compare": _compare,
     "parity": _parity,
+    "evaluate": _evaluate,
     "decode": _decode,
     "visualise": _visualise,
     "convert": _convert,

@@ -1,14 +1,31 @@
 """Evaluation: runs models of the registry over a corpus, and keeps what they wrote so that nothing is lost.
 
 >>> from workbench import evaluation
->>> evaluation.run("corpus.csv", ["demo/sensevoice", "demo/sensevoice|gguf|q8_0"], "results")
+>>> outcome = evaluation.run("corpus.csv", ["demo/sensevoice", "demo/sensevoice|gguf|q8_0"], "results")
 >>> for result in evaluation.read("results").results():
 ...     print(result.id, result.text)
 
-`store` says what lies in the directory and reads it, `writer` writes it, `manifests` reads corpora, `run` computes.
+`manifests` reads corpora, `schedule` drives workers, `store` says what lies in the directory and reads it, `writer`
+writes it.
 """
 
+from workbench.evaluation.manifests import read_manifest
 from workbench.evaluation.rows import Result, Utterance
+from workbench.evaluation.runner import Outcome, run
 from workbench.evaluation.store import Evaluation, Manifest, Model, Run, read
+from workbench.evaluation.summary import ModelSummary, summarise
 
-__all__ = ["Evaluation", "Manifest", "Model", "Result", "Run", "Utterance", "read"]
+__all__ = [
+    "Evaluation",
+    "Manifest",
+    "Model",
+    "ModelSummary",
+    "Outcome",
+    "Result",
+    "Run",
+    "Utterance",
+    "read",
+    "read_manifest",
+    "run",
+    "summarise",
+]

@@ -27,6 +27,7 @@ class Utterance:
     text: str  # the reference; empty where nothing is said
     offset: float = 0.0  # seconds from the start of the file
     duration: float | None = None  # seconds; None for all that follows the offset
+    channel: int | None = None  # 0-based; None for the mean of all
     language: str | None = None
     speaker: str | None = None
     noise: str | None = None
@@ -37,8 +38,7 @@ class Utterance:
         plain: dict[str, Any] = {"id": self.id, "audio": self.audio}
         if self.offset:
             plain["offset"] = self.offset
-        if self.duration is not None:
-            plain["duration"] = self.duration
+        plain |= {name: value for name in ("duration", "channel") if (value := getattr(self, name)) is not None}
         plain["text"] = self.text
         plain |= {name: value for name in ("language", "speaker", "noise") if (value := getattr(self, name))}
         if self.extra:

@@ -1,7 +1,8 @@
 """The directory of an evaluation: what lies where, and how it is read.
 
     DIR/run.json           what made it all: format, manifest, normaliser, models, versions
-    DIR/utterances.jsonl   the corpus, an `Utterance` a line, in the manifest's order
+    DIR/utterances.jsonl   the corpus, an `Utterance` a line, in the manifest's order: id, audio, offset, duration,
+                           channel, text, language, speaker, noise, and other columns under "extra"
     DIR/skipped.jsonl      rows of the manifest that cannot be used: {"where": "list.csv, line 7", "reason": "..."}
     DIR/results/SLUG/NNNNN.jsonl   what one model made of them, a `Result` a line; SLUG is `slug` of the model's key
 

@@ -88,6 +88,7 @@ def claimed(directory: Path) -> Iterator[None]:
                     f"{directory} holds other files, such as {others[0]:.80}; expected the directory of an evaluation, "
                     "or a new or empty one"
                 )
+        new = not directory.exists()
         directory.mkdir(parents=True, exist_ok=True)
     lock = FileLock(directory / LOCK)
     with told(directory):
@@ -102,6 +103,11 @@ def claimed(directory: Path) -> Iterator[None]:
             left.unlink(missing_ok=True)
         yield
     finally:
+        if new and not (directory / RUN).exists():  # it came to nothing
+            for name in (UTTERANCES, SKIPPED, LOCK):
+                (directory / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                directory.rmdir()
         lock.release()
 
 
@@ -209,17 +215,21 @@ class Writer:
 
     Args:
         models: the keys of the models that will be written.
+        again: whether recordings that failed are to be computed again; else their errors stay.
     """
 
-    def __init__(self, directory: Path, run: Run, models: Sequence[str]):
+    def __init__(self, directory: Path, run: Run, models: Sequence[str], again: bool = False):
         self.directory = directory
+        self._again = again
         self.rows = run.shard_rows
         self.corpus, self._position = _index(directory / UTTERANCES)
         self.torn = 0  # rows that were damaged, and are to be computed again
+        self.again = 0  # rows with an error that are to be computed again
         self._done: dict[str, bytearray] = {}
         self._shards: dict[tuple[str, int], _Shard] = {}
         for key in models:
             self._take_up(key)
+        self.torn -= self.again
 
     def _take_up(self, key: str) -> None:
         """Takes over what is there of a model's results, without rows that are torn, strange or there twice."""
@@ -249,11 +259,18 @@ class Writer:
             result = Result.from_line(line)
         except ValueError:
             return None
+        if self._again and result.error is not None:
+            self.again += 1
+            return None
         return self._position.get(result.id) if result.model == key else None
 
     def _full(self, number: int) -> int:
         """The number of rows that a shard has in the end."""
         return min(self.rows, len(self.corpus) - number * self.rows)
+
+    def position(self, name: str) -> Position:
+        """The position of an utterance."""
+        return self._position[name]
 
     def todo(self, key: str, limit: int | None = None) -> list[Position]:
         """The positions of the first `limit` utterances that have no result of a model yet, in order."""
@@ -308,6 +325,8 @@ class Writer:
             return
         with told(shard.path):
             lines = shard.path.read_bytes().splitlines(keepends=True)
+            if len(lines) != len(shard.positions):  # interrupted in the middle of a row; the next run mends it
+                return
             ordered = [line for _, line in sorted(zip(shard.positions, lines, strict=True))]
             self._replace(shard.path, ordered)
 

@@ -39,7 +39,7 @@ def wait_until_prepared(spec: SessionSpec, command: Sequence[str]) -> None:
 
     Whoever listens (`workbench.core.progress`) is told of the wait, and may raise to end it.
     """
-    if tuple(command) == WORKER:
+    if _module(command):
         PREPARED.wait_for(kind_of(spec), spec.name)
 
 
@@ -47,9 +47,16 @@ def _forked(
     spec: SessionSpec, command: Sequence[str], environment: Mapping[str, str], theirs: socket.socket
 ) -> ForkedProcess | None:
     """Returns the session's process, forked from a prepared one; None where there is none."""
-    if tuple(command) != WORKER:
+    module = _module(command)
+    if module is None:
         return None
-    return PREPARED.fork(kind_of(spec), (spec.name, spec.runtime), environment, theirs.fileno())
+    return PREPARED.fork(kind_of(spec), (spec.name, spec.runtime), environment, theirs.fileno(), module)
+
+
+def _module(command: Sequence[str]) -> str | None:
+    """Returns the module that a command runs, if it is one of this project's, which a prepared process can run too."""
+    *flags, module = command
+    return module if tuple(flags) == WORKER[:-1] and module.startswith(f"{__name__.partition('.')[0]}.") else None
 
 
 def _started(

@@ -1,0 +1,150 @@
+"""`workbench evaluate`: its progress on stderr, and its numbers on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+from workbench.cli.columns import aligned
+from workbench.cli.model_flags import chosen_options, chosen_settings
+from workbench.cli.transcribe import ProgressLine
+from workbench.evaluation import Outcome, read, run
+from workbench.evaluation.manifests import Bad
+from workbench.evaluation.models import split_models
+from workbench.system.memory import size
+
+MOST_SHOWN = 5  # rows that cannot be used; skipped.jsonl has all
+LINE_SECONDS = 15.0  # between two lines of progress where stderr is no terminal
+
+
+def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:
+    """Runs the command; returns its exit status."""
+    skipped = 0
+
+    def on_skipped(row: Bad) -> None:
+        nonlocal skipped
+        skipped += 1
+        if skipped <= MOST_SHOWN:
+            say(f"workbench: {row.where}: {row.reason}")
+
+    progress = _Progress()
+    try:
+        with _stop_once() as stop:
+
+            def on_progress(fraction: float, activity: str) -> None:
+                if stop.is_set():
+                    raise KeyboardInterrupt
+                progress.show(fraction, activity)
+
+            try:
+                outcome = run(
+                    parsed.manifest,
+                    list(split_models(parsed.model)),
+                    parsed.out,
+                    workers=parsed.workers,
+                    batch_size=parsed.batch_size,
+                    limit=parsed.limit,
+                    normaliser=parsed.normaliser,
+                    address=parsed.address,
+                    settings=chosen_settings(parsed),
+                    options=chosen_options(parsed),
+                    servers=parsed.server,
+                    retry_failed=parsed.retry_failed,
+                    on_progress=on_progress,
+                    on_skipped=on_skipped,
+                )
+            finally:
+                progress.clear()
+    except KeyboardInterrupt:
+        say(f"workbench: stopped; {_done(parsed.out)}, and the same command goes on from there")
+        return 128 + signal.SIGINT
+    if skipped > MOST_SHOWN:
+        say(f"workbench: {skipped - MOST_SHOWN} more rows cannot be used; skipped.jsonl in {parsed.out} has them all")
+    if outcome.torn:
+        say(f"workbench: {outcome.torn} damaged rows of an earlier run were computed again")
+    for line in [json.dumps(outcome.to_dict(), ensure_ascii=False)] if parsed.json else lines(outcome):
+        print(line)
+    return 0
+
+
+def _done(out: Path) -> str:
+    try:
+        evaluation = read(out)
+        done = sum(evaluation.done().values())
+        return f"{out} has {done} of {len(evaluation.models) * evaluation.run.manifest.utterances} results"
+    except Exception:  # nothing is there yet
+        return "nothing was computed"
+
+
+def lines(outcome: Outcome) -> Iterator[str]:
+    """Yields a table with a row for each model, and where everything is."""
+    rows = [("model", "recordings", "failed", "WER", "CER", "RTFx", "processor", "memory")]
+    rows += [
+        (
+            each.model,
+            str(each.recordings),
+            str(each.failed),
+            _percent(each.wer),
+            _percent(each.cer),
+            "-" if each.rtfx is None else f"{each.rtfx:.1f}",
+            "-" if each.cpu_seconds is None else f"{each.cpu_seconds:.1f} s",
+            size(each.memory_bytes) if each.memory_bytes else "-",
+        )
+        for each in outcome.models
+    ]
+    yield from aligned(rows)
+    yield f"{outcome.computed} results computed in {outcome.seconds:.1f} s; all are in {outcome.evaluation.path}"
+
+
+def _percent(rate: float | None) -> str:
+    return "-" if rate is None else f"{100 * rate:.2f} %"
+
+
+class _Progress:
+    """A line that overwrites itself on a terminal; elsewhere a line now and then, for a log."""
+
+    def __init__(self) -> None:
+        self._line = ProgressLine()
+        self._last = time.monotonic()
+
+    def show(self, fraction: float, activity: str) -> None:
+        """Shows how far the work is."""
+        text = f"{activity} ({fraction:.1%})"
+        if sys.stderr.isatty():
+            self._line.show(text)
+        elif time.monotonic() - self._last >= LINE_SECONDS:
+            self._last = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Takes the line away."""
+        self._line.clear()
+
+
+@contextlib.contextmanager
+def _stop_once() -> Iterator[threading.Event]:
+    """Yields an event that Ctrl-C or a request to end sets; the second one interrupts at once, as always."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def once(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    before = {each: signal.signal(each, once) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,74 @@
+"""The arguments of `workbench evaluate`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from workbench.cli.model_flags import add_options, add_settings
+from workbench.text.normalisers import NORMALISERS
+
+OF_THE_KEY = ("quantization", "dtype", "stepwise", "weights", "summation")  # a model's name says the type
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.description = (
+        "Goes on where an earlier run with the same --out stopped. Ctrl-C stops it; what is done stays. "
+        "Exit status: 0 when every recording has a result, also one that is an error; 130 when it was stopped."
+    )
+    files = parser.add_argument_group("input and output")
+    files.add_argument(
+        "manifest",
+        metavar="MANIFEST",
+        help="a list of recordings with their texts: .csv, .tsv, .jsonl (NeMo, Hugging Face), a lhotse cut set, a "
+        "Kaldi data directory, or a folder or archive with transcripts beside the recordings",
+    )
+    files.add_argument(
+        "--out", required=True, type=Path, metavar="DIR", help="directory for the results; may hold an earlier run"
+    )
+    files.add_argument("--json", action="store_true", help="print JSON")
+    model = parser.add_argument_group("models")
+    model.add_argument(
+        "--model",
+        "-m",
+        action="append",
+        required=True,
+        metavar="M[|R[|TYPE]],...",
+        help="models, each with a runtime and a type if need be: 'demo/sensevoice|gguf|q8_0'; the flag may be repeated",
+    )
+    model.add_argument(
+        "--server",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="another address that serves the model of a card with a server; may be repeated",
+    )
+    scoring = parser.add_argument_group("what is computed")
+    scoring.add_argument(
+        "--normaliser", choices=tuple(NORMALISERS), default="basic", help="for both texts (default: %(default)s)"
+    )
+    scoring.add_argument("--limit", type=int, metavar="N", help="compute only the first N recordings")
+    scoring.add_argument(
+        "--retry-failed", action="store_true", help="compute recordings once more whose result is an error"
+    )
+    where = parser.add_argument_group("workers")
+    where.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="at a time (default: as many as there are processors and memory for; one for an engine or a GPU)",
+    )
+    where.add_argument(
+        "--batch-size",
+        type=int,
+        metavar="B",
+        help="recordings that a worker takes at a time, and that some models compute side by side (default: 8)",
+    )
+    where.add_argument(
+        "--address",
+        metavar="ADDRESS",
+        help="of a Ray cluster: auto, ray://HOST:PORT, or local to start Ray here (default: processes without Ray)",
+    )
+    add_options(parser, ("transcribe",), without=("batch_size",))
+    add_settings(parser, without=OF_THE_KEY)

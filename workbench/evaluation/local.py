@@ -1,0 +1,121 @@
+"""Workers in processes of this machine. `workbench.evaluation.child` is the other end."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Sequence
+
+from workbench.core.errors import WorkbenchError
+from workbench.evaluation.rows import Utterance
+from workbench.evaluation.worker import Job
+from workbench.evaluation.workers import Died, Failed, Finished, Opened, Reply
+from workbench.isolation.channel import WORKER, ConnectionLost, Link, wait_until_prepared
+
+CHILD = (*WORKER[:-1], "workbench.evaluation.child")
+
+
+class LocalWorkers:
+    """See `workbench.evaluation.workers.Workers`."""
+
+    place = "this machine"
+
+    def __init__(self) -> None:
+        self._links: dict[int, _Life] = {}
+        self._said: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+
+    def start(self, number: int, job: Job) -> None:
+        """Starts a process; it loads the model on its own time."""
+        life = self._links[number] = _Life(number, self._said)
+        threading.Thread(target=life.run, args=(job, f"local-{number}"), daemon=True).start()
+
+    def submit(self, number: int, batch: int, utterances: Sequence[Utterance]) -> None:
+        """Hands a batch to a worker; if it is gone, its end is on the way as a reply."""
+        with contextlib.suppress(ConnectionLost):
+            self._links[number].send(batch, utterances)
+
+    def replies(self, seconds: float) -> list[Reply]:
+        """Waits so long for workers to say something."""
+        found: list[Reply] = []
+        try:
+            found.append(self._said.get(timeout=seconds))
+            while True:
+                found.append(self._said.get_nowait())
+        except queue.Empty:
+            return [each for each in found if each.worker in self._links]
+
+    def pid(self, number: int) -> int | None:
+        """The process of a worker."""
+        life = self._links.get(number)
+        return life.link.pid if life and life.link else None
+
+    def end(self, number: int) -> None:
+        """Ends a worker at once."""
+        life = self._links.pop(number, None)
+        if life is not None:
+            life.end()
+
+    def close(self) -> None:
+        """Ends all workers, side by side."""
+        ending = [threading.Thread(target=self.end, args=(number,)) for number in list(self._links)]
+        for thread in ending:
+            thread.start()
+        for thread in ending:
+            thread.join()
+
+
+class _Life:
+    """One worker's process, and the thread that hears it."""
+
+    def __init__(self, number: int, said: queue.SimpleQueue[Reply]):
+        self.number = number
+        self.link: Link | None = None
+        self._said = said
+        self._ended = False
+        self._starting = threading.Lock()
+
+    def run(self, job: Job, name: str) -> None:
+        """Starts the process and passes on what it says, until it ends."""
+        try:
+            wait_until_prepared(job.spec, CHILD)
+            with self._starting:
+                if self._ended:
+                    return
+                self.link = Link(job.spec, CHILD, parallel=job.spec.runtime == "vllm" and job.spec.server is None)
+            self.link.send("open", job, name)
+            while True:
+                kind, batch, value = self.link.receive()
+                if kind == "opened":
+                    self._said.put(Opened(self.number, value))
+                elif kind == "result":
+                    self._said.put(Finished(self.number, batch, [value], False))
+                elif kind == "done":
+                    self._said.put(Finished(self.number, batch, [], True))
+                else:
+                    error, sentence = value
+                    self.link.end()
+                    self._said.put(Failed(self.number, error(sentence)))
+                    return
+        except ConnectionLost:
+            assert self.link is not None
+            how = self.link.how_it_ended()
+            self.link.end()
+            self._said.put(Died(self.number, how))
+        except WorkbenchError as error:
+            self._said.put(Failed(self.number, error))
+        except Exception as error:
+            self._said.put(Died(self.number, f"sent what nobody understands ({error})"))
+
+    def send(self, batch: int, utterances: Sequence[Utterance]) -> None:
+        """Hands a batch over; raises `ConnectionLost` where nobody reads it."""
+        if self.link is None:
+            raise ConnectionLost
+        self.link.send("batch", batch, list(utterances))
+
+    def end(self) -> None:
+        """Ends the process."""
+        with self._starting:
+            self._ended = True
+        if self.link is not None:
+            self.link.end()

@@ -1,0 +1,18 @@
+"""Reads the list of a corpus, whatever program wrote it: one entry of a table for each format.
+
+| format | what it is |
+| --- | --- |
+| `csv`, `tsv` | a table with a line of names; Hugging Face's metadata.csv, Common Voice's lists |
+| `jsonl` | an object on each line; NeMo's `audio_filepath, duration, text, offset`; Hugging Face's metadata.jsonl |
+| `lhotse` | a cut set, .jsonl or .jsonl.gz |
+| `kaldi` | a data directory: wav.scp, text, and maybe segments, utt2spk, utt2lang |
+| `folder` | recordings with a.txt or a.lab beside a.wav, or LibriSpeech's .trans.txt; also in a .zip or .tar |
+
+A row that cannot be used is passed on with its line and the reason, and stops nothing. What a row says decides alone,
+not what is on the disk: the same list gives the same corpus on every machine. No audio is read here.
+"""
+
+from workbench.evaluation.manifests.found import Bad, Found
+from workbench.evaluation.manifests.reading import read_manifest
+
+__all__ = ["Bad", "Found", "read_manifest"]

@@ -1,0 +1,173 @@
+"""Manifests that are directories: Kaldi's, and recordings with their transcripts beside, also in an archive."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from workbench.core.errors import BadInput
+from workbench.evaluation.manifests.found import Raw, no_corpus
+from workbench.evaluation.places import ARCHIVES, SOUNDS
+
+Rows = Iterator[tuple[str, Raw | str]]
+TRANSCRIPTS = (".normalized.txt", ".txt", ".lab")  # beside a recording of that name, the best first
+LISTED = ".trans.txt"  # LibriSpeech: the name of a recording of that folder and its text on each line
+LONGEST = 1 << 20  # bytes of a transcript
+
+
+# Kaldi's data directories.
+
+
+def kaldi_rows(folder: Path) -> Rows:
+    """Yields the utterances of a data directory: of `segments` where it has them, else of `wav.scp`."""
+    recordings: dict[str, str] = {}
+    texts = dict(_pairs(folder / "text"))
+    speakers = dict(_pairs(folder / "utt2spk", needed=False))
+    languages = dict(_pairs(folder / "utt2lang", needed=False))
+    segmented = (folder / "segments").is_file()
+    for number, (name, value) in enumerate(_pairs(folder / "wav.scp"), 1):
+        where = f"wav.scp, line {number}"
+        reason = _unusable(name, value, where)
+        if reason:
+            yield where, reason
+        elif name in recordings:
+            yield where, f"the recording {name!r:.80} stands there twice"
+        else:
+            recordings[name] = value
+            if not segmented:
+                yield where, _kaldi_row(name, value, texts, speakers, languages)
+    if segmented:
+        for number, (name, value) in enumerate(_pairs(folder / "segments"), 1):
+            where, fields = f"segments, line {number}", value.split()
+            if len(fields) != 3:
+                yield where, f"it has {len(fields) + 1} fields; expected UTTERANCE RECORDING START END"
+            elif fields[0] not in recordings:
+                yield where, f"wav.scp has no recording {fields[0]!r:.80} that can be used"
+            else:
+                row = _kaldi_row(name, recordings[fields[0]], texts, speakers, languages)
+                yield where, {**row, "offset": fields[1], "end": None if fields[2] == "-1" else fields[2]}
+
+
+def _kaldi_row(
+    name: str, audio: str, texts: dict[str, str], speakers: dict[str, str], languages: dict[str, str]
+) -> dict[str, object]:
+    return {
+        "id": name,
+        "audio": audio,
+        "text": texts.get(name),
+        "speaker": speakers.get(name),
+        "language": languages.get(name),
+    }
+
+
+def _unusable(name: str, value: str, where: str) -> str | None:
+    if not value:
+        return f"the recording {name!r:.80} has no path"
+    if value.endswith("|"):
+        return (
+            f"the recording {name!r:.80} is the output of a command ({value[:60]!r}), which is not run; expected a file"
+        )
+    path, colon, position = value.rpartition(":")
+    if colon and position.isdigit() and path.endswith(".ark"):
+        return f"the recording {name!r:.80} is inside a Kaldi archive ({value[-60:]!r}); expected a sound file"
+    return None
+
+
+def _pairs(path: Path, needed: bool = True) -> Iterator[tuple[str, str]]:
+    """Yields the first field of each line, and the rest."""
+    if not path.is_file():
+        if needed:
+            raise BadInput(f"the Kaldi data directory {path.parent} has no file {path.name}; expected one")
+        return
+    for line in _lines(path.read_bytes(), str(path)):
+        if line.strip():
+            name, _, value = line.strip().partition(" ")
+            if "\t" in name:
+                name, _, value = line.strip().partition("\t")
+            yield name, value.strip()
+
+
+# Recordings with their transcripts beside.
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files below a folder or in an archive, with / between folders."""
+
+    names: Sequence[str]
+    read: Callable[[str], bytes]
+
+
+def listing_of(path: Path) -> Listing:
+    """Returns the files of a folder or an archive; raises `BadInput` where it cannot be read."""
+    try:
+        if path.is_dir():
+            names = sorted(each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
+            return Listing(names, lambda name: (path / name).open("rb").read(LONGEST))
+        if path.suffix.lower() == ".zip":
+            archive = zipfile.ZipFile(path)
+            inside = sorted(each.filename for each in archive.infolist() if not each.is_dir())
+            return Listing(inside, lambda name: archive.open(name).read(LONGEST))
+        members: dict[str, bytes] = {}  # transcripts are kept, as going back in a compressed archive reads it again
+        with tarfile.open(path) as tar:
+            for member in tar:
+                if member.isfile():
+                    text = member.name.endswith((*TRANSCRIPTS, LISTED)) and tar.extractfile(member)
+                    members[member.name] = text.read(LONGEST) if text else b""
+        return Listing(sorted(members), members.__getitem__)
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, NotImplementedError) as error:
+        raise no_corpus(path, f"cannot be read ({str(error)[:100]})") from error
+
+
+def folder_rows(path: Path) -> Rows:
+    """Yields the recordings of a folder or an archive with their transcripts, in the order of their names."""
+    listing = listing_of(path)
+    there = set(listing.names)
+    recordings = [name for name in listing.names if PurePosixPath(name).suffix.lower() in SOUNDS]
+    if not recordings:
+        raise no_corpus(path, "holds no recordings")
+    listed: dict[str, str] = {}
+    for name in listing.names:
+        if name.endswith(LISTED):
+            folder = name.rpartition("/")[0]
+            try:
+                for line in _lines(listing.read(name), name):
+                    if line.strip():
+                        stem, _, text = line.strip().partition(" ")
+                        listed[f"{folder}/{stem}" if folder else stem] = text
+            except BadInput as error:
+                yield name, str(error)
+    for name in recordings:
+        stem = name.removesuffix(PurePosixPath(name).suffix)
+        beside = next((stem + end for end in TRANSCRIPTS if stem + end in there), None)
+        speaker = None
+        if stem in listed:
+            text = listed[stem]
+            # LibriSpeech names its recordings SPEAKER-CHAPTER-NUMBER.
+            parts = PurePosixPath(stem).name.split("-")
+            speaker = parts[0] if len(parts) == 3 and all(part.isdigit() for part in parts) else None
+        elif beside is None:
+            yield name, f"there is no transcript beside it; expected {PurePosixPath(stem).name}.txt or .lab"
+            continue
+        else:
+            try:
+                text = " ".join(_lines(listing.read(beside), beside))
+            except (BadInput, OSError) as error:
+                yield name, str(error)
+                continue
+        yield name, {"id": stem, "audio": name, "text": text, "speaker": speaker}
+
+
+def _lines(content: bytes, name: str) -> list[str]:
+    try:
+        return content.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{name} is not written in UTF-8 (byte {error.start})") from error
+
+
+def is_archive(path: Path) -> bool:
+    """Returns whether a file is an archive, by its name."""
+    return path.name.lower().endswith(ARCHIVES)

@@ -1,0 +1,209 @@
+"""What readers of manifests give: a corpus as rows, good and bad, and the checks that every row goes through."""
+
+from __future__ import annotations
+
+import math
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from workbench.core.errors import BadInput
+from workbench.evaluation.rows import Utterance
+
+# What a column may be called; the first name is the one that messages name. Case does not count.
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "audio": ("audio", "audio_filepath", "audio_path", "file_name", "filename", "path", "file", "wav", "wav_path"),
+    "text": ("text", "transcript", "transcription", "sentence", "reference", "ref", "normalized_text"),
+    "id": ("id", "utt_id", "utterance_id", "uid", "utt", "key"),
+    "offset": ("offset", "start", "begin"),
+    "duration": ("duration", "dur"),
+    "end": ("end",),
+    "channel": ("channel",),
+    "language": ("language", "lang", "locale"),
+    "speaker": ("speaker", "speaker_id", "spk", "spk_id", "client_id"),
+    "noise": ("noise", "noise_type", "environment", "condition"),
+}
+LONGEST_ID = 300  # characters
+LONGEST_TEXT = 1_000_000
+LONGEST_SECONDS = 10_000_000
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A row that cannot be used."""
+
+    where: str  # such as "list.csv, line 7"
+    reason: str  # one sentence
+
+    def to_dict(self) -> dict[str, str]:
+        """As a line of skipped.jsonl."""
+        return {"where": self.where, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A corpus that can be read."""
+
+    path: str  # of the manifest, absolute; or its address
+    root: str  # from where relative audio counts: a folder, an archive or an address
+    format: str
+    rows: Callable[[], Iterator[Utterance | Bad]]  # reads from the beginning
+
+
+class Row(Exception):
+    """Raised inside a reader where a row cannot be used; its message is the reason."""
+
+
+Raw = Mapping[str, Any]
+"""A row by the names of `COLUMNS`, values as they stand there, and `extra`."""
+
+
+def named(plain: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Returns a row under the names of `COLUMNS`, the rest under `extra`.
+
+    Args:
+        columns: the column of each name, from `columns_of`; without it they are looked for in this row.
+    """
+    found = columns_of(plain) if columns is None else columns
+    raw: dict[str, Any] = {name: plain[column] for name, column in found.items() if column in plain}
+    used = set(found.values())
+    raw["extra"] = {name: value for name, value in plain.items() if name not in used and value not in (None, "")}
+    return raw
+
+
+def columns_of(names: Iterable[str]) -> dict[str, str]:
+    """Returns which column holds what: the first name of `COLUMNS` that is there."""
+    lower = {name.strip().lower(): name for name in reversed([*names])}
+    return {
+        meaning: next(lower[alias] for alias in aliases if alias in lower)
+        for meaning, aliases in COLUMNS.items()
+        if any(alias in lower for alias in aliases)
+    }
+
+
+def checked(rows: Iterable[tuple[str, Raw | str]], root: str) -> Iterator[Utterance | Bad]:
+    """Yields utterances, and what is wrong with the other rows.
+
+    Args:
+        rows: where each row stands, and the row, or why there is none.
+        root: audio below it is named from there.
+    """
+    seen: dict[str, str] = {}
+    for where, raw in rows:
+        try:
+            if isinstance(raw, str):
+                raise Row(raw)
+            utterance = _utterance(raw, root)
+            name = utterance.id
+            if name in seen and raw.get("id") not in (None, ""):
+                raise Row(f"its id {name!r:.80} stands already at {seen[name]}; expected an id of its own")
+            number = 1
+            while utterance.id in seen:  # nobody named it: another stretch of the same recording
+                number += 1
+                utterance = replace(utterance, id=f"{name} ({number})")
+            seen[utterance.id] = where.rpartition(", ")[2]
+            yield utterance
+        except Row as row:
+            yield Bad(where, str(row))
+
+
+def _utterance(raw: Raw, root: str) -> Utterance:
+    audio = _text(raw, "audio", "the path of a recording")
+    if not audio:
+        raise Row(f"it names no recording; expected one under {' or '.join(COLUMNS['audio'][:2])}")
+    if raw.get("text") is None:
+        raise Row("it has no text; expected the words that are said, or an empty text for silence")
+    text = _text(raw, "text", "the words that are said")
+    offset = _seconds(raw, "offset") or 0.0
+    duration = _seconds(raw, "duration")
+    end = _seconds(raw, "end")
+    if duration is None and end is not None:
+        if end <= offset:
+            raise Row(f"it ends at {end:g} s and begins at {offset:g} s; expected an end after its beginning")
+        duration = round(end - offset, 6)
+    if duration is not None and duration <= 0:
+        raise Row(f"its duration is {duration:g} s; expected more than 0")
+    audio = relative_to(audio, root)
+    name = _text(raw, "id", "a name") or _name_of(audio) + (f"#{offset:g}" if offset else "")
+    if len(name) > LONGEST_ID:
+        raise Row(f"its id has {len(name)} characters; expected at most {LONGEST_ID}")
+    channel = _channel(raw.get("channel"))
+    others = {each: _text(raw, each, "a text") or None for each in ("language", "speaker", "noise")}
+    return Utterance(name, audio, text, offset, duration, channel, **others, extra=_plain(raw.get("extra") or {}))
+
+
+def relative_to(audio: str, root: str) -> str:
+    """Returns the path of a recording from the root, where it lies below it; any other as it is."""
+    if root and audio.startswith(root.rstrip("/") + "/"):
+        return audio[len(root.rstrip("/")) + 1 :]
+    return posixpath.normpath(audio) if "://" not in audio and "::" not in audio else audio
+
+
+def _name_of(audio: str) -> str:
+    path = PurePosixPath(audio)
+    return str(path.with_suffix("")) if path.suffix and "://" not in audio else audio
+
+
+def _text(raw: Raw, name: str, expected: str) -> str:
+    value = raw.get(name)
+    if value is None:
+        return ""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and name in ("id", "speaker", "text"):
+        value = str(value)  # a speaker is often a number, and so is what a digit model is to write
+    if not isinstance(value, str):
+        raise Row(f"its {name} is {value!r:.60}; expected {expected}")
+    if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
+        raise Row(f"its {name} {value!r:.60} holds characters that no text has; expected {expected}")
+    if len(value) > LONGEST_TEXT:
+        raise Row(f"its {name} has {len(value)} characters; expected at most {LONGEST_TEXT}")
+    return value.strip()
+
+
+def _seconds(raw: Raw, name: str) -> float | None:
+    value = raw.get(name)
+    if value is None or value == "":
+        return None
+    try:
+        number = float(value) if not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and 0 <= number <= LONGEST_SECONDS):
+        raise Row(f"its {name} is {value!r:.40}; expected a number of seconds, 0 or more")
+    return number
+
+
+def _channel(value: Any) -> int | None:
+    if value is None or value == "":
+        return None
+    try:
+        number = int(value) if not isinstance(value, (bool, float)) else -1
+    except (TypeError, ValueError):
+        number = -1
+    if not 0 <= number < 1000:
+        raise Row(f"its channel is {value!r:.40}; expected a number, counted from 0")
+    return number
+
+
+def _plain(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The other columns as values that JSON has."""
+    return {str(name): _finite(value) for name, value in extra.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return _plain(value)
+    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def no_corpus(path: str | Path, what: str) -> BadInput:
+    """Returns the error for a manifest that cannot be read at all."""
+    return BadInput(
+        f"{path} {what}; expected a manifest: .csv, .tsv, .jsonl, a lhotse cut set, a Kaldi data directory, or a "
+        "folder of recordings with their transcripts beside"
+    )

@@ -1,0 +1,164 @@
+"""Finds out which format a manifest has, and opens it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, TextIO
+
+from workbench.core.errors import BadInput
+from workbench.evaluation.manifests.folders import Rows, folder_rows, is_archive, kaldi_rows
+from workbench.evaluation.manifests.found import Bad, Found, checked, no_corpus
+from workbench.evaluation.manifests.tables import is_cut, json_rows, table_rows
+from workbench.evaluation.places import SOUNDS, is_address, opened_address
+from workbench.evaluation.rows import Utterance
+
+LISTS = ("metadata.csv", "metadata.jsonl", "metadata.tsv")  # of a folder in Hugging Face's form
+KINDS = {  # how files begin that are no text
+    b"PAR1": "is a Parquet file",
+    b"PK\x03\x04": "is a zip file or a spreadsheet",
+    b"\x1f\x8b": "is compressed",
+    b"RIFF": "is a sound file",
+    b"fLaC": "is a sound file",
+    b"ARROW1": "is an Arrow file",
+    b"%PDF": "is a PDF",
+    b"SQLite": "is a data base",
+    b"\x89HDF": "is an HDF5 file",
+}
+TABLES = {".csv": False, ".tsv": True}
+OBJECTS = (".jsonl", ".json", ".ndjson", ".manifest")
+
+
+def read_manifest(manifest: str | Path) -> Found:
+    """Returns a corpus, whose rows are read when they are asked for.
+
+    Raises `BadInput`, in one sentence, where nothing can be read. `Found.rows` raises it too, where a list turns out
+    to be none.
+    """
+    text = str(manifest)
+    if is_address(text):
+        name = PurePosixPath(text).name
+        return _listed(text, text.rpartition("/")[0], name, lambda: opened_address(text))
+    path = Path(text).expanduser()
+    try:
+        path = path.absolute()
+        if not path.exists():
+            raise no_corpus(text[:200], "is not there")
+        if path.is_dir():
+            return _of_folder(path)
+        if not path.is_file():
+            raise no_corpus(path, "is no ordinary file")
+        if path.stat().st_size == 0:
+            raise no_corpus(path, "is empty")
+    except (OSError, ValueError) as error:
+        raise no_corpus(text[:200], f"cannot be read ({str(error)[:100]})") from error
+    if is_archive(path):
+        return _found(str(path), str(path), "folder", lambda: folder_rows(path))
+    if path.suffix.lower() in SOUNDS:
+        raise no_corpus(path, "is a sound file")
+    return _listed(str(path), str(path.parent), path.name, lambda: path.open("rb"))
+
+
+def _of_folder(path: Path) -> Found:
+    if (path / "wav.scp").is_file():
+        return _found(str(path), str(path), "kaldi", lambda: kaldi_rows(path))
+    for name in LISTS:
+        if (path / name).is_file():
+            return read_manifest(path / name)
+    if (path / "text").is_file() and (path / "segments").is_file():
+        raise no_corpus(path, "is a Kaldi data directory without wav.scp")
+    return _found(str(path), str(path), "folder", lambda: folder_rows(path))
+
+
+def _listed(path: str, root: str, name: str, opened: Callable[[], BinaryIO]) -> Found:
+    """Returns the corpus of a file with a row on each line."""
+    stem = name.lower().removesuffix(".gz")
+    suffix = PurePosixPath(stem).suffix
+    if suffix not in TABLES and suffix not in OBJECTS:
+        raise no_corpus(path, f"has the ending {suffix!r:.20}, of no known format")
+    as_text = partial(_text, path, opened, packed=name.lower().endswith(".gz"))
+    if suffix in TABLES:
+        return _found(path, root, suffix[1:], lambda: _table(as_text, name, path, TABLES[suffix]))
+    with as_text() as file:
+        cuts = _first_is_cut(file, path)
+    return _found(path, root, "lhotse" if cuts else "jsonl", lambda: _objects(as_text, name))
+
+
+def _first_is_cut(file: TextIO, path: str) -> bool:
+    """Returns whether a file of JSON lines is a cut set; raises `BadInput` where its first line is no object."""
+    first = next((line for line in _decoded(file, path) if line.strip()), "")
+    if not first:
+        raise no_corpus(path, "holds no rows")
+    try:
+        plain = json.loads(first.removeprefix("\ufeff"))
+    except (ValueError, RecursionError):
+        if first.lstrip().startswith(("[", "{")) and first.strip() in ("[", "{", "[{"):
+            raise no_corpus(path, "is one JSON document over several lines, not an object on each line") from None
+        return False
+    if isinstance(plain, list):
+        raise no_corpus(path, "is one JSON list, not an object on each line")
+    return isinstance(plain, dict) and is_cut(plain)
+
+
+def _text(path: str, opened: Callable[[], BinaryIO], packed: bool) -> TextIO:
+    try:
+        file = opened()
+        head = file.read(8)
+        for magic, what in KINDS.items():
+            if head.startswith(magic) and not (packed and what == "is compressed"):
+                file.close()
+                raise no_corpus(path, what)
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head:
+            file.close()
+            raise no_corpus(path, "is not written in UTF-8")
+        file.seek(0)
+        unpacked = gzip.GzipFile(fileobj=file) if packed else file
+        return io.TextIOWrapper(unpacked, encoding="utf-8", newline="")
+    except OSError as error:
+        raise no_corpus(path, f"cannot be read ({str(error)[:100]})") from error
+
+
+def _decoded(file: TextIO, path: str) -> Iterator[str]:
+    try:
+        yield from file
+    except UnicodeDecodeError as error:
+        raise no_corpus(path, f"is not written in UTF-8 ({error.reason} at byte {error.start})") from error
+    except (OSError, EOFError) as error:
+        raise no_corpus(path, f"cannot be read ({str(error)[:100]})") from error
+
+
+def _table(as_text: Callable[[], TextIO], name: str, path: str, tabs: bool) -> Rows:
+    with as_text() as file:
+        yield from table_rows(file, name, path, tabs)
+
+
+def _objects(as_text: Callable[[], TextIO], name: str) -> Rows:
+    with as_text() as file:
+        yield from json_rows(file, name)
+
+
+def _found(path: str, root: str, form: str, rows: Callable[[], Rows]) -> Found:
+    return Found(path, root, form, lambda: _some(path, root, rows))
+
+
+def _some(path: str, root: str, rows: Callable[[], Rows]) -> Iterator[Utterance | Bad]:
+    """Yields checked rows; raises `BadInput` at the end where none of them can be used."""
+    good, bad, first = 0, 0, ""
+    try:
+        for row in checked(rows(), root):
+            if isinstance(row, Bad):
+                bad += 1
+                first = first or f"{row.where}: {row.reason}"
+            else:
+                good += 1
+            yield row
+    except UnicodeDecodeError as error:
+        raise no_corpus(path, f"is not written in UTF-8 ({error.reason} at byte {error.start})") from error
+    except (OSError, EOFError) as error:
+        raise no_corpus(path, f"cannot be read ({str(error)[:100]})") from error
+    if not good:
+        raise BadInput(f"{path} has no row that can be used" + (f" of {bad}; {first}" if bad else "; it holds none"))

@@ -1,0 +1,143 @@
+"""Manifests with a row on each line: CSV, TSV, JSON lines, and lhotse's cut sets."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO
+
+from workbench.evaluation.manifests.found import COLUMNS, Raw, columns_of, named, no_corpus
+
+csv_rows = Iterator[tuple[str, Raw | str]]
+CLIPS = "clips/"  # where Common Voice's recordings lie, which its lists do not say
+COMMON_VOICE = {"client_id", "path", "sentence"}
+LONGEST_FIELD = 1_000_000
+
+
+def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> csv_rows:
+    """Yields the rows of a table whose first line names its columns; raises `BadInput` for one that has none."""
+    first = file.readline().removeprefix("\ufeff")
+    if not first.strip():
+        raise no_corpus(path, "has an empty first line")
+    delimiter = (
+        "\t" if tabs or ("\t" in first and "," not in first) else ";" if "," not in first and ";" in first else ","
+    )
+    quoting = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL  # in a .tsv, a quote is a character like any other
+    form: dict[str, Any] = {"delimiter": delimiter, "quoting": quoting, "strict": True}
+    try:
+        [names] = csv.reader([first], **form)
+    except (csv.Error, ValueError) as error:
+        raise no_corpus(path, f"has a first line that is no list of columns ({error})") from error
+    names = [each.strip() for each in names]
+    columns = columns_of(names)
+    for needed in ("audio", "text"):
+        if needed not in columns:
+            raise no_corpus(
+                path,
+                f"has the columns {', '.join(names)[:200]} and none with the {needed} "
+                f"({', '.join(COLUMNS[needed][:4])} ...)",
+            )
+    clips = CLIPS if {*names} >= COMMON_VOICE else ""
+    lines = _Counted(file)
+    reader = csv.reader(lines, **form)
+    while True:
+        begun = lines.number + 1
+        where = f"{name}, line {begun + 1}"
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield where, f"it cannot be read as a row of a table ({error})"
+            continue
+        if not any(each.strip() for each in row):
+            continue
+        if len(row) != len(names):
+            yield where, f"it has {len(row)} fields; expected {len(names)}, as the first line"
+            continue
+        raw = named(dict(zip(names, row)), columns)
+        if clips and "/" not in raw["audio"]:
+            raw["audio"] = clips + raw["audio"]
+        yield where, raw
+
+
+class _Counted:
+    """The lines of a file, which says how many were read."""
+
+    def __init__(self, file: TextIO):
+        self.file = file
+        self.number = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self.file:
+            self.number += 1
+            yield line
+
+
+def json_rows(file: TextIO, name: str) -> csv_rows:
+    """Yields the rows of a file with a JSON object on each line: of a cut set, its cuts."""
+    for number, line in enumerate(file, 1):
+        where = f"{name}, line {number}"
+        if not line.strip():
+            continue
+        try:
+            plain = json.loads(line.removeprefix("\ufeff"))
+        except (ValueError, RecursionError) as error:
+            yield where, f"it is no JSON ({str(error)[:80]}); expected an object on each line"
+            continue
+        if not isinstance(plain, dict):
+            yield where, f"it is {type(plain).__name__}; expected a JSON object with audio and text"
+        elif is_cut(plain):
+            yield where, _cut(plain)
+        else:
+            yield where, named(_flat_audio(plain))
+
+
+def is_cut(plain: Mapping[str, Any]) -> bool:
+    """Returns whether an object is a cut of lhotse's."""
+    return "supervisions" in plain or str(plain.get("type", "")).endswith("Cut")
+
+
+def _flat_audio(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Hugging Face's data sets name a recording as {"path": ...}."""
+    audio = plain.get("audio")
+    return {**plain, "audio": audio["path"]} if isinstance(audio, dict) and "path" in audio else plain
+
+
+def _cut(plain: Mapping[str, Any]) -> Raw | str:
+    """Returns a cut as a row: its stretch of the recording, and the texts of its supervisions in their order."""
+    recording, supervisions = plain.get("recording"), plain.get("supervisions")
+    if plain.get("type") in ("MixedCut", "PaddingCut"):
+        return f"it is a {plain['type']}; expected cuts of one recording"
+    if not isinstance(recording, dict) or not isinstance(recording.get("sources"), list):
+        return "its cut has no recording with sources; expected a cut set that holds its recordings (lhotse cut simple)"
+    if not isinstance(supervisions, list) or not supervisions or not all(isinstance(s, dict) for s in supervisions):
+        return "its cut has no supervision, so nobody knows what is said in it; expected one with a text"
+    sources = recording["sources"]
+    if len(sources) != 1 or not isinstance(sources[0], dict):
+        return f"its recording has {len(sources)} sources; expected one"
+    if sources[0].get("type") not in ("file", "url"):
+        return f"its recording is of type {sources[0].get('type')!r:.40}; expected a file or a url"
+    ordered = sorted(
+        supervisions, key=lambda each: each.get("start") if isinstance(each.get("start"), (int, float)) else 0
+    )
+    texts = [each.get("text") for each in ordered]
+    if any(not isinstance(text, str) for text in texts):
+        return "a supervision of its cut has no text; expected the words that are said"
+    channel = plain.get("channel")
+    several = recording.get("num_channels", 1) or len(sources[0].get("channels") or [0])
+    custom = {**(ordered[0].get("custom") or {}), **(plain.get("custom") or {})}
+    whole = not plain.get("start") and plain.get("duration") == recording.get("duration")
+    return {
+        "id": plain.get("id"),
+        "audio": sources[0].get("source"),
+        "text": " ".join(text.strip() for text in texts if text),
+        "offset": plain.get("start"),
+        "duration": None if whole else plain.get("duration"),
+        "channel": channel if isinstance(channel, int) and several != 1 else None,
+        "language": ordered[0].get("language"),
+        "speaker": ordered[0].get("speaker"),
+        "noise": custom.pop("noise", None),
+        "extra": custom,
+    }

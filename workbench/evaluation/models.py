@@ -1,0 +1,166 @@
+"""Which models an evaluation runs: what the user names, resolved once to what every worker opens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from workbench.artifacts.digests import Digests
+from workbench.core.errors import BadInput
+from workbench.core.options import OptionSpec, option_specs
+from workbench.core.progress import OnProgress, report
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import Server, SessionSpec
+from workbench.core.sides import DTYPES
+from workbench.evaluation.store import Model
+from workbench.families import FAMILIES
+from workbench.registry.availability import default_runtime
+from workbench.registry.cards import Card
+from workbench.registry.handle import quantization_of
+from workbench.registry.registry import Registry
+from workbench.registry.resolve import resolve
+from workbench.registry.sources import local_checkpoint
+from workbench.session.values import RECORDING
+from workbench.system.user_cache import user_cache
+
+SEPARATOR = "|"
+USUAL = "float32"
+# They say where and how quickly it is computed, not what: a run goes on with others.
+OF_THE_MACHINE = {"threads", "device", "kv_gigabytes", "tensor_parallel"}
+DIGESTS = "digests.json"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One model of an evaluation."""
+
+    model: Model  # as run.json has it
+    card: Card
+    spec: SessionSpec  # what is opened on this machine
+    settings: Mapping[str, Any]  # as the user set them, for other machines
+    servers: tuple[Server, ...] = ()  # that all serve it
+
+    @property
+    def key(self) -> str:
+        """The model's name in results."""
+        return self.model.key
+
+    @property
+    def batches(self) -> bool:
+        """Whether the model has an option for how many stretches of speech it computes side by side."""
+        return BATCH in {spec.name for spec in _options(self.card)}
+
+
+BATCH = "batch_size"
+
+
+def _options(card: Card) -> tuple[OptionSpec, ...]:
+    return option_specs(FAMILIES[card.family].options_class)
+
+
+def choose_models(
+    registry: Registry,
+    models: Sequence[str],
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    servers: Sequence[str] = (),
+    on_progress: OnProgress | None = None,
+) -> list[Chosen]:
+    """Resolves models; downloads and converts what is not there yet.
+
+    Args:
+        models: each is a card's id or a path, and maybe a runtime and a type behind bars: demo/sensevoice|gguf|q8_0.
+        settings: for the models whose runtime has them.
+        options: of `transcribe`, for all of them.
+        servers: more addresses that serve the models whose cards name a server.
+
+    Raises `BadInput` and `Unavailable` as `workbench.registry.resolve`.
+    """
+    if not models:
+        raise BadInput("no model is named; expected at least one, such as demo/sensevoice")
+    found: dict[str, Chosen] = {}
+    for text in models:
+        each = _chosen(registry, text, settings, options, servers, on_progress)
+        if each.key in found:
+            raise BadInput(f"the model {each.key} is named twice; expected each once")
+        found[each.key] = each
+    unused = [
+        name for name in settings if not any(name in RUNTIMES[each.spec.runtime].settings for each in found.values())
+    ]
+    if unused:
+        raise BadInput(f"no model here runs where there is a setting {unused[0]}; leave it out")
+    if servers and not any(each.servers for each in found.values()):
+        raise BadInput("--server names addresses, and no model here runs on a server; expected a card with a server")
+    return list(found.values())
+
+
+def _chosen(
+    registry: Registry,
+    text: str,
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    servers: Sequence[str],
+    on_progress: OnProgress | None,
+) -> Chosen:
+    name, *rest = text.split(SEPARATOR)
+    if len(rest) > 2 or not name.strip():
+        raise BadInput(f"the model {text!r:.80} has {len(rest) + 1} parts; expected M, M|RUNTIME or M|RUNTIME|TYPE")
+    card = registry.card(name.strip())
+    if FAMILIES[card.family].input != RECORDING or "transcribe" not in card.tasks:
+        raise BadInput(
+            f"{card.id} writes no transcripts of recordings; expected a model that does (see: workbench models)"
+        )
+    runtime = rest[0].strip() if rest and rest[0].strip() else default_runtime(card)
+    if runtime not in RUNTIMES:
+        raise BadInput(f"there is no runtime {runtime!r:.40} ({text!r:.80}); there are {', '.join(RUNTIMES)}")
+    has = RUNTIMES[runtime].settings
+    chosen = {name: value for name, value in settings.items() if name in has}
+    if len(rest) == 2 and rest[1].strip():
+        kind = rest[1].strip()
+        which = "quantization" if "quantization" in has else "dtype"
+        chosen[which] = kind if which == "quantization" else DTYPES.get(kind, kind)
+    spec = resolve(card, runtime, chosen, options, on_progress)
+    quantization = quantization_of(spec)
+    kind = quantization or ("" if spec.settings.dtype == USUAL else spec.settings.dtype)
+    key = SEPARATOR.join(filter(None, (card.id, runtime, kind)))
+    kept = {each: value for each, value in chosen.items() if each not in OF_THE_MACHINE}
+    recorded = Model(
+        key,
+        card.id,
+        runtime,
+        quantization,
+        json.loads(json.dumps(asdict(card), default=dict)),
+        checkpoint_digest(card, on_progress),
+        kept,
+        json.loads(json.dumps(dict(options), default=str)),
+    )
+    more = (
+        tuple(replace(spec.server, url=url.rstrip("/").removesuffix("/v1")) for url in servers) if spec.server else ()
+    )
+    all_servers = tuple(dict.fromkeys((spec.server, *more))) if spec.server else ()
+    return Chosen(recorded, card, spec, chosen, all_servers)
+
+
+def checkpoint_digest(card: Card, on_progress: OnProgress | None = None) -> str | None:
+    """The digest of a model's checkpoint on this machine; None for a model on a server."""
+    place = local_checkpoint(card)
+    if place is None:
+        return None
+    digests = Digests(user_cache() / "evaluation" / DIGESTS)
+    told = on_progress or report
+    read = partial(_reading, told, f"reading the weights of {card.id}")
+    return digests.of(place, read) if place.is_dir() else digests.of_file(place, read)
+
+
+def _reading(told: OnProgress, activity: str, share: float) -> None:
+    told(share, activity)
+
+
+def split_models(texts: Sequence[str]) -> Iterator[str]:
+    """Yields the models of flags, each a list with commas."""
+    for text in texts:
+        yield from (each.strip() for each in text.split(",") if each.strip() or not Path(text).exists())

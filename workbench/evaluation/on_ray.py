@@ -1,0 +1,215 @@
+"""Workers as actors on a Ray cluster: plain actors, no restarts by Ray, one writer in the driver.
+
+An actor that dies loses nothing: the driver (`workbench.evaluation.schedule`) gives what it held to another. Ray
+schedules the actors by processors, memory and graphics cards; this file says how much of each a model needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from workbench import __version__
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import SessionSpec
+from workbench.evaluation.child import portable
+from workbench.evaluation.models import Chosen
+from workbench.evaluation.rows import Result, Utterance
+from workbench.evaluation.worker import Job, Worker
+from workbench.evaluation.workers import Died, Failed, Finished, Opened, Reply
+from workbench.registry.budget import estimated_bytes
+
+LOCAL = "local"
+OPENING = 0  # the number of the batch that is no batch
+
+
+class Actor:
+    """A worker on some node. Errors are returned, as not every error can travel."""
+
+    def __init__(self, name: str, driver: str):
+        self.name = f"{name}@{socket.gethostname()}"
+        self.driver = driver
+        self.worker: Worker | None = None
+
+    def open(self, job: Job, version: str) -> float | tuple[type[WorkbenchError], str]:
+        """Loads the model; returns the seconds that took, or an error's class and sentence."""
+        begun = time.perf_counter()
+        try:
+            if version != __version__:
+                raise Unavailable(f"{self.name} has version {__version__} of the workbench; expected {version}")
+            self.worker = Worker(job, self.name, elsewhere=socket.gethostname() != self.driver)
+        except Exception as error:
+            return portable(error)
+        return time.perf_counter() - begun
+
+    def compute(self, utterances: Sequence[Utterance]) -> list[Result] | tuple[type[WorkbenchError], str]:
+        """Returns the results of a batch, or an error's class and sentence."""
+        try:
+            if self.worker is None:
+                raise WorkbenchError("the model is not loaded")
+            return list(self.worker.results(utterances))
+        except Exception as error:
+            return portable(error)
+
+
+class RayWorkers:
+    """See `workbench.evaluation.workers.Workers`.
+
+    Args:
+        address: of the cluster, `auto`, or `local` for one on this machine, which ends with these workers. A program
+            that has connected already uses its own connection.
+        models: those that will run, so that one that fits nowhere is refused at once.
+
+    Raises `Unavailable` where Ray is not installed, the cluster cannot be reached, or a model fits on no node.
+    """
+
+    def __init__(self, address: str, models: Sequence[Chosen]):
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray 2 would else kill a worker because of the memory of other programs.
+        os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        try:
+            import ray
+        except ImportError as error:
+            raise Unavailable(
+                'an evaluation on a Ray cluster needs Ray; run: pip install "speech-workbench[ray]"'
+            ) from error
+        self._ray = ray
+        self._own = not ray.is_initialized()
+        if self._own:
+            self._connect(address)
+        try:
+            self._needs = {each.key: needs(each.spec, "GPU" in ray.cluster_resources()) for each in models}
+            self._nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            for key, need in self._needs.items():
+                if not any(_fits(need, node) for node in self._nodes):
+                    raise Unavailable(f"no node of the Ray cluster has room for {key}, which needs {_words(need)}")
+            self._actor = ray.remote(Actor)
+        except BaseException:
+            self.close()
+            raise
+        self._actors: dict[int, Any] = {}
+        self._waiting: dict[Any, tuple[int, int]] = {}  # by what is awaited: the worker and the batch
+
+    def _connect(self, address: str) -> None:
+        if address == LOCAL:
+            how: dict[str, Any] = {"include_dashboard": False}
+        elif address == "auto" or "://" in address or ":" in address:
+            how = {"address": address}
+        else:
+            raise BadInput(f"{address!r:.80} is no address of a Ray cluster; expected auto, local or ray://HOST:PORT")
+        try:
+            self._ray.init(**how, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:  # ConnectionError, RuntimeError, ValueError and others
+            raise Unavailable(f"the Ray cluster {address} cannot be reached: {message_of(error)}") from error
+
+    @property
+    def place(self) -> str:
+        """Where they run."""
+        return f"a Ray cluster of {len(self._nodes)} node{'' if len(self._nodes) == 1 else 's'}"
+
+    @property
+    def usual_count(self) -> int:
+        """How many of the largest model's workers the cluster has room for."""
+        return max(1, min(sum(_times(need, node) for node in self._nodes) for need in self._needs.values()))
+
+    def start(self, number: int, job: Job) -> None:
+        """Asks Ray for an actor; it starts where there is room."""
+        cpus, memory, gpus = self._needs[job.key]
+        actor = self._actor.options(
+            num_cpus=cpus,
+            memory=memory,
+            num_gpus=gpus,
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy="SPREAD",
+        ).remote(f"ray-{number}", socket.gethostname())
+        self._actors[number] = actor
+        opening: Any = actor.open
+        self._waiting[opening.remote(job, __version__)] = number, OPENING
+
+    def submit(self, number: int, batch: int, utterances: Sequence[Utterance]) -> None:
+        """Hands a batch to an actor; if it is gone, its end is on the way as a reply."""
+        self._waiting[self._actors[number].compute.remote(list(utterances))] = number, batch
+
+    def replies(self, seconds: float) -> list[Reply]:
+        """Waits so long for actors to finish something."""
+        if not self._waiting:
+            time.sleep(seconds)
+            return []
+        ready, _ = self._ray.wait(list(self._waiting), num_returns=1, timeout=seconds)
+        if ready:
+            ready, _ = self._ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=0)
+        found: list[Reply] = []
+        for each in ready:
+            if each not in self._waiting:  # another of this worker's has told that it is gone
+                continue
+            number, batch = self._waiting.pop(each)
+            reply = self._reply(number, batch, each)
+            if isinstance(reply, (Died, Failed)):
+                self.end(number)
+            found.append(reply)
+        return found
+
+    def _reply(self, number: int, batch: int, each: Any) -> Reply:
+        try:
+            value = self._ray.get(each)
+        except self._ray.exceptions.RayError as error:
+            return Died(number, f"was lost ({type(error).__name__})")
+        if isinstance(value, tuple):
+            kind, sentence = value
+            return Failed(number, kind(sentence))
+        return Opened(number, value) if batch == OPENING else Finished(number, batch, value, True)
+
+    def end(self, number: int) -> None:
+        """Ends an actor at once."""
+        actor = self._actors.pop(number, None)
+        self._waiting = {each: which for each, which in self._waiting.items() if which[0] != number}
+        if actor is not None:
+            with contextlib.suppress(Exception):  # it may be gone
+                self._ray.kill(actor, no_restart=True)
+
+    def close(self) -> None:
+        """Ends all actors, and the connection if it was made here."""
+        for number in list(getattr(self, "_actors", {})):
+            self.end(number)
+        if self._own:
+            self._ray.shutdown()
+
+
+Need = tuple[int, int, int]
+"""Processors, bytes of memory and graphics cards."""
+
+
+def needs(spec: SessionSpec, cards: bool) -> Need:
+    """Returns what an actor with a model asks Ray for.
+
+    Args:
+        cards: whether the cluster has graphics cards.
+    """
+    settings = spec.settings
+    on_card = settings.device.startswith("cuda") or (cards and RUNTIMES[spec.runtime].parallel and spec.server is None)
+    return settings.threads or 1, estimated_bytes(spec), settings.tensor_parallel if on_card else 0
+
+
+def _times(need: Need, node: dict[str, float]) -> int:
+    """How often a need fits into the resources of a node."""
+    cpus, memory, cards = need
+    fits = [node.get("CPU", 0.0) // cpus, node.get("memory", 0.0) // max(memory, 1)]
+    return int(min([*fits, node.get("GPU", 0.0) // cards] if cards else fits))
+
+
+def _fits(need: Need, node: dict[str, float]) -> bool:
+    return _times(need, node) >= 1
+
+
+def _words(need: Need) -> str:
+    cpus, memory, cards = need
+    also = f" and {cards} GPU{'' if cards == 1 else 's'}" if cards else ""
+    return f"{cpus} processor{'' if cpus == 1 else 's'}, {memory / 1e9:.1f} GB of memory{also}"

@@ -1,0 +1,216 @@
+"""Where recordings lie, and how a stretch of one is read: files, members of archives, addresses of fsspec.
+
+An utterance's `audio` is a path, which counts from the root of its manifest; a path through an archive, as in
+`clips.zip/a.wav` or `shards/000.tar/a.flac`; or an address such as `s3://bucket/a.wav`, which is read from there and
+not copied to the disk. A root may be a folder, an archive or an address.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import tempfile
+import zipfile
+from collections import OrderedDict
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from workbench.audio.read import read
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
+from workbench.evaluation.rows import Utterance
+from workbench.session.values import AudioSource
+
+if TYPE_CHECKING:
+    import soundfile
+
+SOUNDS = frozenset(
+    (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a", ".aac", ".aiff", ".aif", ".au", ".wma", ".mp4", ".webm", ".amr")
+    + (".sph", ".w64", ".caf")
+)
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+MOST_OPEN = 8  # archives that stay open, with the list of what is in them
+SHORTFALL = 0.05  # seconds; a recording may end so much before a manifest says, by rounding
+
+
+def is_address(place: str) -> bool:
+    """Returns whether a place is an address of fsspec and no path."""
+    return "://" in place
+
+
+def place_of(root: str, audio: str) -> str:
+    """Returns the whole path or address of a recording."""
+    if is_address(audio) or audio.startswith("/") or not root:
+        return audio
+    return f"{root.rstrip('/')}/{audio}"
+
+
+def opened_address(address: str) -> BinaryIO:
+    """Opens an address for reading.
+
+    Raises `Unavailable` where the package for its kind is not installed, or the place cannot be reached, and `BadInput`
+    where nothing is there.
+    """
+    import fsspec
+
+    kind = address.partition("://")[0].rpartition("::")[2]
+    try:
+        opened: BinaryIO = fsspec.open(address, "rb").open()
+        return opened
+    except ImportError as error:
+        raise Unavailable(f"{address:.200} needs another package: {message_of(error)}") from error
+    except FileNotFoundError as error:
+        raise BadInput(f"there is nothing at {address:.200}") from error
+    except ValueError as error:
+        raise BadInput(f"{address:.200} is of no kind that can be read ({kind}: {message_of(error)})") from error
+    except Exception as error:  # each kind has errors of its own
+        raise Unavailable(f"{address:.200} cannot be read: {message_of(error)}") from error
+
+
+class Recordings:
+    """Reads recordings below one root; keeps archives open between them. Its calls come from one thread."""
+
+    def __init__(self, root: str):
+        self.root = root
+        self._archives: OrderedDict[str, _Archive] = OrderedDict()
+
+    def source(self, utterance: Utterance) -> AudioSource:
+        """Returns what a session takes: the path of a whole file, or the samples of a stretch with their rate.
+
+        Raises `BadInput` or `Unavailable`, in one sentence, where there is no such sound.
+        """
+        place = place_of(self.root, utterance.audio)
+        archive, member = _divided(place)
+        whole = not utterance.offset and utterance.duration is None and utterance.channel is None
+        if member:
+            return _stretch(self._archive(archive).open(member), PurePosixPath(member).name, utterance)
+        if is_address(place):
+            with opened_address(place) as file:
+                return _stretch(file, PurePosixPath(place).name, utterance)
+        if whole:
+            return place
+        return _stretch(Path(place), PurePosixPath(place).name, utterance)
+
+    def _archive(self, path: str) -> _Archive:
+        if path not in self._archives:
+            self._archives[path] = _Archive(path)
+            while len(self._archives) > MOST_OPEN:
+                self._archives.popitem(last=False)[1].close()
+        self._archives.move_to_end(path)
+        return self._archives[path]
+
+    def close(self) -> None:
+        """Closes the archives."""
+        for each in self._archives.values():
+            each.close()
+        self._archives.clear()
+
+
+class _Archive:
+    """An archive that stays open: a list of its members is made once."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self._held: Any
+        try:
+            self._file = opened_address(path) if is_address(path) else _file(path)
+            if path.lower().endswith(".zip"):
+                self._held = zipfile.ZipFile(self._file)
+                self._members: dict[str, Any] = {each.filename: each for each in self._held.infolist()}
+            else:
+                self._held = tarfile.TarFile.open(fileobj=self._file)
+                self._members = {each.name.removeprefix("./"): each for each in self._held if each.isfile()}
+        except FileNotFoundError:
+            raise BadInput(f"there is no archive {path:.200}") from None
+        except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, NotImplementedError) as error:
+            raise BadInput(f"the archive {path:.200} cannot be read: {message_of(error)}") from error
+
+    def open(self, member: str) -> BinaryIO:
+        """Returns the bytes of a member as a file; raises `BadInput` where there is none of that name."""
+        found = self._members.get(member)
+        if found is None:
+            raise BadInput(f"the archive {self.path:.200} has no member {member:.200}")
+        try:
+            held = self._held.open(found) if isinstance(self._held, zipfile.ZipFile) else self._held.extractfile(found)
+            with held:
+                return io.BytesIO(held.read())
+        except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, RuntimeError, NotImplementedError) as error:
+            raise BadInput(f"{member:.200} in {self.path:.200} cannot be read: {message_of(error)}") from error
+
+    def close(self) -> None:
+        self._held.close()
+        self._file.close()
+
+
+def _file(path: str) -> BinaryIO:
+    return Path(path).open("rb")
+
+
+def _divided(place: str) -> tuple[str, str]:
+    """Returns the archive that a path leads through and the path inside it; two empty texts where there is none."""
+    parts = place.split("/")
+    for number, part in enumerate(parts[:-1], 1):
+        if part.lower().endswith(ARCHIVES):
+            path = "/".join(parts[:number])
+            if is_address(path) or not Path(path).is_dir():
+                return path, "/".join(parts[number:])
+    return "", ""
+
+
+def _stretch(file: Path | BinaryIO, name: str, utterance: Utterance) -> AudioSource:
+    """Returns the samples of an utterance [n] or [n, channels] with their rate."""
+    import soundfile
+
+    if isinstance(file, Path) and not file.is_file():
+        raise BadInput(f"there is no file {name:.200}")
+    try:
+        with soundfile.SoundFile(file) as sound:
+            return _read_from(sound, name, utterance)
+    except (soundfile.LibsndfileError, TypeError, RuntimeError):
+        return _by_other_means(file, name, utterance)
+
+
+def _read_from(sound: soundfile.SoundFile, name: str, utterance: Utterance) -> AudioSource:
+    rate, seconds = sound.samplerate, sound.frames / sound.samplerate
+    first = round(utterance.offset * rate)
+    _check_within(name, utterance, seconds)
+    if utterance.channel is not None and utterance.channel >= sound.channels:
+        raise BadInput(f"{name:.200} has {sound.channels} channels, and channel {utterance.channel} of it is asked for")
+    if first:
+        sound.seek(first)
+    count = -1 if utterance.duration is None else round(utterance.duration * rate)
+    samples = sound.read(count, dtype="float32", always_2d=True)
+    return (samples[:, 0] if samples.shape[1] == 1 else _chosen(samples, utterance)), rate
+
+
+def _chosen(samples: Any, utterance: Utterance) -> Any:
+    return samples.mean(axis=1) if utterance.channel is None else samples[:, utterance.channel]
+
+
+def _check_within(name: str, utterance: Utterance, seconds: float) -> None:
+    if utterance.offset >= seconds:
+        raise BadInput(f"{name:.200} is {seconds:.2f} s long, and a stretch from {utterance.offset:g} s is asked for")
+    end = utterance.offset + (utterance.duration or 0.0)
+    if end > seconds + max(SHORTFALL, 0.01 * seconds):
+        raise BadInput(f"{name:.200} is {seconds:.2f} s long, and a stretch up to {end:g} s is asked for")
+
+
+def _by_other_means(file: Path | BinaryIO, name: str, utterance: Utterance) -> AudioSource:
+    """Returns the samples of a file that libsndfile does not read."""
+    if utterance.channel is not None:
+        raise BadInput(f"{name:.200} is of a kind whose channels cannot be read one by one; expected WAV or FLAC")
+    if isinstance(file, Path):
+        recording = read(file)
+    else:
+        file.seek(0)
+        with tempfile.NamedTemporaryFile(suffix=PurePosixPath(name).suffix) as copy:
+            copy.write(file.read())
+            copy.flush()
+            try:
+                recording = read(copy.name)
+            except WorkbenchError as error:
+                raise BadInput(str(error).replace(Path(copy.name).name, name)) from error
+    _check_within(name, utterance, recording.seconds)
+    rate = recording.sample_rate
+    first = round(utterance.offset * rate)
+    last = None if utterance.duration is None else first + round(utterance.duration * rate)
+    return recording.samples[first:last], rate

@@ -1,0 +1,50 @@
+"""How long an evaluation will take, as far as that can be known, in words for a terminal or a page."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from workbench.display.words import duration
+from workbench.evaluation.schedule import Standing
+
+WINDOW_SECONDS = 60.0  # the speed is that of the last minute: recordings get longer, machines slower
+LEAST_SECONDS = 3.0  # before that, nothing can be said
+LEAST_RESULTS = 5
+
+
+class Estimate:
+    """Says how far it is and what is left. Models that nobody has begun are named, not guessed at."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._model = ""
+        self._seen: deque[tuple[float, int, float]] = deque()  # when, recordings and seconds of sound computed by then
+
+    def words(self, standing: Standing) -> str:
+        """Returns a line such as `demo/sensevoice|pytorch: 312 of 2000, 42 x real time, about 2 min left`."""
+        now = self._clock()
+        if standing.model != self._model:
+            self._model = standing.model
+            self._seen.clear()
+        if not standing.workers:
+            self._seen.clear()  # loading is no computing
+        if not self._seen or (standing.workers and now - self._seen[-1][0] >= 0.5):
+            self._seen.append((now, standing.computed, standing.seconds))
+            while len(self._seen) > 2 and now - self._seen[0][0] > WINDOW_SECONDS:
+                self._seen.popleft()
+        parts = [f"{standing.model}: {standing.model_done} of {standing.model_total}"]
+        if standing.failed:
+            parts.append(f"{standing.failed} failed")
+        if not standing.workers and standing.done < standing.total:
+            parts.append("loading")
+        first = self._seen[0]
+        passed, computed = now - first[0], standing.computed - first[1]
+        if passed >= LEAST_SECONDS and computed >= LEAST_RESULTS:
+            left = (standing.model_total - standing.model_done) * passed / computed
+            parts.append(f"{(standing.seconds - first[2]) / passed:.3g} × real time")
+            parts.append(f"about {duration(max(round(left), 1))} left")
+        if standing.left_models:
+            parts.append(f"then {standing.left_models} more model{'' if standing.left_models == 1 else 's'}")
+        return ", ".join(parts)

@@ -1,0 +1,263 @@
+"""Runs models over a corpus: from what the user asks for to a directory with every result."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from workbench import __version__
+from workbench.core.errors import BadInput, Unavailable
+from workbench.core.progress import OnProgress
+from workbench.core.runtimes import RUNTIMES
+from workbench.evaluation.local import LocalWorkers
+from workbench.evaluation.manifests import Bad, Found, read_manifest
+from workbench.evaluation.models import BATCH, Chosen, choose_models
+from workbench.evaluation.progress import Estimate
+from workbench.evaluation.rows import Utterance
+from workbench.evaluation.schedule import Schedule, Standing
+from workbench.evaluation.store import SHARD_ROWS, Evaluation, Manifest, Run, read
+from workbench.evaluation.summary import ModelSummary, summarise
+from workbench.evaluation.worker import Job
+from workbench.evaluation.workers import Workers
+from workbench.evaluation.writer import Writer, claimed, drafted, merged, write_run
+from workbench.registry.budget import default_budget, estimated_bytes
+from workbench.registry.registry import Registry
+from workbench.system.memory import size
+from workbench.system.versions import versions
+from workbench.text.normalisers import find_normaliser
+
+MOST_WORKERS = 4096
+THREADS = 1  # of a worker by default: several threads wait for each other more than they help with short recordings
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did, and what is in its directory now."""
+
+    evaluation: Evaluation
+    models: tuple[ModelSummary, ...]
+    computed: int  # results that this run added
+    audio_seconds: float  # of sound that this run computed
+    seconds: float  # that computing took, loading included
+    torn: int  # rows of earlier runs that were damaged, and were computed again
+    workers: int
+    place: str  # where they ran
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        manifest = self.evaluation.run.manifest
+        return {
+            "directory": str(self.evaluation.path),
+            "manifest": manifest.path,
+            "utterances": manifest.utterances,
+            "skipped": manifest.skipped,
+            "normaliser": dict(self.evaluation.run.normaliser),
+            "models": [each.to_dict() for each in self.models],
+            "computed": self.computed,
+            "audio_seconds": round(self.audio_seconds, 3),
+            "seconds": round(self.seconds, 3),
+            "torn": self.torn,
+            "workers": self.workers,
+            "place": self.place,
+        }
+
+
+def run(
+    manifest: str | Path,
+    models: Sequence[str],
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    normaliser: str = "basic",
+    address: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    servers: Sequence[str] = (),
+    retry_failed: bool = False,
+    registry: Registry | None = None,
+    on_progress: OnProgress | None = None,
+    on_skipped: Callable[[Bad], None] | None = None,
+) -> Outcome:
+    """Computes what is missing in a directory of results; goes on where an earlier run of any kind stopped.
+
+    Args:
+        manifest: the corpus (see `workbench.evaluation.manifests`).
+        models: ids or paths, and maybe a runtime and a type: `demo/sensevoice|gguf|q8_0`.
+        out: the directory. It may hold an earlier run of the same corpus; other models are added to it.
+        workers: how many at a time; by default as many as there are processors and room for, one for an engine.
+        batch_size: recordings that a worker is handed at a time, and that models with such an option compute side by
+            side.
+        limit: compute only the first so many recordings.
+        normaliser: for the scores (see `workbench.text.normalisers`).
+        address: of a Ray cluster: `auto`, `ray://HOST:PORT`, or `local` for a small one on this machine; by default
+            processes of this machine, without Ray.
+        settings: of sessions, for the models whose runtime has them (see `workbench.core.settings.Settings`).
+        options: of `transcribe`, for all models.
+        servers: more addresses that serve the models whose cards name a server.
+        retry_failed: compute recordings whose result is an error once more.
+        registry: whose cards are meant; by default a new one.
+        on_progress: told how far it is several times a second, and may raise to stop; what is done stays then.
+        on_skipped: told of rows of the manifest that cannot be used.
+
+    Raises `BadInput` and `Unavailable` in one sentence each: what is wrong with the manifest or a model, a directory
+    that was made from something else, a disk that is full. What is done stays in each case.
+    """
+    for name, number in (("workers", workers), ("batch size", batch_size), ("limit", limit)):
+        if number is not None and not 1 <= number <= (MOST_WORKERS if name == "workers" else 10**9):
+            raise BadInput(f"the {name} is {number}; expected at least 1")
+    chosen_normaliser = find_normaliser(normaliser)
+    found = read_manifest(manifest)
+    directory = Path(out).expanduser().absolute()
+    own = nullcontext(registry) if registry is not None else Registry()
+    with own as cards, claimed(directory), drafted(directory, _told(found, on_skipped)) as draft:
+        assert cards is not None
+        chosen = choose_models(cards, models, settings or {}, options or {}, servers, on_progress)
+        wanted = Run(
+            Manifest(found.path, found.root, found.format, draft.digest, draft.utterances, draft.skipped),
+            {"name": normaliser, "version": chosen_normaliser.version},
+            tuple(each.model for each in chosen),
+            _versions(),
+            SHARD_ROWS,
+            measured={"created": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.platform()},
+        )
+        whole = merged(directory, wanted)
+        draft.accept()
+        write_run(directory, whole)
+        writer = Writer(directory, whole, [each.key for each in chosen], retry_failed)
+        begun = time.monotonic()
+        pool, count = _pool(address, chosen, workers)
+        schedule = Schedule(
+            writer,
+            chosen,
+            pool,
+            count,
+            batch_size,
+            limit,
+            lambda each, sample: _job(each, sample, whole, batch_size, options or {}),
+            _beat(on_progress),
+        )
+        try:
+            schedule.run()
+        except (BadInput, Unavailable):
+            writer.abandon()
+            raise
+        except BaseException:
+            _closed(writer)
+            raise
+        writer.close()
+        evaluation = read(directory)
+        return Outcome(
+            evaluation,
+            tuple(summarise(evaluation)),
+            schedule.computed,
+            schedule.seconds,
+            time.monotonic() - begun,
+            writer.torn,
+            count,
+            pool.place,
+        )
+
+
+def _pool(address: str | None, chosen: Sequence[Chosen], asked: int | None) -> tuple[Workers, int]:
+    """Returns where workers run, and how many at a time."""
+    if address is None:
+        return LocalWorkers(), _local_count(chosen, asked)
+    from workbench.evaluation.on_ray import RayWorkers
+
+    cluster = RayWorkers(address, chosen)
+    return cluster, asked or cluster.usual_count
+
+
+def _closed(writer: Writer) -> None:
+    """Puts the rows in order after a stop; a disk that is full now does not hide why it stopped."""
+    try:
+        writer.close()
+    except (BadInput, Unavailable):
+        writer.abandon()
+
+
+def _told(found: Found, on_skipped: Callable[[Bad], None] | None) -> Any:
+    for row in found.rows():
+        if isinstance(row, Utterance):
+            yield row
+        else:
+            if on_skipped is not None:
+                on_skipped(row)
+            yield row.to_dict()
+
+
+def _job(chosen: Chosen, sample: str, whole: Run, batch_size: int | None, options: Mapping[str, Any]) -> Job:
+    spec = chosen.spec
+    if spec.settings.threads is None and "threads" in RUNTIMES[spec.runtime].settings and not _has_engine(chosen):
+        spec = replace(spec, settings=replace(spec.settings, threads=THREADS))
+    side_by_side = {BATCH: batch_size} if batch_size is not None and chosen.batches else {}
+    return Job(
+        chosen.key,
+        chosen.card,
+        spec,
+        dict(chosen.settings),
+        {**side_by_side, **options},
+        whole.normaliser["name"],
+        whole.manifest.root,
+        chosen.model.checkpoint,
+        sample,
+    )
+
+
+def _has_engine(chosen: Chosen) -> bool:
+    return RUNTIMES[chosen.spec.runtime].parallel
+
+
+def _local_count(chosen: Sequence[Chosen], asked: int | None) -> int:
+    """Returns how many workers run on this machine at a time.
+
+    Raises `Unavailable` where not even one fits, or not as many as were asked for.
+    """
+    need = max(estimated_bytes(each.spec) for each in chosen)
+    room = default_budget() // max(need, 1)
+    if (asked or 1) > room:
+        advice = f"ask for at most {room}" if room else "choose a smaller quantization"
+        raise Unavailable(
+            f"{asked or 1} worker{'s' if (asked or 1) > 1 else ''} need{'' if (asked or 1) > 1 else 's'} about "
+            f"{size(need)} each, more than the {size(default_budget())} that all may have; {advice}, or set "
+            "WORKBENCH_MEMORY_GB to allow more"
+        )
+    if asked:
+        return asked
+    servers = max(len(each.servers) for each in chosen)
+    if servers:
+        return servers
+    if any(_has_engine(each) or each.spec.settings.device != "cpu" for each in chosen):
+        return 1
+    return max(1, min(_processors(), int(room)))
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _beat(on_progress: OnProgress | None) -> Callable[[Standing], None] | None:
+    if on_progress is None:
+        return None
+    estimate = Estimate()
+    return lambda standing: on_progress(standing.done / max(standing.total, 1), estimate.words(standing))
+
+
+def _versions() -> dict[str, str]:
+    found = {"speech-workbench": __version__, "python": platform.python_version(), **versions()}
+    for package in ("ray",):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

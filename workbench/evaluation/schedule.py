@@ -1,0 +1,300 @@
+"""The driver of an evaluation: hands utterances to workers, takes back what a dead one held, and writes the results.
+
+It knows neither processes nor clusters (`workbench.evaluation.workers` says what it asks of them), and no format of a
+file. Models are computed one after the other, as far as a free worker does not begin with the next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import Server
+from workbench.evaluation.models import Chosen
+from workbench.evaluation.rows import Result
+from workbench.evaluation.worker import Job
+from workbench.evaluation.workers import Died, Failed, Finished, Opened, Reply, Workers
+from workbench.evaluation.writer import Position, Writer
+
+BEAT_SECONDS = 0.2  # whoever listens is told so often, and can stop it
+AHEAD = 2  # batches that a worker holds, so that it never waits for the next
+BATCH_SECONDS = 120.0  # of sound in a batch, as far as the manifest says: less is lost with a worker
+LIVES = 3  # workers that may end at one recording before it is given up
+STARTS = 5  # starts of a model that may fail, one after the other
+OUTAGES = 6  # the same for a server or a place that cannot be reached
+LONGEST_PAUSE = 30.0  # seconds before a server that failed is asked again
+
+OnBeat = Callable[["Standing"], None]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far an evaluation is."""
+
+    model: str  # the one that is computed
+    done: int  # of all models and recordings that were asked for
+    total: int
+    model_done: int
+    model_total: int
+    computed: int  # now; the others were there already
+    seconds: float  # of sound that was computed now
+    workers: int  # that have loaded their model
+    failed: int  # recordings with an error, of those computed now
+    left_models: int  # that nobody has begun
+
+
+@dataclass
+class _Work:
+    """What is left of one model."""
+
+    chosen: Chosen
+    waiting: deque[list[Position]]
+    left: set[Position]
+    total: int
+    begun: bool = False
+    bad_starts: int = 0
+    outages: int = 0
+    deaths: Counter[Position] = field(default_factory=Counter)
+
+    @property
+    def key(self) -> str:
+        return self.chosen.key
+
+
+@dataclass
+class _Hand:
+    """One worker."""
+
+    work: _Work
+    server: Server | None
+    ready: bool = False
+    batches: dict[int, list[Position]] = field(default_factory=dict)  # in the order in which it computes them
+
+
+class Schedule:
+    """Computes what is left of some models.
+
+    Args:
+        count: workers at a time.
+        batch: utterances that a worker is handed at a time; None for a usual number.
+        job: what every worker needs beside its model: `normaliser` and `root`.
+        on_beat: told how far it is, and may raise to stop it.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        models: Sequence[Chosen],
+        workers: Workers,
+        count: int,
+        batch: int | None,
+        limit: int | None,
+        job: Callable[[Chosen, str], Job],
+        on_beat: OnBeat | None = None,
+    ):
+        self.writer = writer
+        self.workers = workers
+        self.count = count
+        self.batch = batch
+        self.job = job
+        self.on_beat = on_beat
+        self.total = min(len(writer.corpus), limit if limit is not None else len(writer.corpus))
+        self.works = [self._work(each, limit) for each in models]
+        self.hands: dict[int, _Hand] = {}
+        self.computed = self.failed = 0
+        self.seconds = 0.0
+        self._numbers = 0
+        self._batches = 0
+        self._pause: dict[Server | None, tuple[float, float]] = {}  # until when a server rests, and how long
+
+    def _work(self, chosen: Chosen, limit: int | None) -> _Work:
+        todo = self.writer.todo(chosen.key, limit)
+        size = self.batch or usual_batch(chosen)
+        batches = deque(todo[first : first + size] for first in range(0, len(todo), size))
+        return _Work(chosen, batches, set(todo), self.total)
+
+    def run(self) -> None:
+        """Computes everything. Raises the error of a model that cannot be loaded or reached; what is done stays."""
+        try:
+            self._beat()
+            while any(work.left for work in self.works):
+                self._employ()
+                for reply in self.workers.replies(BEAT_SECONDS):
+                    self._hear(reply)
+                self._beat()
+        finally:
+            self.workers.close()
+
+    # Who does what.
+
+    def _employ(self) -> None:
+        """Ends idle workers, starts others for what waits, and hands batches to those that are ready."""
+        for number, hand in list(self.hands.items()):
+            if not hand.work.waiting and not hand.batches:  # also one that still loads: others were quicker
+                self._dismiss(number)
+        for work in self.works:
+            # No more workers than batches that wait beside those of workers that are still loading.
+            loading = sum(1 for hand in self.hands.values() if hand.work is work and not hand.ready)
+            while len(self.hands) < self.count and len(work.waiting) > loading:
+                if not self._start(work):
+                    break
+                loading += 1
+        for number, hand in self.hands.items():
+            while hand.ready and len(hand.batches) < AHEAD and hand.work.waiting:
+                self._hand_over(number, hand)
+
+    def _start(self, work: _Work) -> bool:
+        """Starts a worker; returns whether there is a server for it that does not rest."""
+        server = None
+        if work.chosen.servers:
+            now = time.monotonic()
+            rested = [each for each in work.chosen.servers if self._pause.get(each, (0.0, 0.0))[0] <= now]
+            if not rested:
+                return False
+            busy = Counter(hand.server for hand in self.hands.values())
+            server = min(rested, key=lambda each: busy[each])
+        self._numbers += 1
+        self.hands[self._numbers] = _Hand(work, server)
+        work.begun = True
+        [first] = self.writer.corpus.at([work.waiting[0][0]])
+        job = self.job(work.chosen, first.audio)
+        if server is not None:
+            job = replace(job, spec=replace(job.spec, server=server))
+        self.workers.start(self._numbers, job)
+        return True
+
+    def _hand_over(self, number: int, hand: _Hand) -> None:
+        positions = hand.work.waiting.popleft()
+        utterances = self.writer.corpus.at(positions)
+        if len(positions) > 1:
+            fitting, seconds = 1, utterances[0].duration or 0.0
+            while fitting < len(positions) and seconds + (utterances[fitting].duration or 0.0) <= BATCH_SECONDS:
+                seconds += utterances[fitting].duration or 0.0
+                fitting += 1
+            if fitting < len(positions):
+                hand.work.waiting.appendleft(positions[fitting:])
+                positions, utterances = positions[:fitting], utterances[:fitting]
+        self._batches += 1
+        hand.batches[self._batches] = positions
+        self.workers.submit(number, self._batches, utterances)
+
+    def _dismiss(self, number: int) -> None:
+        del self.hands[number]
+        self.workers.end(number)
+
+    # What workers say.
+
+    def _hear(self, reply: Reply) -> None:
+        hand = self.hands.get(reply.worker)
+        if hand is None:
+            return
+        if isinstance(reply, Opened):
+            hand.ready = True
+            hand.work.bad_starts = 0
+        elif isinstance(reply, Finished):
+            self._finished(hand, reply)
+        else:
+            self._lost(reply.worker, hand, reply)
+
+    def _finished(self, hand: _Hand, reply: Finished) -> None:
+        hand.work.outages = 0
+        self._pause.pop(hand.server, None)
+        for result in reply.results:
+            self._write(hand.work, result)
+        positions = hand.batches.get(reply.batch, [])
+        left = [each for each in positions if each in hand.work.left]
+        if reply.whole:
+            hand.batches.pop(reply.batch, None)
+            if left:  # it left some out, which never happens to those that it computes alone
+                self._suspect(hand.work, left, "ended without a result")
+        elif reply.batch in hand.batches:
+            hand.batches[reply.batch] = left
+
+    def _write(self, work: _Work, result: Result) -> None:
+        position = self.writer.position(result.id)
+        if self.writer.add(result):
+            self.computed += 1
+            self.seconds += result.audio_seconds
+            self.failed += result.error is not None
+        work.left.discard(position)
+
+    def _lost(self, number: int, hand: _Hand, reply: Died | Failed) -> None:
+        """Gives the batches of a worker that has ended to others."""
+        work = hand.work
+        batches = [[each for each in positions if each in work.left] for positions in hand.batches.values()]
+        batches = [positions for positions in batches if positions]
+        self._dismiss(number)
+        if isinstance(reply, Failed):
+            work.waiting.extendleft(reversed(batches))
+            self._failed(hand, reply.error)
+            return
+        if not hand.ready:
+            work.bad_starts += 1
+            if work.bad_starts >= STARTS:
+                raise WorkbenchError(f"{work.key} cannot be loaded: its process {reply.how} {STARTS} times in a row")
+            return
+        work.waiting.extendleft(reversed(batches[1:]))
+        if batches:
+            self._suspect(work, batches[0], reply.how)
+
+    def _suspect(self, work: _Work, positions: Sequence[Position], how: str) -> None:
+        """Tries recordings at one of which a worker has ended again, each alone; gives up those that end every one."""
+        work.deaths.update(positions)
+        alone = [[position] for position in positions if work.deaths[position] < LIVES]
+        work.waiting.extendleft(reversed(alone))
+        for position in positions:
+            if work.deaths[position] >= LIVES:
+                [utterance] = self.writer.corpus.at([position])
+                sentence = f"the model's process ended {LIVES} times while it transcribed this (it {how.strip(' ,')})"
+                self._write(work, Result(utterance.id, work.key, "", sentence, measured=_nobody()))
+
+    def _failed(self, hand: _Hand, error: WorkbenchError) -> None:
+        """Lets a server that failed rest; raises the error where there is no hope."""
+        work = hand.work
+        work.outages += 1
+        hopeless = isinstance(error, BadInput) and not hand.ready
+        alone = not work.chosen.servers and not hand.ready and isinstance(error, Unavailable)
+        if hopeless or alone or work.outages >= OUTAGES * max(len(work.chosen.servers), 1):
+            raise error
+        pause = min(2 * self._pause.get(hand.server, (0.0, 0.5))[1], LONGEST_PAUSE)
+        self._pause[hand.server] = time.monotonic() + pause, pause
+
+    # How far it is.
+
+    def _beat(self) -> None:
+        if self.on_beat is None:
+            return
+        left = sum(len(work.left) for work in self.works)
+        total = sum(work.total for work in self.works)
+        current = next((work for work in self.works if work.left), self.works[-1])
+        self.on_beat(
+            Standing(
+                current.key,
+                total - left,
+                total,
+                current.total - len(current.left),
+                current.total,
+                self.computed,
+                self.seconds,
+                sum(1 for hand in self.hands.values() if hand.ready),
+                self.failed,
+                sum(1 for work in self.works if work.left and not work.begun and work is not current),
+            )
+        )
+
+
+def usual_batch(chosen: Chosen) -> int:
+    """How many utterances a worker is handed at a time: an engine computes many side by side."""
+    return 64 if RUNTIMES[chosen.spec.runtime].parallel else 8
+
+
+def _nobody() -> dict[str, Any]:
+    """What is measured of a recording that no worker survived."""
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"compute_seconds": 0.0, "cpu_seconds": None, "memory_bytes": None, "worker": None, "when": when}

@@ -1,0 +1,218 @@
+"""One worker of an evaluation: a model that is loaded in this process, and what it makes of utterances.
+
+The same worker runs in a process of this machine (`workbench.evaluation.child`) and as an actor on a Ray cluster
+(`workbench.evaluation.on_ray`). It knows neither of them, no directory and no other worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError, named_message_of
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import SessionSpec
+from workbench.evaluation.models import checkpoint_digest
+from workbench.evaluation.places import Recordings, is_address, place_of
+from workbench.evaluation.rows import Result, Utterance, scores_of
+from workbench.families import FAMILIES
+from workbench.isolation.loader import open_here
+from workbench.prepared.kinds import unused_packages
+from workbench.registry.cards import Card
+from workbench.registry.resolve import resolve, resolve_options
+from workbench.session.values import AudioSource, Segment, Token, Transcript
+from workbench.system.imports import without
+from workbench.system.memory import peak_resident_bytes
+from workbench.text.rates import score
+from workbench.text.subtitles import tokens_in
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is to do; it travels to the worker."""
+
+    key: str  # of the model, in results
+    card: Card
+    spec: SessionSpec  # as it is on the machine of the driver
+    settings: Mapping[str, Any]
+    options: Mapping[str, Any]
+    normaliser: str
+    root: str  # from where relative audio counts
+    checkpoint: str | None  # digest, for a worker on another machine
+    sample: str  # the first recording, which must be on the worker's machine too
+
+
+class Worker:
+    """A loaded model. Its calls come from one thread.
+
+    Args:
+        name: of the worker, in results.
+        elsewhere: whether it runs on another machine than the driver; then its own checkpoint is looked for, which
+            must be the same, and the recordings must be there.
+
+    Raises what opening a session raises, and `Unavailable` where another machine lacks what is needed.
+    """
+
+    def __init__(self, job: Job, name: str, elsewhere: bool = False):
+        self.job = job
+        self.name = name
+        spec = job.spec
+        if elsewhere:
+            _check_recordings(job, name)
+            spec = self._resolved(job)
+        family = FAMILIES[spec.family]
+        with without(*unused_packages(spec.runtime, outside=bool(family.package))):
+            self.session: Any = open_here(spec)
+        self.options = resolve_options(job.options)
+        self.recordings = Recordings(job.root)
+        # Processor time of the processes of an engine or a server is not this process's.
+        self._elsewhere = RUNTIMES[spec.runtime].parallel or spec.server is not None
+
+    def _resolved(self, job: Job) -> SessionSpec:
+        spec = resolve(job.card, job.spec.runtime, job.settings)
+        if spec.server is not None:
+            return job.spec
+        if checkpoint_digest(job.card) != job.checkpoint:
+            raise Unavailable(
+                f"{self.name} has another checkpoint of {job.card.id} than the machine that started the evaluation; "
+                "copy the same files to every machine"
+            )
+        return replace(spec, settings=replace(spec.settings, threads=job.spec.settings.threads))
+
+    def results(self, utterances: Sequence[Utterance]) -> Iterator[Result]:
+        """Yields the result of each utterance, as they finish; one that cannot be transcribed has an error.
+
+        Raises `Unavailable` and `SessionDied` where the fault is not the recordings': a server or a place that cannot
+        be reached.
+        """
+        clock = _Clock(self._elsewhere)
+        sources: list[AudioSource] = []
+        good: list[Utterance] = []
+        for each in utterances:
+            try:
+                sources.append(self.recordings.source(each))
+                good.append(each)
+            except BadInput as error:
+                yield self._failed(each, str(error), clock)
+        if good:
+            yield from self._transcribed(good, sources, clock)
+
+    def _transcribed(
+        self, utterances: Sequence[Utterance], sources: Sequence[AudioSource], clock: _Clock
+    ) -> Iterator[Result]:
+        """Yields the results of a batch; where the whole batch fails, each of the rest is tried alone."""
+        left = dict(enumerate(utterances))
+        failure: Exception | None = None
+        try:
+            with contextlib.closing(self.session.stream_batch(sources, **self.options)) as events:
+                for place, event in events:
+                    if isinstance(event, Transcript):
+                        yield self._result(left.pop(place), event, clock)
+                    elif isinstance(event, BadInput):
+                        yield self._failed(left.pop(place), str(event), clock)
+        except (Unavailable, SessionDied):
+            raise
+        except Exception as error:
+            failure = error
+        if len(left) == 1 and len(utterances) == 1:
+            [only] = left.values()
+            yield self._failed(only, _sentence(failure), clock)
+        else:
+            for place, each in left.items():
+                yield from self._transcribed([each], [sources[place]], clock)
+
+    def _result(self, utterance: Utterance, transcript: Transcript, clock: _Clock) -> Result:
+        return Result(
+            utterance.id,
+            self.job.key,
+            transcript.text,
+            None,
+            transcript.audio_seconds,
+            scores_of(score(utterance.text, transcript.text, self.job.normaliser)),
+            transcript.language,
+            transcript.tokens,
+            tuple(word for segment in transcript.segments for word in _words(segment)),
+            transcript.notes,
+            self._measured(clock, transcript.compute_seconds, transcript.memory_bytes),
+        )
+
+    def _failed(self, utterance: Utterance, sentence: str, clock: _Clock) -> Result:
+        return Result(
+            utterance.id, self.job.key, "", sentence, measured=self._measured(clock, 0.0, peak_resident_bytes())
+        )
+
+    def _measured(self, clock: _Clock, compute_seconds: float, memory_bytes: int | None) -> dict[str, Any]:
+        return {
+            "compute_seconds": round(compute_seconds, 6),
+            "cpu_seconds": clock.lap(),
+            "memory_bytes": memory_bytes,
+            "worker": self.name,
+            "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+
+    def close(self) -> None:
+        """Frees the model."""
+        self.recordings.close()
+        self.session.close()
+
+
+class _Clock:
+    """Processor time of this process since the last result."""
+
+    def __init__(self, unknown: bool):
+        self.unknown = unknown
+        self.last = time.process_time()
+
+    def lap(self) -> float | None:
+        now = time.process_time()
+        spent, self.last = now - self.last, now
+        return None if self.unknown else round(spent, 6)
+
+
+def _sentence(error: Exception | None) -> str:
+    if error is None:
+        return "the model ended without a transcript"
+    return str(error) if isinstance(error, WorkbenchError) else f"the model failed: {named_message_of(error)[:300]}"
+
+
+def _words(segment: Segment) -> Iterator[dict[str, Any]]:
+    """Yields the words of a segment with their times in seconds, where its tokens have times.
+
+    Of a script without spaces, tokens are what comes nearest to words.
+    """
+    placed = [each for each in tokens_in(segment.text, segment.tokens) if each[0].start is not None]
+    letters = 0
+    for word in segment.text.split():
+        inside = [each for each in placed if letters <= each[1] < letters + len(word)]
+        if word.isascii():
+            if inside:
+                yield _timed(word, [token for token, _, _ in inside])
+        else:
+            for token, begin, end in inside:
+                yield _timed(word[begin - letters : end - letters], [token])
+        letters += len(word)
+
+
+def _timed(text: str, tokens: Sequence[Token]) -> dict[str, Any]:
+    starts = [token.start for token in tokens if token.start is not None]
+    ends = [token.end for token in tokens if token.end is not None]
+    return {"text": text, "start": round(min(starts), 3), "end": round(max(ends, default=min(starts)), 3)}
+
+
+def _check_recordings(job: Job, name: str) -> None:
+    """Raises `Unavailable` where the first recording is not on this machine."""
+    place = place_of(job.root, job.sample)
+    if is_address(place) or Path(place).exists():
+        return
+    folder = Path(job.root or place)
+    inside = any(parent.is_file() for parent in Path(place).parents)  # of an archive
+    if not inside:
+        raise Unavailable(
+            f"{name} has no {folder if not folder.exists() else place}; put the recordings at the same path on every "
+            "machine, such as on a shared disk, or name them by an address such as s3://"
+        )

@@ -1,0 +1,81 @@
+"""What the driver of an evaluation asks of workers, wherever they run.
+
+`workbench.evaluation.local` has processes of this machine, `workbench.evaluation.on_ray` actors on a Ray cluster.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from workbench.core.errors import WorkbenchError
+from workbench.evaluation.rows import Result, Utterance
+from workbench.evaluation.worker import Job
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A worker has loaded its model."""
+
+    worker: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A worker has computed some results of a batch."""
+
+    worker: int
+    batch: int
+    results: Sequence[Result]
+    whole: bool  # whether these are the last ones of the batch
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A worker cannot go on, for a reason that it names. It has ended."""
+
+    worker: int
+    error: WorkbenchError
+
+
+@dataclass(frozen=True)
+class Died:
+    """A worker has ended without a word: it crashed, was killed, or its machine is gone."""
+
+    worker: int
+    how: str  # as the middle of a sentence
+
+
+Reply = Opened | Finished | Failed | Died
+
+
+class Workers(Protocol):
+    """Starts workers, hands them batches and gathers what they say. Its calls come from one thread."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where they run, for people."""
+
+    @abstractmethod
+    def start(self, number: int, job: Job) -> None:
+        """Starts a worker under a number that no other has had."""
+
+    @abstractmethod
+    def submit(self, number: int, batch: int, utterances: Sequence[Utterance]) -> None:
+        """Hands a batch to a worker, which computes its batches one after the other."""
+
+    @abstractmethod
+    def replies(self, seconds: float) -> list[Reply]:
+        """Waits so long for workers to say something, and returns what they said."""
+
+    @abstractmethod
+    def end(self, number: int) -> None:
+        """Ends a worker at once. May be called again."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends all workers."""

@@ -43,7 +43,7 @@ def rows(found: Evaluation) -> dict[str, bytes]:
     return {str(path.relative_to(found.path)): path.read_bytes() for path in sorted(found.path.glob(f"{RESULTS}/*/*"))}
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.floats(0, 1), order=st.randoms(use_true_random=False))
 def test_a_kill_at_any_byte_loses_one_row_at_most(
     tmp_path_factory: pytest.TempPathFactory, cut: float, order: random.Random

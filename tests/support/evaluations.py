@@ -71,11 +71,13 @@ def make_evaluation(
     wrong: Sequence[float] = (0.05, 0.07),
     seed: int = 0,
     shard_rows: int = 1000,
+    empty: bool = False,
 ) -> Evaluation:
     """Writes a whole evaluation.
 
     Args:
         wrong: about how many of the words each model gets wrong.
+        empty: without any results.
     """
     corpus = utterances(count, seed)
     skipped = [{"where": "list.csv, line 7", "reason": "the row has no text; expected the words that are said"}]
@@ -95,7 +97,7 @@ def make_evaluation(
             draft.accept()
             write_run(directory, run)
         writer = Writer(directory, run, models)
-        for number, key in enumerate(models):
+        for number, key in enumerate(() if empty else models):
             drawn = random.Random(f"{seed} {key}")
             for utterance in corpus:
                 writer.add(result(key, utterance, drawn, wrong[number % len(wrong)]))

@@ -74,6 +74,7 @@ class RayWorkers:
         # Ray 2 would else kill a worker because of the memory of other programs.
         os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        os.environ.setdefault("RAY_worker_niceness", "0")  # at its usual 15 they starve beside other programs
         try:
             import ray
         except ImportError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests.found import Raw, no_corpus
 from workbench.evaluation.places import ARCHIVES, SOUNDS
 
@@ -119,7 +119,7 @@ def listing_of(path: Path) -> Listing:
                     members[member.name] = text.read(LONGEST) if text else b""
         return Listing(sorted(members), members.__getitem__)
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, NotImplementedError) as error:
-        raise no_corpus(path, f"cannot be read ({str(error)[:100]})") from error
+        raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
 
 
 def folder_rows(path: Path) -> Rows:
@@ -158,7 +158,7 @@ def folder_rows(path: Path) -> Rows:
             except (BadInput, OSError) as error:
                 yield name, str(error)
                 continue
-        yield name, {"id": stem, "audio": name, "text": text, "speaker": speaker}
+        yield name, {"id": stem.removeprefix("./"), "audio": name, "text": text, "speaker": speaker}
 
 
 def _lines(content: bytes, name: str) -> list[str]:

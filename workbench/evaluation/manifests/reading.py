@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TextIO
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests.folders import Rows, folder_rows, is_archive, kaldi_rows
 from workbench.evaluation.manifests.found import Bad, Found, checked, no_corpus
 from workbench.evaluation.manifests.tables import is_cut, json_rows, table_rows
@@ -46,7 +46,7 @@ def read_manifest(manifest: str | Path) -> Found:
     path = Path(text).expanduser()
     try:
         path = path.absolute()
-        if not path.exists():
+        if "\0" in text or not path.exists():
             raise no_corpus(text[:200], "is not there")
         if path.is_dir():
             return _of_folder(path)
@@ -55,7 +55,7 @@ def read_manifest(manifest: str | Path) -> Found:
         if path.stat().st_size == 0:
             raise no_corpus(path, "is empty")
     except (OSError, ValueError) as error:
-        raise no_corpus(text[:200], f"cannot be read ({str(error)[:100]})") from error
+        raise no_corpus(text[:200], f"cannot be read ({message_of(error, 100)})") from error
     if is_archive(path):
         return _found(str(path), str(path), "folder", lambda: folder_rows(path))
     if path.suffix.lower() in SOUNDS:
@@ -112,14 +112,14 @@ def _text(path: str, opened: Callable[[], BinaryIO], packed: bool) -> TextIO:
             if head.startswith(magic) and not (packed and what == "is compressed"):
                 file.close()
                 raise no_corpus(path, what)
-        if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head:
+        if not packed and (head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head):
             file.close()
             raise no_corpus(path, "is not written in UTF-8")
         file.seek(0)
         unpacked = gzip.GzipFile(fileobj=file) if packed else file
         return io.TextIOWrapper(unpacked, encoding="utf-8", newline="")
     except OSError as error:
-        raise no_corpus(path, f"cannot be read ({str(error)[:100]})") from error
+        raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
 
 
 def _decoded(file: TextIO, path: str) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _decoded(file: TextIO, path: str) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise no_corpus(path, f"is not written in UTF-8 ({error.reason} at byte {error.start})") from error
     except (OSError, EOFError) as error:
-        raise no_corpus(path, f"cannot be read ({str(error)[:100]})") from error
+        raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
 
 
 def _table(as_text: Callable[[], TextIO], name: str, path: str, tabs: bool) -> Rows:
@@ -159,6 +159,6 @@ def _some(path: str, root: str, rows: Callable[[], Rows]) -> Iterator[Utterance 
     except UnicodeDecodeError as error:
         raise no_corpus(path, f"is not written in UTF-8 ({error.reason} at byte {error.start})") from error
     except (OSError, EOFError) as error:
-        raise no_corpus(path, f"cannot be read ({str(error)[:100]})") from error
+        raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
     if not good:
         raise BadInput(f"{path} has no row that can be used" + (f" of {bad}; {first}" if bad else "; it holds none"))

@@ -1,0 +1,364 @@
+"""Every kind of manifest, whole and broken: what is read, and one sentence for what is not."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from workbench.core.errors import BadInput, Unavailable
+from workbench.evaluation.manifests import Bad, read_manifest
+from workbench.evaluation.places import Recordings
+from workbench.evaluation.rows import Utterance
+
+CUT = {
+    "id": "c1",
+    "start": 1.0,
+    "duration": 2.0,
+    "channel": 0,
+    "supervisions": [{"id": "s", "start": 0, "text": "one two", "speaker": "ann", "language": "en"}],
+    "recording": {"id": "r", "duration": 9.0, "num_channels": 1, "sources": [{"type": "file", "source": "r.wav"}]},
+    "type": "MonoCut",
+}
+
+
+def write(folder: Path, files: dict[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def rows(path: Path | str) -> list[Utterance | Bad]:
+    return list(read_manifest(path).rows())
+
+
+def cut(**changes: Any) -> str:
+    return json.dumps({**CUT, **changes})
+
+
+WHOLE: dict[str, tuple[dict[str, str | bytes], str, str, list[Utterance]]] = {
+    "csv": (
+        {"list.csv": '\ufeffid,audio,text,speaker,take\nu1,a.wav,"one, two",7,3\n\nu2,/x/b.wav,,,\n'},
+        "list.csv",
+        "csv",
+        [
+            Utterance("u1", "a.wav", "one, two", speaker="7", extra={"take": "3"}),
+            Utterance("u2", "/x/b.wav", ""),
+        ],
+    ),
+    "semicolons": ({"l.csv": "audio;text\na.wav;ja, nein\n"}, "l.csv", "csv", [Utterance("a", "a.wav", "ja, nein")]),
+    "common voice": (
+        {"test.tsv": 'client_id\tpath\tsentence\tlocale\nx9\tc.mp3\tsay "hi\tde\n'},
+        "test.tsv",
+        "tsv",
+        [Utterance("clips/c", "clips/c.mp3", 'say "hi', language="de", speaker="x9")],
+    ),
+    "nemo": (
+        {
+            "m.json": '{"audio_filepath": "a.wav", "duration": 2.5, "text": "one", "offset": 1}\n'
+            '{"audio_filepath": "a.wav", "duration": 2, "text": 2, "offset": 1, "pnc": true}\n'
+        },
+        "m.json",
+        "jsonl",
+        [
+            Utterance("a#1", "a.wav", "one", 1.0, 2.5),
+            Utterance("a#1 (2)", "a.wav", "2", 1.0, 2.0, extra={"pnc": True}),
+        ],
+    ),
+    "hugging face": (
+        {"metadata.csv": "file_name,transcription\nx/a.wav,one\n", "x/a.wav": ""},
+        "",
+        "csv",
+        [Utterance("x/a", "x/a.wav", "one")],
+    ),
+    "hugging face's objects": (
+        {"metadata.jsonl": '{"audio": {"path": "a.wav"}, "text": "one", "noise": "street"}\n'},
+        "",
+        "jsonl",
+        [Utterance("a", "a.wav", "one", noise="street")],
+    ),
+    "kaldi": (
+        {
+            "wav.scp": "r1 a.wav\nr2 sox b.wav -t wav - |\n",
+            "segments": "u1 r1 0.5 1.75\nu2 r2 0 1\nu3 r1 2 -1\n",
+            "text": "u1 one two\nu2 three\nu3 four\n",
+            "utt2spk": "u1 ann\nu3 bob\n",
+        },
+        "",
+        "kaldi",
+        [
+            Utterance("u1", "a.wav", "one two", 0.5, 1.25, speaker="ann"),
+            Utterance("u3", "a.wav", "four", 2.0, speaker="bob"),
+        ],
+    ),
+    "lhotse": (
+        {"cuts.jsonl.gz": gzip.compress(cut().encode() + b"\n")},
+        "cuts.jsonl.gz",
+        "lhotse",
+        [Utterance("c1", "r.wav", "one two", 1.0, 2.0, None, "en", "ann")],
+    ),
+    "librispeech": (
+        {"8/1/8-1.trans.txt": "8-1-0 ONE TWO\n", "8/1/8-1-0.flac": "", "8/1/8-1-1.flac": ""},
+        "",
+        "folder",
+        [Utterance("8/1/8-1-0", "8/1/8-1-0.flac", "ONE TWO", speaker="8")],
+    ),
+    "beside": (
+        {"a.wav": "", "a.txt": "one\ntwo\n", "b.mp3": "", "b.lab": "three", "c.wav": ""},
+        "",
+        "folder",
+        [Utterance("a", "a.wav", "one two"), Utterance("b", "b.mp3", "three")],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_what_a_manifest_says(tmp_path: Path, kind: str) -> None:
+    files, name, form, wanted = WHOLE[kind]
+    found = read_manifest(write(tmp_path, files) / name)
+    assert [each for each in found.rows() if isinstance(each, Utterance)] == wanted
+    assert (found.format, found.root) == (form, str(tmp_path))
+
+
+# Lists in which one row is good and another is not, with a part of the reason.
+HEAD = "id,audio,text,offset,duration,end,channel\n"
+BAD_ROWS = {
+    "u1,,one,,,,": "names no recording",
+    "u1,a.wav,one,,,": "it has 6 fields; expected 7",
+    "u1,a.wav,one,,,,,": "it has 8 fields",
+    "u1,a.wav,one,-1,,,": "its offset is '-1'",
+    "u1,a.wav,one,nan,,,": "its offset is 'nan'",
+    "u1,a.wav,one,soon,,,": "its offset is 'soon'; expected a number of seconds",
+    "u1,a.wav,one,,0,,": "its duration is 0 s; expected more than 0",
+    "u1,a.wav,one,,-3,,": "its duration is '-3'",
+    "u1,a.wav,one,,inf,,": "its duration is 'inf'",
+    "u1,a.wav,one,,1e12,,": "its duration is '1e12'",
+    "u1,a.wav,one,3,,2,": "it ends at 2 s and begins at 3 s",
+    "u1,a.wav,one,,,,left": "its channel is 'left'",
+    "u1,a.wav,one,,,,-1": "its channel is '-1'",
+    "good,a.wav,one,,,,": "its id 'good' stands already at line 2",
+    f"{'x' * 400},a.wav,one,,,,": "its id has 400 characters",
+    "u1,a\0.wav,one,,,,": "holds characters that no text has",
+    'u1,"a"b.wav,one,,,,': "cannot be read as a row of a table",
+}
+BAD_OBJECTS = {
+    "{": "it is no JSON",
+    "[1]": "it is list; expected a JSON object",
+    "7": "it is int",
+    "[" * 100_000: "it is no JSON",
+    '{"text": "one"}': "names no recording",
+    '{"audio": "a.wav"}': "it has no text",
+    '{"audio": "a.wav", "text": null}': "it has no text",
+    '{"audio": 7, "text": "one"}': "its audio is 7; expected the path",
+    '{"audio": ["a.wav"], "text": "one"}': "its audio is \\['a.wav'\\]",
+    '{"audio": "a.wav", "text": ["one"]}': "its text is",
+    '{"audio": "a.wav", "text": "one", "offset": true}': "its offset is True",
+    '{"audio": "a.wav", "text": "one", "duration": {}}': "its duration is {}",
+    '{"audio": "a.wav", "text": "\\ud800"}': "holds characters that no text has",
+    '{"audio": "a.wav", "text": "one", "duration": NaN}': "its duration is nan",
+    cut(supervisions=[]): "its cut has no supervision",
+    cut(supervisions=[{}]): "a supervision of its cut has no text",
+    cut(recording=None): "its cut has no recording with sources",
+    cut(type="MixedCut"): "it is a MixedCut",
+    cut(recording={"sources": []}): "its recording has 0 sources",
+    cut(recording={"sources": [{"type": "command"}]}): "its recording is of type 'command'",
+}
+BAD_KALDI = {
+    "u1 cat a.wav |": "the output of a command",
+    "u1 a.ark:1234": "inside a Kaldi archive",
+    "u1": "has no path",
+    "good b.wav": "stands there twice",
+    "silent b.wav": "it has no text",
+}
+
+
+@pytest.mark.parametrize("row", BAD_ROWS)
+def test_a_bad_row_of_a_table_stops_nothing(tmp_path: Path, row: str) -> None:
+    _check_row(
+        write(tmp_path, {"l.csv": f"{HEAD}good,g.wav,one,,,,\n{row}\n"}) / "l.csv", "l.csv, line 3", BAD_ROWS[row]
+    )
+
+
+@pytest.mark.parametrize("row", BAD_OBJECTS, ids=lambda row: row[:30])
+def test_a_bad_object_stops_nothing(tmp_path: Path, row: str) -> None:
+    good = cut(id="good") if "supervisions" in row else '{"id": "good", "audio": "g.wav", "text": ""}'
+    _check_row(write(tmp_path, {"l.jsonl": f"{good}\n{row}\n"}) / "l.jsonl", "l.jsonl, line 2", BAD_OBJECTS[row])
+
+
+@pytest.mark.parametrize("row", BAD_KALDI)
+def test_a_bad_line_of_a_data_directory_stops_nothing(tmp_path: Path, row: str) -> None:
+    path = write(tmp_path, {"wav.scp": f"good a.wav\n{row}\n", "text": "good one\nu1 two\n"})
+    _check_row(path, "wav.scp, line 2", BAD_KALDI[row])
+
+
+def _check_row(path: Path, where: str, reason: str) -> None:
+    found = rows(path)
+    good, bad = (
+        [each for each in found if isinstance(each, Utterance)],
+        [each for each in found if isinstance(each, Bad)],
+    )
+    assert [each.id for each in good] == ["good"]
+    assert [each.where for each in bad] == [where]
+    assert re.search(reason, bad[0].reason), bad[0].reason
+    assert "\n" not in bad[0].reason and len(bad[0].reason) < 300
+
+
+# Manifests of which nothing can be read.
+BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "missing": (lambda d: d / "none.csv", "is not there"),
+    "long name": (lambda d: d / ("x" * 5000), "cannot be read|is not there"),
+    "null": (lambda d: Path("a\0.csv"), "is not there"),
+    "empty": (lambda d: write(d, {"a.csv": ""}) / "a.csv", "is empty"),
+    "blank": (lambda d: write(d, {"a.csv": "\n\n"}) / "a.csv", "has an empty first line"),
+    "blank objects": (lambda d: write(d, {"a.jsonl": "\n \n"}) / "a.jsonl", "holds no rows"),
+    "no audio": (lambda d: write(d, {"a.csv": "id,text\nu,one\n"}) / "a.csv", "none with the audio"),
+    "no text": (lambda d: write(d, {"a.tsv": "id\taudio\nu\ta.wav\n"}) / "a.tsv", "none with the text"),
+    "no header": (lambda d: write(d, {"a.csv": "a.wav,one two\n"}) / "a.csv", "the columns a.wav, one two"),
+    "header alone": (
+        lambda d: write(d, {"a.csv": "audio,text\n"}) / "a.csv",
+        "has no row that can be used; it holds none",
+    ),
+    "open quote": (lambda d: write(d, {"a.csv": 'audio,"text\n'}) / "a.csv", "no list of columns"),
+    "all bad": (
+        lambda d: write(d, {"a.csv": "audio,text\n,one\n"}) / "a.csv",
+        "no row that can be used of 1; a.csv, line 2",
+    ),
+    "latin": (lambda d: write(d, {"a.csv": b"audio,text\na.wav,caf\xe9\n"}) / "a.csv", "not written in UTF-8"),
+    "latin objects": (lambda d: write(d, {"a.jsonl": b'{"text": "\xe9"}'}) / "a.jsonl", "not written in UTF-8"),
+    "utf-16": (lambda d: write(d, {"a.csv": "audio,text\n".encode("utf-16")}) / "a.csv", "not written in UTF-8"),
+    "nulls": (lambda d: write(d, {"a.csv": b"\0\0\0\0"}) / "a.csv", "not written in UTF-8"),
+    "parquet": (lambda d: write(d, {"a.csv": b"PAR1...."}) / "a.csv", "is a Parquet file"),
+    "spreadsheet": (lambda d: write(d, {"a.csv": b"PK\x03\x04...."}) / "a.csv", "is a zip file or a spreadsheet"),
+    "packed": (lambda d: write(d, {"a.csv": gzip.compress(b"audio,text\n")}) / "a.csv", "is compressed"),
+    "not packed": (lambda d: write(d, {"a.jsonl.gz": "{}\n"}) / "a.jsonl.gz", "cannot be read"),
+    "cut short": (
+        lambda d: write(d, {"a.jsonl.gz": gzip.compress(json.dumps(CUT).encode() * 99)[:60]}) / "a.jsonl.gz",
+        "cannot be read|not written in UTF-8",
+    ),
+    "one list": (lambda d: write(d, {"a.json": '[{"audio": "a.wav"}]'}) / "a.json", "is one JSON list"),
+    "one document": (lambda d: write(d, {"a.json": '[\n{"audio": "a"}\n]'}) / "a.json", "one JSON document"),
+    "sound": (lambda d: write(d, {"a.wav": "RIFF"}) / "a.wav", "is a sound file"),
+    "ending": (lambda d: write(d, {"a.docx": "x"}) / "a.docx", "has the ending '.docx'"),
+    "no ending": (lambda d: write(d, {"list": "x"}) / "list", "of no known format"),
+    "no sound": (lambda d: write(d, {"d/a.txt": "one"}) / "d", "holds no recordings"),
+    "no transcript": (lambda d: write(d, {"d/a.wav": ""}) / "d", "there is no transcript beside it"),
+    "latin transcript": (
+        lambda d: write(d, {"d/a.wav": "", "d/a.txt": b"\xe9"}) / "d",
+        "a.txt is not written in UTF-8",
+    ),
+    "kaldi without text": (lambda d: write(d, {"d/wav.scp": "u a.wav"}) / "d", "has no file text"),
+    "kaldi without wav.scp": (lambda d: write(d, {"d/text": "u one", "d/segments": ""}) / "d", "without wav.scp"),
+    "kaldi pipes": (lambda d: write(d, {"d/wav.scp": "u cat x |", "d/text": "u one"}) / "d", "which is not run"),
+    "kaldi segments": (
+        lambda d: write(d, {"d/wav.scp": "r a.wav", "d/text": "u one", "d/segments": "u r 1"}) / "d",
+        "it has 3 fields; expected UTTERANCE RECORDING START END",
+    ),
+    "kaldi unknown": (
+        lambda d: write(d, {"d/wav.scp": "r a.wav", "d/text": "u one", "d/segments": "u q 1 2"}) / "d",
+        "no recording 'q'",
+    ),
+    "zip": (lambda d: write(d, {"a.zip": "PK"}) / "a.zip", "cannot be read"),
+    "tar": (lambda d: write(d, {"a.tar": "x" * 999}) / "a.tar", "cannot be read"),
+    "address": (lambda d: Path("memory:") / "none.csv", "is not there"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_manifest_is_one_sentence(tmp_path: Path, kind: str) -> None:
+    made, reason = BROKEN[kind]
+    with pytest.raises(BadInput, match=reason) as told:
+        rows(made(tmp_path))
+    assert "\n" not in str(told.value) and "Traceback" not in str(told.value)
+
+
+def test_there_are_enough_broken_ones() -> None:
+    assert len(BROKEN) + len(BAD_ROWS) + len(BAD_OBJECTS) + len(BAD_KALDI) >= 60
+
+
+# Where recordings lie.
+
+
+def sound(frequency: float = 440.0, seconds: float = 2.0, channels: int = 1, form: str = "WAV") -> bytes:
+    times = np.arange(round(8000 * seconds)) / 8000
+    columns = [np.sin(2 * np.pi * frequency * (n + 1) * times) * 0.5 for n in range(channels)]
+    file = io.BytesIO()
+    soundfile.write(file, np.stack(columns, axis=1), 8000, format=form)
+    return file.getvalue()
+
+
+def packed(folder: Path) -> Path:
+    """A corpus in a folder, in a .zip, in a .tar.gz, and at an address."""
+    files = {"x/a.wav": sound(), "x/a.txt": b"one"}
+    write(folder / "plain", dict(files))
+    with zipfile.ZipFile(folder / "c.zip", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    with tarfile.open(folder / "c.tar.gz", "w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"./{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return folder
+
+
+def test_recordings_are_read_wherever_they_lie(tmp_path: Path) -> None:
+    import fsspec
+
+    packed(tmp_path)
+    for name in ("plain", "c.zip", "c.tar.gz"):
+        found = read_manifest(tmp_path / name)
+        [utterance] = found.rows()
+        assert isinstance(utterance, Utterance) and (utterance.id, utterance.audio) == ("x/a", "x/a.wav")
+        source = Recordings(found.root).source(utterance)
+        assert source == str(tmp_path / "plain/x/a.wav") if name == "plain" else len(source[0]) == 16000
+    with fsspec.open("memory://corpus/a.flac", "wb") as file:
+        file.write(sound(form="FLAC"))
+    with fsspec.open("memory://corpus/list.csv", "w") as file:
+        file.write("audio,text,offset,duration\na.flac,one,0.5,1\nmemory://corpus/none.flac,two,,\n")
+    found = read_manifest("memory://corpus/list.csv")
+    here, gone = found.rows()
+    recordings = Recordings(found.root)
+    samples, rate = recordings.source(here)  # type: ignore[misc, arg-type]
+    assert (len(samples), rate) == (8000, 8000)
+    with pytest.raises(BadInput, match=r"there is nothing at memory://corpus/none\.flac"):
+        recordings.source(gone)  # type: ignore[arg-type]
+    with pytest.raises((BadInput, Unavailable), match=r"nosuch://x/a\.wav"):
+        Recordings("").source(Utterance("u", "nosuch://x/a.wav", ""))
+
+
+def test_stretches_and_channels(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(sound(channels=2))
+    whole, _ = soundfile.read(tmp_path / "a.wav", dtype="float32")
+    recordings = Recordings(str(tmp_path))
+    right, _ = recordings.source(Utterance("u", "a.wav", "", 0.25, 0.5, 1))  # type: ignore[misc]
+    np.testing.assert_array_equal(right, whole[2000:6000, 1])
+    mean, _ = recordings.source(Utterance("u", "a.wav", "", 1.5))  # type: ignore[misc]
+    np.testing.assert_allclose(mean, whole[12000:].mean(axis=1))
+    for utterance, reason in (
+        (Utterance("u", "a.wav", "", 2.5), "is 2.00 s long, and a stretch from 2.5 s"),
+        (Utterance("u", "a.wav", "", 1.0, 2.0), "a stretch up to 3 s is asked for"),
+        (Utterance("u", "a.wav", "", 0.0, 1.0, 2), "has 2 channels, and channel 2"),
+        (Utterance("u", "none.wav", "", 1.0), "there is no file none.wav"),
+        (Utterance("u", "none.zip/a.wav", ""), "there is no archive"),
+    ):
+        with pytest.raises(BadInput, match=reason):
+            recordings.source(utterance)
+    packed(tmp_path)
+    with pytest.raises(BadInput, match=r"has no member x/b\.wav"):
+        recordings.source(Utterance("u", "c.zip/x/b.wav", ""))
+    for broken in (b"", b"no sound at all"):
+        (tmp_path / "broken.wav").write_bytes(broken)
+        with pytest.raises(BadInput, match=r"broken\.wav"):
+            recordings.source(Utterance("u", "broken.wav", "", 0.5))

@@ -1,0 +1,256 @@
+"""Whatever happens to workers, each recording is computed exactly once, and the results are those of a quiet run."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.evaluations import make_evaluation, model, result
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.settings import Server, SessionSpec
+from workbench.evaluation import schedule as scheduling
+from workbench.evaluation.models import Chosen
+from workbench.evaluation.progress import Estimate
+from workbench.evaluation.rows import Utterance
+from workbench.evaluation.schedule import Schedule, Standing
+from workbench.evaluation.store import RESULTS, Evaluation, shards
+from workbench.evaluation.worker import Job
+from workbench.evaluation.workers import Died, Failed, Finished, Opened, Reply
+from workbench.evaluation.writer import Writer, claimed
+
+KNOWN: dict[tuple[str, str], Any] = {}
+KEYS = ("demo/a|pytorch", "demo/b|gguf|q8_0")
+
+
+def computed(key: str, utterance: Utterance) -> Any:
+    """What a model makes of an utterance, wherever and whenever it does."""
+    if (key, utterance.id) not in KNOWN:
+        KNOWN[key, utterance.id] = result(key, utterance, random.Random(f"{key} {utterance.id}"), 0.1)
+    return KNOWN[key, utterance.id]
+
+
+def never(worker: int, utterances: Sequence[Utterance]) -> str | None:
+    return None
+
+
+class FakeWorkers:
+    """Workers that compute at once; `fate` says what becomes of one at a batch."""
+
+    place = "nowhere"
+
+    def __init__(
+        self, fate: Callable[[int, Sequence[Utterance]], str | None] = never, born: Callable[[int], Any] = bool
+    ):
+        self.fate, self.born = fate, born
+        self.jobs: dict[int, Job] = {}
+        self.said: deque[Reply] = deque()
+        self.most = 0
+        self.addresses: list[str] = []
+        self.seen: list[str] = []
+
+    def start(self, number: int, job: Job) -> None:
+        self.jobs[number] = job
+        self.most = max(self.most, len(self.jobs))
+        if job.spec.server:
+            self.addresses.append(job.spec.server.url)
+        error = self.born(number)
+        self.said.append(
+            error(number) if callable(error) else Opened(number, 0.0) if error else Died(number, "was ended by SIGKILL")
+        )
+
+    def submit(self, number: int, batch: int, utterances: Sequence[Utterance]) -> None:
+        if number not in self.jobs:
+            return
+        key = self.jobs[number].key
+        fate = self.fate(number, utterances)
+        whole = [computed(key, each) for each in utterances]
+        self.seen += [each.id for each in utterances]
+        if fate is None:
+            self.said.append(Finished(number, batch, whole, True))
+            return
+        self.said.append(Finished(number, batch, whole[: len(whole) // 2], False))
+        if fate == "outage":
+            self.said.append(Failed(number, Unavailable("the server is away")))
+        else:
+            self.said.append(Died(number, "was ended by SIGKILL"))
+
+    def replies(self, seconds: float) -> list[Reply]:
+        found = [self.said.popleft() for _ in range(min(len(self.said), 3))]
+        return [each for each in found if each.worker in self.jobs]
+
+    def end(self, number: int) -> None:
+        self.jobs.pop(number, None)
+
+    def close(self) -> None:
+        self.jobs.clear()
+
+
+def chosen(key: str, servers: Sequence[str] = ()) -> Chosen:
+    name, runtime, *_ = key.split("|")
+    spec = SessionSpec(name, "sensevoice", runtime, Path(name))
+    card = cast(Any, SimpleNamespace(id=name, family="sensevoice"))
+    return Chosen(model(key), card, spec, {}, tuple(Server(url, "m") for url in servers))
+
+
+def job(each: Chosen, sample: str) -> Job:
+    return Job(each.key, each.card, each.spec, {}, {}, "basic", "", None, sample)
+
+
+def emptied(directory: Path, count: int = 30, rows: int = 8) -> tuple[Evaluation, dict[str, bytes]]:
+    """A directory without results, and the results that it is to have."""
+    found = make_evaluation(directory, count, KEYS, shard_rows=rows, empty=True)
+    with claimed(found.path):
+        writer = Writer(found.path, found.run, KEYS)
+        for key in KEYS:
+            for each in found.utterances():
+                writer.add(computed(key, each))
+        writer.close()
+    wanted = all_rows(found)
+    for path in found.path.glob(f"{RESULTS}/*/*"):
+        path.unlink()
+    return found, wanted
+
+
+def all_rows(found: Evaluation) -> dict[str, bytes]:
+    return {str(path.relative_to(found.path)): path.read_bytes() for key in KEYS for path in shards(found.path, key)}
+
+
+def drive(found: Evaluation, workers: FakeWorkers, count: int = 2, batch: int | None = 4, **more: Any) -> Schedule:
+    with claimed(found.path):
+        writer = Writer(found.path, found.run, KEYS)
+        models = more.pop("models", [chosen(key) for key in KEYS])
+        schedule = Schedule(writer, models, workers, count, batch, more.pop("limit", None), job, **more)
+        try:
+            schedule.run()
+        finally:
+            writer.close()
+    return schedule
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), count=st.integers(1, 5), batch=st.integers(1, 9), deadly=st.floats(0, 0.3))
+def test_each_recording_is_computed_once_whoever_dies(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, count: int, batch: int, deadly: float
+) -> None:
+    found, wanted = emptied(tmp_path_factory.mktemp("deaths") / "out", 20)
+    drawn, died = random.Random(seed), set[str]()
+
+    def fate(worker: int, utterances: Sequence[Utterance]) -> str | None:
+        first = utterances[0].id
+        if drawn.random() > deadly or first in died:  # nobody is so unlucky three times
+            return None
+        died.update(each.id for each in utterances)
+        return drawn.choice(["killed", "outage"])
+
+    workers = FakeWorkers(fate, lambda number: drawn.random() > deadly / 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduling, "STARTS", 100)
+        patch.setattr(scheduling, "OUTAGES", 100)
+        schedule = drive(found, workers, count, batch)
+    assert all_rows(found) == wanted
+    assert schedule.computed == 40 and workers.most <= count and not workers.jobs
+
+
+def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    found, wanted = emptied(tmp_path / "out")
+
+    def stop(standing: Standing) -> None:
+        if standing.done >= 17:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drive(found, FakeWorkers(), on_beat=stop)
+    done = sum(found.done().values())
+    assert 17 <= done < 60
+    seen: list[Standing] = []
+    workers = FakeWorkers()
+    assert drive(found, workers, count=3, batch=7, on_beat=seen.append).computed == 60 - done
+    assert len(workers.seen) == 60 - done, "nothing is computed twice"
+    assert all_rows(found) == wanted
+    assert (seen[0].done, seen[-1].done, seen[-1].total) == (done, 60, 60)
+
+
+def test_a_limit_computes_the_first_ones(tmp_path: Path) -> None:
+    found, wanted = emptied(tmp_path / "out")
+    assert drive(found, FakeWorkers(), limit=5).computed == 10
+    assert found.done() == dict.fromkeys(KEYS, 5)
+    assert drive(found, FakeWorkers(), limit=3).computed == 0
+    assert drive(found, FakeWorkers()).computed == 50 and all_rows(found) == wanted
+
+
+def test_a_recording_at_which_every_worker_ends_is_given_up(tmp_path: Path) -> None:
+    found, _ = emptied(tmp_path / "out")
+    deadly = {"u00003", "u00014"}
+    workers = FakeWorkers(lambda worker, utterances: "killed" if deadly & {each.id for each in utterances} else None)
+    schedule = drive(found, workers)
+    errors = {(each.model, each.id): each.error for each in found.results() if each.error and "process" in each.error}
+    assert errors.keys() == {(key, each) for key in KEYS for each in deadly}
+    assert set(errors.values()) == {
+        "the model's process ended 3 times while it transcribed this (it was ended by SIGKILL)"
+    }
+    assert schedule.computed == 60
+    assert all(workers.seen.count(each) <= 2 * 4 for each in deadly), "once more beside one that a worker ended at"
+
+
+def test_a_model_that_cannot_be_loaded_is_one_sentence_and_others_stay(tmp_path: Path) -> None:
+    found, _ = emptied(tmp_path / "out")
+    with pytest.raises(WorkbenchError, match=r"demo/a\|pytorch cannot be loaded: its process was ended .* 5 times"):
+        drive(found, FakeWorkers(born=lambda number: False))
+    with pytest.raises(BadInput, match="a tensor is missing"):
+        drive(found, FakeWorkers(born=lambda number: lambda n: Failed(n, BadInput("a tensor is missing"))))
+
+
+def test_of_several_servers_one_may_drop_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, wanted = emptied(tmp_path / "out")
+    models = [replace(chosen(key, ["http://one", "http://two"])) for key in KEYS]
+    workers = FakeWorkers()
+
+    def fate(worker: int, utterances: Sequence[Utterance]) -> str | None:
+        server = workers.jobs[worker].spec.server
+        return "outage" if server and server.url == "http://two" and len(workers.seen) > 12 else None
+
+    workers.fate = fate
+    drive(found, workers, models=models)
+    assert all_rows(found) == wanted and {"http://one", "http://two"} == {*workers.addresses}
+    for path in found.path.glob(f"{RESULTS}/*/*"):
+        path.unlink()
+    monkeypatch.setattr(scheduling, "LONGEST_PAUSE", 0.0)
+    with pytest.raises(Unavailable, match="the server is away"):
+        drive(found, FakeWorkers(lambda worker, utterances: "outage"), models=models, batch=1)
+
+
+def test_batches_are_short_where_recordings_are_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = emptied(tmp_path / "out", 10)
+    monkeypatch.setattr(scheduling, "BATCH_SECONDS", 3.0)
+    sizes: list[list[float]] = []
+
+    def fate(worker: int, utterances: Sequence[Utterance]) -> None:
+        sizes.append([each.duration or 0.0 for each in utterances])
+
+    drive(found, FakeWorkers(fate), batch=8)
+    assert all(sum(each) <= 3.0 or len(each) == 1 for each in sizes) and max(map(len, sizes)) > 1
+
+
+def test_the_estimate_says_what_can_be_known() -> None:
+    now = 0.0
+    estimate = Estimate(lambda: now)
+
+    def standing(done: int, workers: int = 2, left: int = 1) -> Standing:
+        return Standing("demo/a|pytorch", done, 200, done, 100, done, 2.0 * done, workers, 0, left)
+
+    assert estimate.words(standing(0, 0)) == "demo/a|pytorch: 0 of 100, loading, then 1 more model"
+    now = 50.0  # loading took long, and is no computing
+    assert estimate.words(standing(0)) == "demo/a|pytorch: 0 of 100, then 1 more model"
+    for second in range(1, 11):
+        now = 50.0 + second
+        told = estimate.words(standing(2 * second))
+    assert told == "demo/a|pytorch: 20 of 100, 4 × real time, about 40.0 s left, then 1 more model"

@@ -203,8 +203,9 @@ class Schedule:
             self._lost(reply.worker, hand, reply)
 
     def _finished(self, hand: _Hand, reply: Finished) -> None:
-        hand.work.outages = 0
-        self._pause.pop(hand.server, None)
+        if reply.results:
+            hand.work.outages = 0
+            self._pause.pop(hand.server, None)
         for result in reply.results:
             self._write(hand.work, result)
         positions = hand.batches.get(reply.batch, [])

@@ -30,7 +30,7 @@ class Estimate:
             self._seen.clear()
         if not standing.workers:
             self._seen.clear()  # loading is no computing
-        if not self._seen or (standing.workers and now - self._seen[-1][0] >= 0.5):
+        elif not self._seen or now - self._seen[-1][0] >= 0.5:
             self._seen.append((now, standing.computed, standing.seconds))
             while len(self._seen) > 2 and now - self._seen[0][0] > WINDOW_SECONDS:
                 self._seen.popleft()
@@ -39,7 +39,7 @@ class Estimate:
             parts.append(f"{standing.failed} failed")
         if not standing.workers and standing.done < standing.total:
             parts.append("loading")
-        first = self._seen[0]
+        first = self._seen[0] if self._seen else (now, standing.computed, standing.seconds)
         passed, computed = now - first[0], standing.computed - first[1]
         if passed >= LEAST_SECONDS and computed >= LEAST_RESULTS:
             left = (standing.model_total - standing.model_done) * passed / computed

@@ -127,6 +127,7 @@ class Stage {
     const inside = [make('header', {class: 'view-title'}, make('h3', {tabindex: -1}, header.title), make('p', {class: 'muted small'}, header.sentence))];
     if (header.seconds) inside.push(this.head(heard, add));
     for (const side of header.sides.slice(0, 2)) inside.push(...this.said(side, add));
+    inside.push(...header.sides.slice(2).flatMap((side) => side.notes.map((note) => make('p', {class: 'note'}, `${side.title}: ${note}`))));
     const sides = header.sides.map((side) => [side, chunks(side)]);
     const names = new Set(sides.flatMap(([, listed]) => listed.map(([layer]) => layer.name)));
     for (const name of names) {
@@ -147,7 +148,7 @@ class Stage {
 
   // Lines and bars of two sides have the same numbers at the bottom and the top.
   align(found) {
-    const drawn = this.parts.filter((part) => part.range && found.some(([side, [layer]]) => part.layer === layer && side !== this.header.sides[2]));
+    const drawn = this.parts.filter((part) => part.range && found.some(([side, [layer]]) => part.layer === layer && this.header.sides.indexOf(side) < 2));
     drawn.forEach((part) => part.range());
     const known = drawn.filter((part) => part.low !== undefined);
     const [low, high] = [Math.min(...known.map((part) => part.low)), Math.max(...known.map((part) => part.high))];

@@ -94,7 +94,7 @@ def pictures(
     text: str = "",
     format: str = "npz",
 ) -> list[dict[str, Any]]:
-    """Returns a JSON object for each picture: of the model, of the one beside it, and their difference.
+    """Returns a JSON object for each picture: of the model, of the one beside it, of both, and of their difference.
 
     Each has `side`, `view`, `title`, `seconds`, `tokens` (`text`, `start`, `end`), `layers` (`name`, `kind`, `title`,
     `shape`, `x`, `y`), `notes`, `code` (the Python that makes it again), and `file`. Raises `BadInput` for a view that

@@ -26,7 +26,7 @@ TIME = "seconds"  # the unit and the label of an axis along the recording
 
 
 def parcel(pictures: Sequence[Picture], titles: Sequence[str]) -> bytes:
-    """Returns the pictures of one or two sides and of their difference, with the titles of the sides."""
+    """Returns the pictures of one or two sides, of both together and of their difference, with their titles."""
     arrays: list[bytes] = []
     shared = _shared_scales(pictures[:2])
     sides = [

@@ -30,12 +30,13 @@ from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 from workbench.visualise.options import ViewOptions
 
 if TYPE_CHECKING:
-    from workbench.visualise.picture import Layer, Picture
+    from workbench.visualise.drawn import Drawn
+    from workbench.visualise.picture import Picture
     from workbench.visualise.scene import Scene
     from workbench.visualise.views import View
 
 TASKS = ("transcribe", "converse", "generate")
-DIFFERENCE, BOTH = "Difference", "Both"  # titles of the third side
+DIFFERENCE, BOTH = "Difference", "Both"  # titles of what stands after the two sides
 MOST_SCENES = 4  # of one user: recordings and models whose values are kept
 MISSING = {
     RECORDING: "there is no recording; add one, or a sample",
@@ -195,29 +196,31 @@ def compute(
         used.append(scene)
     titles = [offer.title for offer in request.offers]
     if len(pictures) == 2:
-        between = request.view.between
-        together = between(used[0], used[1], request.options) if between is not None else None
-        add_difference(pictures, titles, together.layers if together is not None else ())
+        if request.view.between is not None:
+            add_together(pictures, titles, request.view.between(used[0], used[1], request.options))
+        add_difference(pictures, titles)
     took = time.perf_counter() - begun
     return Look(secrets.token_urlsafe(16), tuple(pictures), tuple(titles), tuple(used), took)
 
 
-def add_difference(pictures: list[Picture], titles: list[str], together: tuple[Layer, ...] = ()) -> None:
-    """Adds the difference of two pictures; where it has no meaning, a note at the second says why.
+def add_together(pictures: list[Picture], titles: list[str], drawn: Drawn) -> None:
+    """Adds what a view draws of two models at once, under a title of its own: it is no difference."""
+    one, other = pictures[:2]
+    title = f"{drawn.title}: {one.side} and {other.side}"
+    pictures.append(replace(one, title=title, layers=drawn.layers, notes=drawn.notes, code=""))
+    titles.append(BOTH)
 
-    Args:
-        together: what the view draws of both at once; it stands before the difference.
-    """
+
+def add_difference(pictures: list[Picture], titles: list[str]) -> None:
+    """Adds the difference of the first two pictures; where it has no meaning, a note at the second says why."""
     from workbench.visualise.beside import difference
 
-    one, other = pictures
-    layers: tuple[Layer, ...] = together
-    notes: tuple[str, ...] = ()
+    one, other = pictures[:2]
     try:
         found = difference(one, other)
-        layers, notes = (*together, *found.layers), found.notes
     except BadInput as error:
         pictures[1] = replace(other, notes=(*other.notes, f"no difference: {error}"))
-    if layers:
-        pictures.append(replace(one, title=f"{other.side} minus {one.side}", layers=layers, notes=notes, code=""))
-        titles.append(DIFFERENCE if len(layers) > len(together) else BOTH)
+        return
+    title = f"{other.side} minus {one.side}"
+    pictures.append(replace(one, title=title, layers=found.layers, notes=found.notes, code=""))
+    titles.append(DIFFERENCE)

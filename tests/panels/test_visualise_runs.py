@@ -25,6 +25,7 @@ from tests.support.made_pictures import NASTY, WORDS, every_kind, look
 from workbench.core.errors import BadInput
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.session.values import Token
+from workbench.visualise.drawn import Drawn
 from workbench.visualise.picture import Picture
 
 TYPES = {"f4": np.dtype("<f4"), "u2": np.dtype("<u2"), "u1": np.dtype("<u1")}
@@ -157,18 +158,23 @@ def test_a_stopped_run_ends_and_a_failed_one_raises(pool: Any, monkeypatch: pyte
         list(run.follow(pool, run.Scenes(), asked, threading.Event()))
 
 
-def test_what_a_view_draws_of_both_stands_before_their_difference() -> None:
+def test_what_a_view_draws_of_both_is_not_called_their_difference() -> None:
     one, other = every_kind("pytorch"), every_kind("gguf", shift=1.0)
-    both = Layer("both", "image", "both", np.ones((2, 2)), Axis("layer"), Axis("layer"))
+    both = Drawn(
+        "Alike", (Layer("both", "image", "both", np.ones((2, 2)), Axis("layer"), Axis("layer")),), notes=("n",)
+    )
     pictures, titles = [one, other], ["a", "b"]
-    run.add_difference(pictures, titles, (both,))
-    assert titles == ["a", "b", run.DIFFERENCE] and pictures[2].layers[0] is both and len(pictures[2].layers) > 1
+    run.add_together(pictures, titles, both)
+    run.add_difference(pictures, titles)
+    assert titles == ["a", "b", run.BOTH, run.DIFFERENCE] and pictures[2].layers == both.layers
+    assert pictures[2].title == f"Alike: {one.side} and {other.side}" and pictures[2].notes == ("n",)
+    assert "both" not in {layer.name for layer in pictures[3].layers} and "minus" in pictures[3].title
     no_arrays = [image(np.ones((2, 2))), image(np.ones((3, 2)))]
     titles = ["a", "b"]
     run.add_difference(no_arrays, titles)
     assert titles == ["a", "b"] and no_arrays[1].notes[0].startswith("no difference: ")
-    run.add_difference(no_arrays, titles, (both,))
-    assert titles == ["a", "b", run.BOTH] and no_arrays[2].layers == (both,)
+    run.add_together(no_arrays, titles, both)
+    assert titles == ["a", "b", run.BOTH] and no_arrays[2].layers == both.layers
 
 
 def test_scenes_of_other_recordings_go_when_there_are_too_many() -> None:

@@ -20,10 +20,10 @@ from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 from workbench.text.rates import pool_scores, score
-from workbench.training.corpus import TakeBank
 from workbench.training.decoding_samples import LISTED, LISTED_SEED, TRAINING_SEED
 from workbench.training.digits import Take, load_fsdd, split_by_speaker, words_of
 from workbench.training.evaluation import GAP_SECONDS, LEAD_SECONDS, assemble, in_white_noise
+from workbench.training.take_bank import TakeBank
 from workbench.training.telephone import draw_numbers, found_country
 
 MODEL = "demo/sensevoice"

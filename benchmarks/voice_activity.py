@@ -24,8 +24,8 @@ from workbench.registry.sources import local_checkpoint
 from workbench.session.protocols import Session
 from workbench.text.rates import Score, pool_scores, score
 from workbench.training.augment import filtered, mu_law, noise, passband, power, quantised, reverberated, with_noise
-from workbench.training.corpus import TakeBank
 from workbench.training.digits import Take, load_fsdd, words_of
+from workbench.training.take_bank import TakeBank
 from workbench.training.voices import VoiceSetting, speak
 
 NOISES = ("silence", "white", "pink", "hum", "fluctuating", "tones")

@@ -8,16 +8,16 @@ from workbench.training.augment import AugmentOptions, MaskOptions, power
 from workbench.training.corpus import (
     LENGTHS,
     CorpusOptions,
-    TakeBank,
     clean_string,
     digit_strings,
     draw_string,
     draw_takes,
-    join,
     log_mel,
-    silence,
     stacked,
 )
+from workbench.training.digit_string import join
+from workbench.training.take_bank import TakeBank
+from workbench.training.without_digits import silence
 
 PLAIN = CorpusOptions(warp=0.0, tempos=(1.0,), long_pause_share=0.0)
 TAKES = tone_takes("anna", "max") + tone_takes("synth", human=False, sample_rate=22050)

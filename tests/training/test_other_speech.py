@@ -6,7 +6,7 @@ import soundfile
 
 from tests.training.tones import tone_takes
 from workbench.core.errors import BadInput
-from workbench.training.corpus import CorpusOptions, TakeBank, draw_string
+from workbench.training.corpus import CorpusOptions, draw_string
 from workbench.training.digits import WORDS, Take
 from workbench.training.other_speech import (
     BACKWARDS,
@@ -18,6 +18,7 @@ from workbench.training.other_speech import (
     recorded_speech,
     synthetic_speech,
 )
+from workbench.training.take_bank import TakeBank
 from workbench.training.voices import VoiceOptions, VoiceSetting
 
 FEW = VoiceOptions(english_settings=2, foreign_settings=0, flite_settings=0, strings=0)

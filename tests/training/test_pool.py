@@ -5,9 +5,10 @@ from tests.training.tones import tone_takes
 from workbench.audio.cmvn import read_am_mvn
 from workbench.training import pool as pools
 from workbench.training.augment import MaskOptions
-from workbench.training.corpus import CorpusOptions, TakeBank, draw_string, log_mel
+from workbench.training.corpus import CorpusOptions, draw_string, log_mel
 from workbench.training.digits import split_by_speaker
 from workbench.training.pool import FeaturePool, JoinedPools, cmvn_statistics, generate_pool, write_am_mvn
+from workbench.training.take_bank import TakeBank
 
 TAKES = tone_takes("anna", "max", takes=1)
 OPTIONS = CorpusOptions(lengths={1: 1, 2: 1, 3: 1}, lead_seconds=(0.05, 0.2))

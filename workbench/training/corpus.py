@@ -1,7 +1,7 @@
 """Strings of spoken digits as a training set: concatenates takes of one speaker, distorts them, and computes features.
 
-A `TakeBank` holds the takes, `draw_string` makes one labelled recording of them, and `digit_strings` yields feature
-examples. This file knows no network and writes nothing to disk (`pool.py` does).
+`draw_string` makes one labelled recording of the takes in a `TakeBank`, with digits or without (`without_digits.py`),
+and `digit_strings` yields feature examples. This file knows no network and writes nothing to disk (`pool.py` does).
 """
 
 from __future__ import annotations
@@ -16,21 +16,17 @@ from numpy.typing import NDArray
 
 from workbench.audio.constants import ASR_LFR_M, ASR_LFR_N, FRAME_SHIFT, NUM_MELS, SAMPLE_RATE
 from workbench.training.augment import (
-    COLOURS,
     AugmentOptions,
     MaskOptions,
     add_upper_band,
-    bursts,
-    change_tempo,
     distorted,
     masked,
-    noise,
-    power,
-    quantised,
     warp,
 )
-from workbench.training.digits import Take, words_of
-from workbench.training.music import music, tones
+from workbench.training.digit_string import DigitString, join
+from workbench.training.digits import Take
+from workbench.training.take_bank import TakeBank
+from workbench.training.without_digits import babble, other_speech, silence, unspoken
 
 # Weights of the number of digits in a string: mostly three to seven, and a few much longer strings, so that a network
 # that uses positions has seen large ones.
@@ -48,29 +44,6 @@ class Example:
 
     features: NDArray[np.float32]  # [LFR frames, 560], without CMVN
     digits: tuple[int, ...]  # empty for a recording without speech
-
-
-@dataclass(frozen=True, eq=False)
-class DigitString:
-    """A recording of a string of digits, with the position of each."""
-
-    samples: NDArray[np.float32]  # mono, 16 kHz
-    digits: tuple[int, ...]
-    spans: tuple[tuple[int, int, tuple[int, ...]], ...]  # of every take: (first sample, end sample, its digits)
-    speaker: str
-
-    @property
-    def text(self) -> str:
-        """The reference text, for example "three seven one"."""
-        return words_of(self.digits)
-
-    @property
-    def active(self) -> NDArray[np.bool_]:
-        """Marks the samples inside a take."""
-        inside = np.zeros(len(self.samples), dtype=np.bool_)
-        for start, end, _ in self.spans:
-            inside[start:end] = True
-        return inside
 
 
 @dataclass(frozen=True)
@@ -96,89 +69,10 @@ class CorpusOptions:
     window: str = "hamming"  # of Kaldi's filter bank
     front_end: str = "kaldi"  # "kaldi", or "whisper" for Whisper's log-mel frames of a normalised waveform
 
-
-# --- the takes ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class TakeBank:
-    """All takes at 16 kHz in one array, with an index by speaker; made by `TakeBank.of`."""
-
-    samples: NDArray[np.int16]  # all takes, scaled to full range, one after another
-    bounds: NDArray[np.int64]  # [takes + 1], the start of each take
-    digits: tuple[tuple[int, ...], ...]  # of each take
-    speakers: tuple[str, ...]  # of each take
-    human: NDArray[np.bool_]  # of each take
-    tempo: NDArray[np.float32]  # tempo of each take
-    narrow: NDArray[np.bool_]  # whether nothing above 4 kHz was recorded
-
-    @staticmethod
-    def of(takes: Sequence[Take], tempos: Sequence[float] = (1.0,)) -> TakeBank:
-        """Resamples the takes to 16 kHz; stores human takes once for every tempo."""
-        import soxr
-
-        sounds: list[NDArray[np.int16]] = []
-        rows: list[tuple[Take, float]] = []
-        for take in takes:
-            for tempo in tempos if take.human and take.digits else (1.0,):
-                sound = change_tempo(take.samples, tempo, take.sample_rate)
-                sound = soxr.resample(sound, take.sample_rate, SAMPLE_RATE, "HQ")
-                peak = float(np.abs(sound).max()) + 1e-9
-                sounds.append(np.rint(sound * (32767.0 / peak)).astype(np.int16))
-                rows.append((take, tempo))
-        return TakeBank(
-            samples=np.concatenate(sounds),
-            bounds=np.concatenate([[0], np.cumsum([len(sound) for sound in sounds])]).astype(np.int64),
-            digits=tuple(take.digits for take, _ in rows),
-            speakers=tuple(take.speaker for take, _ in rows),
-            human=np.array([take.human for take, _ in rows]),
-            tempo=np.array([tempo for _, tempo in rows], dtype=np.float32),
-            narrow=np.array([take.sample_rate <= 8000 for take, _ in rows]),
-        )
-
-    def sound(self, take: int) -> NDArray[np.float32]:
-        """Returns the samples of one take, with peak 1."""
-        return self.samples[self.bounds[take] : self.bounds[take + 1]].astype(np.float32) / np.float32(32767.0)
-
-    @functools.cached_property
-    def voices(self) -> Mapping[bool, tuple[str, ...]]:
-        """Names of the human (True) and the synthetic (False) speakers of digits."""
-        return {
-            kind: tuple(
-                sorted(
-                    {
-                        speaker
-                        for speaker, digits, human in zip(self.speakers, self.digits, self.human, strict=True)
-                        if digits and bool(human) is kind
-                    }
-                )
-            )
-            for kind in (True, False)
-        }
-
-    @functools.cached_property
-    def index(self) -> Mapping[tuple[str, float], tuple[Mapping[int, list[int]], list[int]]]:
-        """Maps (speaker, tempo) to (takes of each digit alone, takes of several digits)."""
-        index: dict[tuple[str, float], tuple[dict[int, list[int]], list[int]]] = {}
-        for take, (speaker, tempo, digits) in enumerate(zip(self.speakers, self.tempo, self.digits, strict=True)):
-            if not digits:
-                continue
-            alone, together = index.setdefault((speaker, float(tempo)), ({}, []))
-            if len(digits) == 1:
-                alone.setdefault(digits[0], []).append(take)
-            else:
-                together.append(take)
-        return index
-
-    @functools.cached_property
-    def others(self) -> tuple[int, ...]:
-        """The takes of speech that is no digits."""
-        return tuple(take for take, digits in enumerate(self.digits) if not digits)
-
-    @functools.cached_property
-    def tempos_of(self) -> Mapping[str, tuple[float, ...]]:
-        """The tempos of each speaker's takes."""
-        return {name: tuple(sorted(t for s, t in self.index if s == name)) for name in set(self.speakers)}
+    @property
+    def empty_share(self) -> float:
+        """The share of strings without digits."""
+        return self.silent_share + self.music_share + self.speech_share
 
 
 # --- strings --------------------------------------------------------------------------------------------------------
@@ -205,29 +99,6 @@ def draw_takes(
             chosen.append(takes[int(rng.integers(len(takes)))])
         length -= len(bank.digits[chosen[-1]])
     return chosen
-
-
-def join(
-    sounds: Sequence[NDArray[np.float32]], gaps: Sequence[int], before: int, after: int
-) -> tuple[NDArray[np.float32], list[tuple[int, int]]]:
-    """Returns (samples, (start, end) of every sound): the sounds in a row with silent gaps; negative gaps make
-    overlaps.
-
-    `gaps` has one entry less than `sounds`; all counts are in samples. The sounds' edges fade within 4 ms.
-    """
-    starts, position = [], before
-    for sound, gap in zip(sounds, [*gaps, 0], strict=True):
-        starts.append(position)
-        position = max(position + len(sound) + gap, position)
-    end = max(start + len(sound) for start, sound in zip(starts, sounds, strict=True))
-    samples = np.zeros(end + after, dtype=np.float32)
-    for start, sound in zip(starts, sounds, strict=True):
-        edge = min(SAMPLE_RATE // 250, len(sound) // 2)
-        ramp = np.linspace(0.0, 1.0, edge, dtype=np.float32)
-        samples[start : start + len(sound)] += sound
-        samples[start : start + edge] -= sound[:edge] * (1.0 - ramp)
-        samples[start + len(sound) - edge : start + len(sound)] -= sound[len(sound) - edge :] * ramp
-    return samples, [(start, start + len(sound)) for start, sound in zip(starts, sounds, strict=True)]
 
 
 def _trimmed(sound: NDArray[np.float32], rng: np.random.Generator, options: CorpusOptions) -> NDArray[np.float32]:
@@ -285,50 +156,6 @@ def clean_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOption
     )
 
 
-def silence(rng: np.random.Generator) -> DigitString:
-    """Draws a recording without speech: digital silence, noise at any level, sometimes with knocks and clicks."""
-    count = int(rng.uniform(0.3, 5.0) * SAMPLE_RATE)
-    samples = np.zeros(count, dtype=np.float32)
-    if rng.random() < 0.9:
-        samples = noise(count, str(rng.choice(COLOURS)), rng) * np.float32(10.0 ** (rng.uniform(-80.0, -18.0) / 20.0))
-    if rng.random() < 0.3:
-        samples = samples + bursts(count, rng) * np.float32(10.0 ** (rng.uniform(-50.0, -6.0) / 20.0))
-    if rng.random() < 0.6:
-        samples = quantised(samples)
-    return DigitString(samples, (), (), "")
-
-
-def unspoken(rng: np.random.Generator) -> DigitString:
-    """Draws music or tones, between silences, without an effect of a room or a line."""
-    sound = (music if rng.random() < 0.75 else tones)(rng, float(rng.uniform(0.5, 5.0)))
-    return _without_digits([sound], (0.0, 0.4), rng)
-
-
-def other_speech(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions) -> DigitString:
-    """Draws one to three takes of speech that is no digits, or a crowd; raises `ValueError` if the bank has no such
-    take.
-    """
-    if not bank.others:
-        raise ValueError("the bank has no takes without digits")
-    if rng.random() < 0.08:
-        return _without_digits([babble(bank, int(rng.uniform(0.5, 5.0) * SAMPLE_RATE), rng)], (0.0, 0.2), rng)
-    chosen = rng.choice(bank.others, int(rng.choice([1, 2, 3], p=[0.6, 0.3, 0.1])))
-    string = _without_digits([bank.sound(int(take)) for take in chosen], options.lead_seconds, rng)
-    samples = warp(string.samples, float(np.exp(rng.uniform(-1.0, 1.0) * np.log1p(options.warp))))
-    if bank.narrow[chosen[0]] and rng.random() < 0.5:
-        samples = add_upper_band(samples, rng)
-    return DigitString(samples, (), ((0, len(samples), ()),), string.speaker)
-
-
-def _without_digits(
-    sounds: Sequence[NDArray[np.float32]], lead_seconds: tuple[float, float], rng: np.random.Generator
-) -> DigitString:
-    before, after = (int(rng.uniform(*lead_seconds) * SAMPLE_RATE) for _ in range(2))
-    gaps = [int(gap * SAMPLE_RATE) for gap in rng.uniform(0.05, 0.6, len(sounds) - 1)]
-    samples, spans = join(sounds, gaps, before, after)
-    return DigitString(samples, (), tuple((start, end, ()) for start, end in spans), "")
-
-
 def draw_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions | None = None) -> DigitString:
     """Draws one recording for training, with the effects of a random microphone and room."""
     options = options or CorpusOptions()
@@ -339,7 +166,7 @@ def draw_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions
     if kind < options.music_share:
         string = unspoken(rng)
     elif kind - options.music_share < options.speech_share:
-        string = other_speech(bank, rng, options)
+        string = other_speech(bank, rng, options.lead_seconds, options.warp)
     else:
         string = clean_string(bank, rng, options)
 
@@ -348,16 +175,6 @@ def draw_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions
 
     recorded = distorted(string.samples, string.active, rng, options.augment, crowd)
     return DigitString(recorded, string.digits, string.spans, string.speaker)
-
-
-def babble(bank: TakeBank, count: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Returns `count` samples of four to eight speakers at once, each a segment of the bank from a random position."""
-    samples = np.zeros(count, dtype=np.float32)
-    for _ in range(int(rng.integers(4, 9))):
-        start = int(rng.integers(0, max(len(bank.samples) - count, 1)))
-        voice = np.resize(bank.samples[start : start + count], count).astype(np.float32)
-        samples += voice * np.float32(rng.uniform(0.5, 1.0) / np.sqrt(power(voice) + 1.0))
-    return samples
 
 
 # --- features -------------------------------------------------------------------------------------------------------

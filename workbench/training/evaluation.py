@@ -26,8 +26,10 @@ from workbench.training.augment import (
     warp,
     with_noise,
 )
-from workbench.training.corpus import DigitString, TakeBank, draw_takes, join
+from workbench.training.corpus import draw_takes
+from workbench.training.digit_string import DigitString, join
 from workbench.training.digits import Take
+from workbench.training.take_bank import TakeBank
 
 FLOOR_DB = 50.0  # decibels: level of the room's faint noise below the speech
 GAP_SECONDS = (0.05, 0.3)  # between two digits

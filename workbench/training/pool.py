@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from workbench.audio.constants import ASR_LFR_M, ASR_LFR_N, NUM_MELS
 from workbench.training.augment import MaskOptions, masked
-from workbench.training.corpus import CorpusOptions, Example, TakeBank, draw_string, frames_of, stacked
+from workbench.training.corpus import CorpusOptions, Example, draw_string, frames_of, stacked
 from workbench.training.digits import Take
+from workbench.training.take_bank import TakeBank
 
 SHARD = 500  # examples in one file
 

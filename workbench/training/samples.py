@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput
-from workbench.training.corpus import DigitString, TakeBank
+from workbench.training.digit_string import DigitString
 from workbench.training.digits import load_fsdd, split_by_speaker
 from workbench.training.evaluation import assemble, in_white_noise
+from workbench.training.take_bank import TakeBank
 
 DIGITS_LICENCE = "CC BY-SA 4.0"
 DIGITS_SOURCE = (

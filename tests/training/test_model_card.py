@@ -1,7 +1,7 @@
 import pytest
 
 from workbench.core.errors import BadInput
-from workbench.training.course import Phase
+from workbench.training.course import CONTINUING, Phase
 from workbench.training.loop import TrainOptions
 from workbench.training.model_card import CardFacts, Measured, continue_card, write_card
 
@@ -20,6 +20,7 @@ def test_a_card_that_goes_on_has_new_figures_and_both_trainings(tmp_path):
     assert "| as recorded | 3 to 7 | 300 | 5.0% |" in text and "25.0%" not in text
     assert text.count("## Data and licence") == text.count("## Figures") == 1
     assert "| listening | 500 |" in text and "| going on | 70 |" in text
+    assert f"Of these strings, {CONTINUING.empty_share:.0%} have no digits" in text
     assert "--continue assets/demo-paraformer --other-speech FOLDER" in text and "(carla)" in text
     continue_card(card, text, LATER, [Measured("as recorded", "3 to 7", 300, 0.04)], [])
     again = card.read_text()

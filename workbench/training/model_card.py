@@ -11,7 +11,7 @@ from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
 from workbench.isolation.loader import open_here
 from workbench.session.protocols import Transcribes
-from workbench.training.course import Phase
+from workbench.training.course import CONTINUING, Phase
 from workbench.training.digits import Take
 from workbench.training.evaluation import CONDITIONS, DigitString, evaluation_strings, measure, under
 
@@ -33,10 +33,10 @@ in {minutes:.0f} minutes on {machine}.
 
 {phases}
 
-About a fifth of these strings have no digits, and an empty text: silence and noises, synthetic music and tones, speech
-of the synthetic voices in made-up words, English and 14 other languages, human digits played backwards{recorded}. The
-strings with digits are shorter than before. The masks also stretch the frequency axis by up to 10 %. The rates above
-are those of this checkpoint; `python -m benchmarks.demo_errors` prints more, also for recordings without digits.
+Of these strings, {empty:.0%} have no digits, and an empty text: silence and noises, synthetic music and tones, speech
+of the synthetic voices in made-up words, English and 14 other languages, human digits played backwards{recorded}.
+The strings with digits are shorter than before. The masks also stretch the frequency axis by up to 10 %. The rates
+above are those of this checkpoint; `python -m benchmarks.demo_errors` prints more, also for recordings without digits.
 
 """
 RECORDED = """, and
@@ -161,6 +161,7 @@ def continue_card(
         minutes=facts.minutes,
         machine=facts.machine,
         phases=_phases(facts.phases),
+        empty=CONTINUING.empty_share,
         recorded=RECORDED.format(speakers=", ".join(recorded)) if recorded else "",
     )
     path.write_text(f"{before}{_figures(measured)}\n\n{training}{section}{licensed}{licence}", encoding="utf-8")

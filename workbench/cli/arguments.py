@@ -16,6 +16,7 @@ from workbench.cli.decoding_arguments import add_decode, add_train_lm
 from workbench.cli.evaluate_arguments import add_evaluate
 from workbench.cli.help_text import Parser, finish
 from workbench.cli.input_arguments import add_conversation, add_embeddings, add_steps
+from workbench.cli.live import add_live
 from workbench.cli.model_commands import Training
 from workbench.cli.model_flags import ANY, add_model, add_options, add_settings, help_of
 from workbench.cli.visualise import add_visualise
@@ -63,8 +64,9 @@ def parser() -> argparse.ArgumentParser:
 
     transcribe = commands.add_parser("transcribe", help="turn recordings into text")
     files = transcribe.add_argument_group("input and output")
-    files.add_argument("audio", nargs="+", metavar="AUDIO", help="audio files; - for one on standard input")
+    files.add_argument("audio", nargs="*", metavar="AUDIO", help="audio files; - for one on standard input")
     files.add_argument("--format", choices=FORMATS, default="text", help="format of the output (default: %(default)s)")
+    add_live(transcribe)
     add_model(transcribe)
     add_options(transcribe, ("transcribe",))
     add_settings(transcribe)

@@ -21,6 +21,7 @@ from typing import Any
 
 from workbench.cli.arguments import parser
 from workbench.cli.help_text import one_line
+from workbench.cli.live import check_live, transcribe_live
 from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.cli.sources import source_of
 from workbench.cli.standard_input import read_prompt, recording_paths
@@ -172,6 +173,12 @@ def _runtime(registry: Registry, card: Card, name: str) -> dict[str, Any]:
 
 def _transcribe(parsed: argparse.Namespace) -> int:
     writer = find_format(parsed.format)
+    check_live(parsed)
+    if parsed.live:
+        with _opened(parsed) as (session, options):
+            for text in transcribe_live(parsed, session, options):
+                print(text, end="", flush=True)
+        return 0
     if len(parsed.audio) > 1 and not writer.several:
         raise BadInput(
             f"a {parsed.format} file holds one recording, and {len(parsed.audio)} are given; run one at a time"

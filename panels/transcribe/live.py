@@ -1,0 +1,61 @@
+"""The live microphone of the Transcribe tab: the place where its scripts draw it, and its files.
+
+The scripts in assets/live talk to the websocket of `workbench.serving.live`. Nothing of what was said stays on the
+server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import gradio as gr
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from panels.running.answers import Scripts, answered
+from panels.widgets.html_block import scripted_html
+from workbench.core.errors import BadInput
+from workbench.registry.sources import assets
+from workbench.session.values import Segment, Transcript
+from workbench.text.exports import find_format
+from workbench.text.scripts import join_texts
+
+LOADING = '<div class="live"><p class="muted small" role="status">Opening the live microphone</p></div>'
+LARGEST_BODY = 16 << 20  # bytes; days of speech
+MOST_SEGMENTS = 200_000
+
+
+def live_microphone() -> gr.HTML:
+    """Returns the component, at the current position of the page."""
+    return scripted_html("live/start.js", LOADING, elem_id="live")
+
+
+def live_files() -> list[BaseRoute]:
+    """Returns the routes of the scripts, and of what was said as a file."""
+    return [
+        Route("/live/export", partial(answered, _export, LARGEST_BODY), methods=["POST"]),
+        Mount("/live/scripts", Scripts(directory=assets() / "live")),
+    ]
+
+
+def _export(body: bytes, request: Request) -> Response:
+    """Returns what the page sends as a file of `format`: the segments with their times, and the texts of stretches."""
+    writer = find_format(request.query_params.get("format", ""))
+    try:
+        given = json.loads(body)
+        segments = tuple(_segment(each) for each in given["segments"][:MOST_SEGMENTS])
+        text = join_texts([str(each) for each in given["text"]])
+        model, _, rest = str(given["model"]).partition("|")
+        seconds = float(given["seconds"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadInput("the page sent no transcript; reload it") from error
+    whole = Transcript(model, rest.partition("|")[0], text, None, segments, (), seconds, 0.0, 0.0)
+    return Response(writer.write(whole).encode(writer.encoding), media_type=writer.media_type)
+
+
+def _segment(given: Mapping[str, Any]) -> Segment:
+    return Segment(float(given["start"]), float(given["end"]), str(given["text"]))

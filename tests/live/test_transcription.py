@@ -1,0 +1,177 @@
+"""Live transcription: partial texts, the final one as of a file, and no growth, however long somebody listens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.audio.read import read
+from workbench.audio.silero import silero_probabilities
+from workbench.audio.silero_stream import CHUNK, SileroStream
+from workbench.live import stretches as found_stretches
+from workbench.live import transcription as live_transcription
+from workbench.live.stretches import ListeningLimits, Stretches
+from workbench.live.transcription import (
+    Began,
+    Failed,
+    Finished,
+    LiveEvent,
+    LiveTranscription,
+    Written,
+    whole_transcript,
+)
+from workbench.registry.sources import assets
+from workbench.session.values import Segment, Transcript
+
+DIGITS: Path = assets() / "samples" / "seven_digits.wav"
+RATE = 16000
+
+
+@pytest.fixture(scope="module")
+def digits() -> np.ndarray:
+    return read(DIGITS).samples
+
+
+def heard(samples: np.ndarray) -> Transcript:
+    """A transcript that says how many samples there were."""
+    seconds = len(samples) / RATE
+    return Transcript("m", "r", str(len(samples)), "en", (Segment(0.0, seconds, "x"),), (1,), seconds, 0.0, 0.01)
+
+
+class Loudness:
+    """Stands for the network where hours are heard: loud sound is speech."""
+
+    def probability(self, chunk: np.ndarray) -> float:
+        return float(np.abs(chunk).max() > 0.1)
+
+    def forget(self) -> None:
+        pass
+
+
+@pytest.fixture
+def loudness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(found_stretches, "SileroStream", Loudness)
+
+
+def test_the_network_is_that_of_the_package(digits: np.ndarray) -> None:
+    whole = digits[: 60 * CHUNK]
+    network = SileroStream()
+    mine = [network.probability(chunk) for chunk in whole.reshape(-1, CHUNK)]
+    assert np.allclose(mine, silero_probabilities(whole), atol=1e-4) and max(mine) > 0.9
+    network.forget()
+    assert network.probability(whole[:CHUNK]) == pytest.approx(mine[0], abs=1e-6)
+
+
+def test_stretches_do_not_overlap_and_hold_all_speech(digits: np.ndarray) -> None:
+    finding, ended = Stretches(), []
+    for first in range(0, len(digits), 1600):
+        ended += finding.feed(digits[first : first + 1600])
+    ended += finding.finish()
+    assert [each.number for each in ended] == [1, 2]
+    assert ended[0].end <= ended[1].start
+    for each in ended:
+        start = round(each.start * RATE)
+        assert np.array_equal(each.samples, digits[start : start + len(each.samples)])
+    one = Stretches()
+    again = [*one.feed(digits), *one.finish()]
+    assert [(each.start, each.end) for each in again] == [(each.start, each.end) for each in ended], "in any pieces"
+
+
+def test_the_final_text_is_that_of_the_same_sound_as_a_file(digits: np.ndarray) -> None:
+    told: list[LiveEvent] = []
+    asked: list[np.ndarray] = []
+    changed = threading.Condition()
+
+    def transcribe(samples: np.ndarray) -> Transcript:
+        asked.append(samples)
+        return heard(samples)
+
+    def tell(event: LiveEvent) -> None:
+        with changed:
+            told.append(event)
+            changed.notify_all()
+
+    live = LiveTranscription(transcribe, tell)
+    half = len(digits) // 4
+    live.feed(digits[:half])
+    with changed:
+        assert changed.wait_for(lambda: any(isinstance(each, Written) for each in told), 30), "before the end"
+    assert not any(isinstance(each, Finished) for each in told)
+    live.feed(digits[half:])
+    live.finish()
+    final = [each for each in told if isinstance(each, Finished)]
+    assert isinstance(told[0], Began) and [each.number for each in final] == [1, 2]
+    for each in final:
+        start = round(each.start * RATE)
+        samples = digits[start : start + round((each.end - each.start) * RATE)]
+        assert each.transcript.text == heard(samples).text
+        assert each.transcript.segments[0].start == pytest.approx(each.start)
+    whole = whole_transcript([each.transcript for each in final], live.seconds)
+    assert whole is not None and len(whole.segments) == 2 and whole.audio_seconds == pytest.approx(len(digits) / RATE)
+
+
+def test_a_failing_model_fails_a_stretch_and_not_the_rest(loudness: None) -> None:
+    told: list[LiveEvent] = []
+
+    def transcribe(samples: np.ndarray) -> Transcript:
+        raise RuntimeError("no")
+
+    live = LiveTranscription(transcribe, told.append)
+    for _ in range(2):
+        live.feed(np.full(RATE, 0.5, np.float32))
+        live.feed(np.zeros(RATE, np.float32))
+    live.finish()
+    assert [each.number for each in told if isinstance(each, Failed)] == [1, 2]
+
+
+def test_long_speech_is_cut_and_nothing_is_lost(loudness: None) -> None:
+    finding = Stretches(ListeningLimits(longest=5.0))
+    sound = np.random.default_rng(0).choice([-0.5, 0.5], 20 * RATE).astype(np.float32)
+    ended = [*finding.feed(sound), *finding.finish()]
+    assert np.array_equal(np.concatenate([each.samples for each in ended]), sound)
+    assert all(len(each.samples) <= 7 * RATE for each in ended) and len(ended) >= 3
+
+
+def sound_of(minutes: int) -> Iterator[np.ndarray]:
+    """Speech for 3 s and silence for 2 s, in turn; and one minute in ten of speech without a pause."""
+    for number in range(minutes * 12):
+        loud = 5 if number // 12 % 10 == 9 else 3
+        yield np.concatenate([np.full(loud * RATE, 0.5, np.float32), np.zeros((5 - loud) * RATE, np.float32)])
+
+
+def test_two_hours_do_not_grow(loudness: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_transcription, "EVERY", 0.0)
+    finished = 0
+
+    def tell(event: LiveEvent) -> None:
+        nonlocal finished
+        finished += isinstance(event, Finished)
+
+    live = LiveTranscription(heard, tell)
+    most = 0.0
+    for sound in sound_of(120):
+        live.feed(sound)
+        most = max(most, live._stretches.kept_seconds + 32.0 * len(live._whole))
+    live.finish()
+    assert live.seconds == pytest.approx(7200, abs=0.1) and finished > 1200
+    assert most < 300, "seconds of sound that are kept"
+
+
+def test_closing_ends_at_once_while_the_model_works(loudness: None) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def transcribe(samples: np.ndarray) -> Transcript:
+        begun.set()
+        assert goes_on.wait(30)
+        return heard(samples)
+
+    live = LiveTranscription(transcribe, lambda event: None)
+    live.feed(np.full(RATE, 0.5, np.float32))
+    assert begun.wait(30)
+    threading.Timer(0.01, goes_on.set).start()
+    live.close()
+    live.close()

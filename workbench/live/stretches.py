@@ -1,0 +1,157 @@
+"""Finds stretches of speech in sound that is still coming.
+
+A stretch begins a little before its speech, and ends a little after it. Where somebody speaks for longer than a
+recogniser takes at once, the stretch is cut at a quiet place, and the next one goes on there. What is kept is the
+present stretch alone, so the length of the sound does not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.audio.constants import SAMPLE_RATE
+from workbench.audio.silero_stream import CHUNK, SileroStream
+from workbench.audio.spans import Span, cap_spans, frame_levels
+
+BEGINS, GOES_ON = 0.5, 0.35  # probabilities of speech, as in `workbench.audio.silero`
+BEFORE = 0.4  # seconds of a stretch before its speech
+TAIL_CHUNKS = 8  # of a stretch after its speech: 0.256 s
+SHORTEST = 3  # chunks of speech that begin a stretch: 96 ms
+FORGET_CHUNKS = 250  # of silence, after which the network begins anew: 8 s
+OVERLONG = 2.0  # seconds beyond the longest stretch that make it worth a cut
+
+
+@dataclass(frozen=True)
+class ListeningLimits:
+    """When a stretch ends."""
+
+    end_silence: float = 0.4  # seconds without speech
+    longest: float = 30.0  # seconds
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """A stretch of speech, or its beginning."""
+
+    number: int
+    start: float  # seconds from the start of the sound
+    samples: np.ndarray  # float32 at 16 kHz
+    speech_end: float  # where its speech ended, as far as is known
+
+    @property
+    def end(self) -> float:
+        return self.start + len(self.samples) / SAMPLE_RATE
+
+
+USUAL = ListeningLimits()
+
+
+class Stretches:
+    """Takes sound piece by piece; `present` is the stretch that is being spoken."""
+
+    def __init__(self, limits: ListeningLimits = USUAL):
+        self._limits = limits
+        self._network = SileroStream()
+        self._rest = np.empty(0, np.float32)  # less than a chunk
+        self._kept: list[np.ndarray] = []  # chunks: of the stretch, or the last ones before it
+        self._count = 0  # samples in them
+        self._first = 0  # samples before the kept ones
+        self._speaking = False
+        self._loud = 0  # chunks of speech in a row
+        self._silent = 0  # chunks since the last speech
+        self._number = 0
+
+    @property
+    def seconds(self) -> float:
+        """How much sound has been heard."""
+        return self._first / SAMPLE_RATE + self.kept_seconds
+
+    @property
+    def kept_seconds(self) -> float:
+        """How much sound is kept."""
+        return (self._count + len(self._rest)) / SAMPLE_RATE
+
+    def feed(self, samples: np.ndarray) -> list[Stretch]:
+        """Takes the next samples, float32 [n] at 16 kHz, and returns the stretches that have ended."""
+        sound = np.concatenate([self._rest, samples])
+        whole = len(sound) // CHUNK * CHUNK
+        self._rest = sound[whole:].copy()
+        ended = []
+        for chunk in sound[:whole].reshape(-1, CHUNK):
+            ended += self._hear(chunk.copy())
+        return ended
+
+    def present(self) -> Stretch | None:
+        """Returns what has been said of the present stretch, without the silence after it; None in a pause."""
+        return self._stretch() if self._speaking else None
+
+    def finish(self) -> list[Stretch]:
+        """Ends the present stretch, and returns it if there is one."""
+        if self._speaking:
+            self._kept.append(self._rest)
+            self._count += len(self._rest)
+            self._rest = np.empty(0, np.float32)
+        ended = [self._stretch()] if self._speaking else []
+        self._end(keep=0)
+        return ended
+
+    def _hear(self, chunk: np.ndarray) -> list[Stretch]:
+        likely = self._network.probability(chunk)
+        self._kept.append(chunk)
+        self._count += len(chunk)
+        loud = likely >= (GOES_ON if self._speaking else BEGINS)
+        self._loud = self._loud + 1 if loud else 0
+        self._silent = 0 if loud else self._silent + 1
+        if not self._speaking:
+            if self._loud >= SHORTEST:
+                self._speaking = True
+                self._number += 1
+            else:
+                self._drop(round(BEFORE * SAMPLE_RATE) + SHORTEST * CHUNK)
+                if self._silent % FORGET_CHUNKS == FORGET_CHUNKS - 1:
+                    self._network.forget()
+            return []
+        if self._silent * CHUNK >= self._limits.end_silence * SAMPLE_RATE:
+            found = self._stretch()
+            # What belongs to this stretch is not heard again in the next one.
+            self._end(keep=max(0, self._silent - TAIL_CHUNKS) * CHUNK)
+            return [found]
+        if self._count >= (self._limits.longest + OVERLONG) * SAMPLE_RATE:
+            return [self._cut()]
+        return []
+
+    def _stretch(self) -> Stretch:
+        samples = np.concatenate(self._kept)
+        silence = self._silent * CHUNK
+        tail = TAIL_CHUNKS * CHUNK
+        if silence > tail:
+            samples = samples[: len(samples) - silence + tail]
+            silence = tail
+        start = self._first / SAMPLE_RATE
+        return Stretch(self._number, start, samples, start + (len(samples) - silence) / SAMPLE_RATE)
+
+    def _cut(self) -> Stretch:
+        """Ends the present stretch at a quiet place, and goes on with what comes after it."""
+        samples = np.concatenate(self._kept)
+        whole = Span(0.0, len(samples) / SAMPLE_RATE)
+        [first, *_] = cap_spans([whole], self._limits.longest, frame_levels(samples))
+        place = first.slice.stop
+        found = Stretch(self._number, self._first / SAMPLE_RATE, samples[:place], (self._first + place) / SAMPLE_RATE)
+        self._first += place
+        self._kept, self._count = [samples[place:].copy()], len(samples) - place
+        self._number += 1
+        return found
+
+    def _end(self, keep: int) -> None:
+        self._speaking = False
+        self._loud = 0
+        self._drop(keep)
+
+    def _drop(self, keep: int) -> None:
+        """Forgets all but the last samples, in whole pieces."""
+        while self._kept and self._count - len(self._kept[0]) >= keep:
+            gone = len(self._kept.pop(0))
+            self._first += gone
+            self._count -= gone

@@ -1,0 +1,241 @@
+"""Writes while somebody speaks, in two passes: the stretch so far, again and again, and then the whole stretch once.
+
+The final text of a stretch is what the model hears in exactly these samples, as in a file with them. Where a stretch
+has ended with a short silence, the model works on it before the silence is long enough to be sure; so the final text
+comes soon after. A thread of its own asks the model: one question at a time, final texts first.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workbench.audio.constants import SAMPLE_RATE
+from workbench.core.errors import Cancelled
+from workbench.live.stretches import USUAL, ListeningLimits, Stretch, Stretches
+from workbench.session.values import Segment, Transcript
+from workbench.text.scripts import join_texts
+
+EVERY = 0.4  # seconds from one partial text to the next, at least
+GROWN = 0.2  # seconds of new sound that a partial text is worth
+MOST_WAITING = 4  # stretches that wait for the model; then `feed` waits, too
+
+
+@dataclass(frozen=True)
+class Began:
+    """Somebody has begun to speak."""
+
+    number: int  # of the stretch
+    start: float  # seconds from the start of the sound
+
+
+@dataclass(frozen=True)
+class Written:
+    """What is written of a stretch so far; the next one replaces it."""
+
+    number: int
+    start: float
+    end: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A stretch with its final text."""
+
+    number: int
+    start: float
+    end: float
+    transcript: Transcript  # with times from the start of the sound
+    delay: float  # seconds from the moment when the end of its speech was heard to this text
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A stretch that the model could not transcribe."""
+
+    number: int
+    start: float
+    end: float
+    error: Exception
+
+
+LiveEvent = Began | Written | Finished | Failed
+Transcribe = Callable[[np.ndarray], Transcript]
+"""Returns the transcript of float32 samples [n] at 16 kHz; raises `Cancelled` if the work was stopped."""
+
+
+class LiveTranscription:
+    """Takes sound as it comes and tells what is said in it.
+
+    Args:
+        transcribe: called in a thread of this object.
+        tell: called with each event, in that thread or in the one that feeds.
+        limits: when a stretch ends.
+        busy: whether the model works for somebody else; then a partial text is left out.
+    """
+
+    def __init__(
+        self,
+        transcribe: Transcribe,
+        tell: Callable[[LiveEvent], None],
+        limits: ListeningLimits = USUAL,
+        busy: Callable[[], bool] = lambda: False,
+    ):
+        self._transcribe, self._tell, self._busy = transcribe, tell, busy
+        self._stretches = Stretches(limits)
+        self._changed = threading.Condition()
+        self._whole: deque[tuple[Stretch, float]] = deque()  # stretches that have ended, and when
+        self._so_far: Stretch | None = None
+        self._known: tuple[int, int, Transcript] | None = None  # stretch, samples, and what was heard in them
+        self._shown = (0, 0)  # stretch and samples of the last partial text
+        self._began = 0
+        self._closing = False
+        self._worker = threading.Thread(target=self._work, name="live transcription", daemon=True)
+        self._worker.start()
+
+    @property
+    def seconds(self) -> float:
+        """How much sound was fed."""
+        return self._stretches.seconds
+
+    def feed(self, samples: np.ndarray) -> None:
+        """Takes the next samples, float32 [n] at 16 kHz; waits if the model is far behind."""
+        ended = self._stretches.feed(samples)
+        present = self._stretches.present()
+        begun = [each for each in (*ended, *([present] if present else [])) if each.number > self._began]
+        for each in begun:
+            self._began = each.number
+            self._tell(Began(each.number, each.start))
+        now = time.monotonic()
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._whole) < MOST_WAITING or self._closing)
+            self._whole += [(each, self._since(each, now)) for each in ended]
+            self._so_far = present
+            self._changed.notify_all()
+
+    def commit(self) -> None:
+        """Ends the present stretch, as a pause or the end of a recording does."""
+        now = time.monotonic()
+        with self._changed:
+            self._whole += [(each, self._since(each, now)) for each in self._stretches.finish()]
+            self._so_far = None
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Ends the sound, and returns when all final texts have been told."""
+        self.commit()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._whole or self._closing)
+        self.close()
+
+    def close(self) -> None:
+        """Ends at once; what is not final stays partial. May be called again."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._worker is not threading.current_thread():
+            self._worker.join()
+
+    def _since(self, stretch: Stretch, now: float) -> float:
+        """Returns when the end of the speech was heard, if the sound comes as fast as it is spoken."""
+        return now - max(0.0, self._stretches.seconds - stretch.speech_end)
+
+    # The thread that asks the model.
+
+    def _work(self) -> None:
+        asked = 0.0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing or self._whole or self._grown())
+                if self._closing:
+                    return
+                whole = self._whole[0] if self._whole else None
+                so_far = self._so_far
+            if whole is not None:
+                self._finish(*whole)
+                with self._changed:
+                    self._whole.popleft()
+                    self._changed.notify_all()
+            elif so_far is not None:
+                with self._changed:  # not too soon after the last one, unless a stretch ends
+                    left = asked + EVERY - time.monotonic()
+                    if left > 0 and self._changed.wait_for(lambda: self._closing or self._whole, left):
+                        continue
+                    so_far = self._so_far
+                if so_far is None:
+                    continue
+                asked, self._shown = time.monotonic(), (so_far.number, len(so_far.samples))
+                if not self._busy():
+                    self._write(so_far)
+
+    def _grown(self) -> bool:
+        so_far = self._so_far
+        if so_far is None:
+            return False
+        number, samples = self._shown
+        new = len(so_far.samples) - (samples if number == so_far.number else 0)
+        settled = so_far.end > so_far.speech_end and new > 0
+        return settled or new >= GROWN * SAMPLE_RATE
+
+    def _write(self, stretch: Stretch) -> None:
+        try:
+            found = self._transcribe(stretch.samples)
+        except Cancelled:
+            return
+        except Exception:  # the final pass tells it
+            return
+        self._known = (stretch.number, len(stretch.samples), found)
+        self._tell(Written(stretch.number, stretch.start, stretch.end, found.text))
+
+    def _finish(self, stretch: Stretch, since: float) -> None:
+        known = self._known
+        try:
+            if known is not None and known[:2] == (stretch.number, len(stretch.samples)):
+                found = known[2]
+            else:
+                found = self._transcribe(stretch.samples)
+        except Cancelled:
+            return
+        except Exception as error:
+            self._tell(Failed(stretch.number, stretch.start, stretch.end, error))
+            return
+        delay = time.monotonic() - since
+        self._tell(Finished(stretch.number, stretch.start, stretch.end, shifted(found, stretch.start), delay))
+
+
+def shifted(transcript: Transcript, seconds: float) -> Transcript:
+    """Returns a transcript with all its times later."""
+    return replace(transcript, segments=tuple(_later(each, seconds) for each in transcript.segments))
+
+
+def _later(segment: Segment, seconds: float) -> Segment:
+    tokens = tuple(
+        replace(
+            token,
+            start=None if token.start is None else token.start + seconds,
+            end=None if token.end is None else token.end + seconds,
+        )
+        for token in segment.tokens
+    )
+    return replace(segment, start=segment.start + seconds, end=segment.end + seconds, tokens=tokens)
+
+
+def whole_transcript(finished: list[Transcript], seconds: float) -> Transcript | None:
+    """Returns the transcripts of all stretches as one, of a sound of that length; None if there is none."""
+    if not finished:
+        return None
+    return replace(
+        finished[0],
+        text=join_texts([each.text for each in finished]),
+        segments=tuple(segment for each in finished for segment in each.segments),
+        tokens=tuple(number for each in finished for number in each.tokens),
+        audio_seconds=seconds,
+        compute_seconds=sum(each.compute_seconds for each in finished),
+        notes=tuple(dict.fromkeys(note for each in finished for note in each.notes)),
+    )

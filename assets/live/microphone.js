@@ -20,8 +20,8 @@ export class Microphone {
   }
 
   async start() {
-    this.stream = await navigator.mediaDevices.getUserMedia(
-      {audio: {channelCount: 1, echoCancellation: true, noiseSuppression: true, autoGainControl: true}});
+    const plain = {echoCancellation: false, noiseSuppression: false, autoGainControl: false}; // as recognisers were trained
+    this.stream = await navigator.mediaDevices.getUserMedia({audio: {channelCount: 1, ...plain}});
     try {
       this.context = new AudioContext({sampleRate: 16000});
       this.input = this.context.createMediaStreamSource(this.stream);

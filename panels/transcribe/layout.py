@@ -14,6 +14,7 @@ from panels.running.sessions import SessionPool
 from panels.transcribe.events import Actions
 from panels.transcribe.keeping import TAB
 from panels.transcribe.kept_events import Keeping
+from panels.transcribe.live import live_files, live_microphone
 from panels.transcribe.many import many_tools
 from panels.transcribe.run import RunState
 from panels.transcribe.segment_editor import saver, segment_editor
@@ -55,6 +56,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     samples = read_samples()
     actions = Actions(pool, Sounds(), samples, options)
     keeping = Keeping(page.runs, pool, len(options) + len(SHOWN))
+    page.routes += live_files()
     board, opened, edits = gr.State(RunState()), gr.State(None), gr.State({})
     lent = gr.State("")  # the reference text that a sample brought
 
@@ -65,6 +67,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 sample_chips, files, credit, microphone = recording_inputs(
                     samples, "Recordings to transcribe", 150, several=True
                 )
+                with gr.Accordion("Live: write while you speak", open=False, elem_classes="plain"):
+                    live_microphone()
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">2</span>Models</h2>')
                 cells = model_chooser(elem_id="models")

@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     app.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     app.add_argument("--port", type=int, help="port to listen on, 0 to 65535 (default: 7860, or the next that is free)")
 
-    serve = commands.add_parser("serve", help="answer OpenAI's routes and MCP for every model, without the page")
+    serve = commands.add_parser("serve", help="answer OpenAI's routes for every model, without the page")
     serve.description = (
         "The routes are under /v1; /health, /ready and /metrics say how the server is. The page has the same routes."
     )

@@ -5,6 +5,7 @@ It wraps the event handlers and knows nothing of their work.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import html
 import inspect
@@ -14,9 +15,13 @@ from typing import Any
 
 import gradio as gr
 
+from panels.running.visitors import visitor_of_event
 from workbench.core.errors import WorkbenchError
+from workbench.core.visitors import visited_by
 
 FAULT = "Something failed inside the workbench; what you entered is still here, and the log of the server says more."
+
+_END = object()
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +43,15 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(function)
         def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            visitor = visitor_of_event()
             try:
-                yield from function(*args, **kwargs)
+                with contextlib.closing(function(*args, **kwargs)) as values:
+                    while True:
+                        with visited_by(visitor):  # each value may be computed in another thread
+                            value = next(values, _END)
+                        if value is _END:
+                            return
+                        yield value
             except Exception as error:
                 raise shown(error) from None
 
@@ -48,7 +60,8 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            with visited_by(visitor_of_event()):
+                return function(*args, **kwargs)
         except Exception as error:
             raise shown(error) from None
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
+from workbench.core.visitors import bound, stoppable
+
 POLL_SECONDS = 0.1  # delay until a stop takes effect
 SHOW_SECONDS = 0.1  # the shortest time between two updates, as a model may write hundreds of tokens a second
 
@@ -84,7 +86,9 @@ def changes(
         finally:
             reported.put(None)
 
-    threading.Thread(target=whole, daemon=True).start()
+    with stoppable(stop):
+        thread = threading.Thread(target=bound(whole), daemon=True)
+    thread.start()
     shown = time.perf_counter()
     ended = unseen = False
     while not (ended or stop.is_set()):

@@ -23,6 +23,7 @@ from panels.widgets.samples import references
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import listening
 from workbench.core.runtimes import RUNTIMES
+from workbench.core.visitors import bound
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.serving.work import follower, opened
@@ -247,7 +248,7 @@ def _each(rows: Sequence[Row], hear: Callable[[Row], None], at_once: int, stop: 
                 return
             hear(row)
 
-    others = [threading.Thread(target=take, daemon=True) for _ in range(min(at_once, len(rows)) - 1)]
+    others = [threading.Thread(target=bound(take), daemon=True) for _ in range(min(at_once, len(rows)) - 1)]
     for thread in others:
         thread.start()
     take()

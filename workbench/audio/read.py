@@ -8,6 +8,7 @@ This file knows nothing of features, models or segments.
 """
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ Source = str | os.PathLike[str] | tuple[Any, int]
 _BLOCK = 1 << 18  # samples per channel decoded at a time: 16 s at 16 kHz
 _CAREFUL_BLOCK = 1 << 10  # the same, after a read has failed
 _SHORTFALL = 0.01  # seconds; compressed formats round the length in their header, so less than this is no loss
+
+MINUTES_VARIABLE = "WORKBENCH_AUDIO_MINUTES"  # of the environment: the longest recording that is read
 
 # Integer types of samples: full scale, and the value of silence.
 _INTEGER_SCALE = {"int8": (1 << 7, 0), "uint8": (1 << 7, 1 << 7), "int16": (1 << 15, 0), "int32": (1 << 31, 0)}
@@ -126,6 +129,7 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
         expected = f"{LOWEST_RATE} to {HIGHEST_RATE} Hz are expected"
         raise BadInput(f"{name} states a sample rate of {decoded.rate} Hz, where {expected}")
     resample = _resampler(decoded.rate)
+    longest = _longest_minutes() * 60 * decoded.rate  # counted while it is decoded: a header may lie
     collected = bytearray()  # grows in place, so the recording is in memory only once
     read_so_far = 0
     not_finite, first_not_finite = 0, 0
@@ -135,6 +139,11 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
             first_not_finite = first_not_finite if not_finite else read_so_far + int(np.argmin(finite))
             not_finite += int(np.count_nonzero(~finite))
         read_so_far += len(block)
+        if read_so_far > longest:
+            raise BadInput(
+                f"{name} is longer than {longest / decoded.rate / 60:g} minutes, the longest recording that is taken "
+                "here; cut it into parts"
+            )
         if not not_finite:
             mono = block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float64)
             collected += resample(np.ascontiguousarray(mono, dtype=np.float32), False).data
@@ -149,6 +158,16 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
     samples = np.frombuffer(collected, dtype=np.float32)
     digest = hashlib.sha256(collected).hexdigest()[:16]
     return Recording(samples, SAMPLE_RATE, decoded.rate, decoded.channels, decoded.format, digest, tuple(decoded.notes))
+
+
+def _longest_minutes() -> float:
+    """Returns $WORKBENCH_AUDIO_MINUTES, which a server sets for itself and its sessions; without it, no limit."""
+    try:
+        return float(os.environ.get(MINUTES_VARIABLE) or math.inf)
+    except ValueError:
+        raise BadInput(
+            f"{MINUTES_VARIABLE} is {os.environ[MINUTES_VARIABLE]!r:.40}; expected a number of minutes"
+        ) from None
 
 
 def _resampler(rate: int) -> Callable[[np.ndarray, bool], np.ndarray]:

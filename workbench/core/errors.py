@@ -32,6 +32,27 @@ class Cancelled(WorkbenchError):
     """The error for a call that the user stopped."""
 
 
+class Busy(WorkbenchError):
+    """The error for a request that a server does not take now: too many wait, or a visitor's share is used up.
+
+    `retry_seconds` says after how long it is worth another try.
+    """
+
+    def __init__(self, message: str, retry_seconds: float = 10.0):
+        super().__init__(message)
+        self.retry_seconds = retry_seconds
+
+
+class Refused(WorkbenchError):
+    """The error for what the owner of a server has not opened to visitors."""
+
+    exit_status = 2
+
+
+class NoRoom(WorkbenchError):
+    """The error for a file that cannot be kept: the disk, or a visitor's share of it, is full."""
+
+
 def message_of(error: BaseException, longest: int | None = 200) -> str:
     """Returns the message of another library's error on one line; the name of its type if it has no message.
 

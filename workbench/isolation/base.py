@@ -99,6 +99,7 @@ class IsolatedSession(Calls):
         self.load_seconds = 0.0  # of the process that runs now, its start included
         self.log: Path | None = None  # of what the model's engine does, where it keeps one
         self.last_used = time.monotonic()
+        self.allowance_bytes: int | None = None  # what its process may take beyond what it has when it is loaded
         self._admitted = admitted
         self._closed = False
 

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,14 +20,17 @@ from typing import Any
 
 from workbench.core.errors import WorkbenchError
 from workbench.core.settings import SessionSpec
+from workbench.core.visitors import check_work, present_work
 from workbench.isolation.kinds import kind_of
 from workbench.prepared.kinds import session_environment
 from workbench.prepared.pool import PREPARED, ROOT, ForkedProcess
-from workbench.system.process_groups import end_group
+from workbench.system.process_groups import end_group, is_stopped
 from workbench.system.tempdirs import make_scratch, remove_scratch
 
 EXIT_SECONDS = 3.0  # how long a child that has hung up may take to be gone
 CHECK_SECONDS = 1.0  # how often whoever waits for a message looks whether the process is still there
+WORK_SECONDS = 0.1  # how often whoever waits for a message looks whether the work was stopped
+STOPPED_SECONDS = 10.0  # how long a process may be stopped (SIGSTOP, a debugger) in the middle of a call
 WORKER = ("-P", "-m", "workbench.isolation.worker")  # -P: a torch.py in the user's folder is not torch
 
 
@@ -90,6 +94,7 @@ class Link:
     def __init__(self, spec: SessionSpec, command: Sequence[str], parallel: bool = False):
         environment = session_environment(ROOT, parallel)
         self.opened = False
+        self.stopped = False  # whether it was ended because it did not run any more
         self.scratch: Path | None = None
         self._ended = False
         self._ending = threading.RLock()
@@ -131,11 +136,26 @@ class Link:
                 self._connection.send_bytes(payload)
 
     def receive(self) -> tuple[str, int, Any]:
-        """Waits for the next message; raises `ConnectionLost` where there will be none."""
-        while not self.waits(CHECK_SECONDS):
+        """Waits for the next message; raises `ConnectionLost` where there will be none.
+
+        Ends a process that somebody has stopped (SIGSTOP) for `STOPPED_SECONDS`, as it would never answer. Raises what
+        the work of this context raises when it is to end (`workbench.core.visitors`).
+        """
+        seconds = CHECK_SECONDS if present_work() is None else WORK_SECONDS
+        checked = since = time.monotonic()
+        while not self.waits(seconds):
+            check_work()
             # What the child has forked has our socket too, and keeps it open when the child itself is gone.
             if self.process.poll() is not None and not self.waits(0.0):
                 raise ConnectionLost
+            now = time.monotonic()
+            if now - checked >= CHECK_SECONDS:
+                checked = now
+                since = since if is_stopped(self.process.pid) else now
+                if now - since >= STOPPED_SECONDS:
+                    self.stopped = True
+                    self.end()
+                    raise ConnectionLost
         with self._whole_message():
             message: tuple[str, int, Any] = self._connection.recv()
         return message
@@ -176,6 +196,8 @@ class Link:
 
     def how_it_ended(self) -> str:
         """How the process ended, as the middle of a sentence."""
+        if self.stopped:
+            return f"did not run for {STOPPED_SECONDS:.0f} s and was ended"
         try:
             status = self.process.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:

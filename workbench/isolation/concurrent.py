@@ -19,6 +19,7 @@ from typing import Any
 from workbench.core.errors import WorkbenchError, named_message_of
 from workbench.core.progress import overhearing, report
 from workbench.core.settings import SessionSpec
+from workbench.core.visitors import check_work, present_work
 from workbench.isolation import serial
 from workbench.isolation.base import BEAT_SECONDS, Calls, IsolatedSession, revived
 from workbench.isolation.channel import ConnectionLost, Link, wait_until_prepared
@@ -125,7 +126,7 @@ class ParallelSession(IsolatedSession):
                 taken, used, call.sent = False, 0, True
                 life.send("call", call.number, payload=payload)
                 while True:
-                    kind, value = call.messages.get()
+                    kind, value = _message(call)
                     if call.cancelled:
                         raise self._stopped(doing)
                     if kind == "lost":
@@ -174,6 +175,7 @@ class ParallelSession(IsolatedSession):
     def _wait_for_load(self, life: _Connection, call: _OpenCall) -> None:
         """Returns when the model is loaded, and passes on meanwhile how far that is."""
         while not life.opened:
+            check_work()
             report(*life.told)
             with contextlib.suppress(queue.Empty):
                 kind, _ = call.messages.get(timeout=BEAT_SECONDS)
@@ -364,6 +366,17 @@ class _Connection:
                 if session._previous is self:
                     session._previous = None
             self.tell("lost")
+
+
+def _message(call: _OpenCall) -> tuple[str, Any]:
+    """Waits for the next message of a call; raises what the work of this context raises when it is to end."""
+    if present_work() is None:
+        return call.messages.get()
+    while True:
+        try:
+            return call.messages.get(timeout=BEAT_SECONDS)
+        except queue.Empty:
+            check_work()
 
 
 def _new_link(spec: SessionSpec) -> Link | ThreadLink:

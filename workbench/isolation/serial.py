@@ -18,9 +18,11 @@ from typing import Any
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import overhearing, report
 from workbench.core.settings import SessionSpec
+from workbench.core.visitors import check_work
 from workbench.isolation.base import BEAT_SECONDS, WAITING, Calls, IsolatedSession, revived
 from workbench.isolation.channel import WORKER, ConnectionLost, Link, wait_until_prepared
 from workbench.session.calls import Call
+from workbench.system.memory import limit_data
 
 CHILD = WORKER
 FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for
@@ -129,6 +131,7 @@ class ProcessSession(IsolatedSession):
         due = time.monotonic() + patience
         while not self._turn.acquire(timeout=beat):
             self._check_open()
+            check_work()
             late = time.monotonic() >= due
             if self._resting and (late or self._holder == here):
                 gc.collect()  # a stream that was dropped inside a cycle of references keeps the turn until then
@@ -225,6 +228,8 @@ class ProcessSession(IsolatedSession):
             self._forget(link)
             raise revived(*value)
         link.opened = True
+        if self.allowance_bytes is not None and self.spec.settings.device == "cpu":
+            limit_data(link.process.pid, self.allowance_bytes)
         self._opened(value, time.perf_counter() - begun)
         return link
 
@@ -238,6 +243,7 @@ class ProcessSession(IsolatedSession):
         """Waits for the end of the load, and passes on meanwhile how far it is."""
         told = (0.0, f"loading {self.model}")
         while True:
+            check_work()
             report(*told)
             if link.waits(BEAT_SECONDS):
                 kind, _, value = link.receive()

@@ -19,7 +19,20 @@ from workbench.families import FAMILIES
 from workbench.system.user_cache import user_config
 
 SHIPPED = Path(__file__).with_name("cards.toml")
-KEYS = {"id", "name", "family", "languages", "tasks", "licence", "source", "runtimes", "settings", "about", "megabytes"}
+KEYS = {
+    "id",
+    "name",
+    "family",
+    "languages",
+    "tasks",
+    "licence",
+    "source",
+    "runtimes",
+    "settings",
+    "about",
+    "megabytes",
+    "visitors",
+}
 SOURCES = {"demo", "directory", "gguf", "hub", "server"}
 BESIDE = {  # what may stand beside a source's place, by name, and what it is
     "gguf": {"language": "language file"},
@@ -44,6 +57,7 @@ class Card:
     megabytes: int | None = None  # to download, where it comes from a hub
     runtimes: Mapping[str, str] = field(default_factory=dict)  # per runtime, why this model does not run there
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per runtime, of a session by default
+    visitors: bool = False  # whether visitors of a public server may have it downloaded
 
     @property
     def kind(self) -> str:
@@ -175,6 +189,7 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
         licence=table.get("licence", ""),
         about=table.get("about", ""),
         megabytes=table.get("megabytes"),
+        visitors=table.get("visitors", False),
         runtimes=dict(table.get("runtimes", {})),
         settings={runtime: _settings(given, runtime, where) for runtime, given in table.get("settings", {}).items()},
     )
@@ -279,4 +294,5 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "runtimes": (_is_table_of_text, 'a sentence per runtime, such as { vllm = "why not" }'),
     "settings": (_is_table_of_tables, "a table per runtime, such as { vllm = { max_length = 4096 } }"),
     "megabytes": (_is_megabytes, f"a whole number of at most {MOST_MEGABYTES}"),
+    "visitors": (lambda value: isinstance(value, bool), "true or false"),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec
+from workbench.core.visitors import Work, working
 from workbench.families import FAMILIES
 from workbench.isolation.base import Calls, IsolatedSession
 from workbench.registry.budget import weight_bytes
@@ -30,6 +31,10 @@ from workbench.trace.trace import Given, Out, Trace
 Passed = TypeVar("Passed")
 Resolve = Callable[[dict[str, Any]], dict[str, Any]]
 Release = Callable[[SessionSpec], None]
+# Entered around each call of a session that is shared by visitors: with what is opened, whether one call at a time has
+# it, the options and the input. It waits for the call's turn, or raises.
+Admission = Callable[[SessionSpec, bool, Mapping[str, Any], Sequence[Any]], contextlib.AbstractContextManager[Work]]
+_END = object()
 
 
 @with_calls
@@ -52,6 +57,7 @@ class OpenSession(Capabilities):
         self._release = release
         self._closing = threading.Lock()
         self._spec = spec
+        self.admission: Admission | None = None
         self._session: Session | None = session
         self._calls: Session | Calls = session.slot() if isinstance(session, IsolatedSession) else session
 
@@ -129,8 +135,34 @@ class OpenSession(Capabilities):
     def _carry(self, call: Call, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Makes a call. Raises `BadInput` where the model has no such capability."""
         session = self.session
-        found = call_of(self._calls, call.name)(*arguments, **self._resolved(options))
-        return self._signed(session, found) if call.streams else found
+        if self.admission is None:
+            found = call_of(self._calls, call.name)(*arguments, **self._resolved(options))
+            return self._signed(session, found) if call.streams else found
+        alone = isinstance(session, IsolatedSession) and not RUNTIMES[self.runtime].parallel
+        admitted = self.admission(self._spec, alone, options, arguments[:1])
+        if call.streams:
+            return self._signed(session, self._in_turn(admitted, call, arguments, options))
+        with admitted as work, working(work):
+            return call_of(self._calls, call.name)(*arguments, **self._resolved(options))
+
+    def _in_turn(
+        self,
+        admitted: contextlib.AbstractContextManager[Work],
+        call: Call,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> Generator[Any, None, None]:
+        """The events of a stream that has to be admitted, each computed as that work."""
+        with admitted as work:
+            with working(work):
+                events = call_of(self._calls, call.name)(*arguments, **self._resolved(options))
+            with contextlib.closing(events):
+                while True:
+                    with working(work):  # whoever reads the stream may do other work in between
+                        event = next(events, _END)
+                    if event is _END:
+                        return
+                    yield event
 
     def _signed(self, session: Session, events: Generator[Passed, None, None]) -> Generator[Passed, None, None]:
         """The events, results with the load time of the session, its process included, and its quantisation."""

@@ -72,6 +72,7 @@ class Registry:
 
     def __init__(self, memory_bytes: int | None = None, isolate: bool = True, patient: bool = False):
         self.memory_budget = memory_bytes or default_budget()
+        self.allowance_bytes: int | None = None  # what a call may take in its process; by default the whole budget
         self.isolate = isolate
         self._budget = MemoryBudget(self.memory_budget, self._sessions, patient)
         self._lock = threading.RLock()
@@ -203,6 +204,7 @@ class Registry:
             kind = ParallelSession if RUNTIMES[spec.runtime].parallel else ProcessSession
             admitted = None if in_threads(spec) else self._admitted  # it takes no memory to speak of
             process = self._processes.setdefault(spec, kind(spec, admitted))
+            process.allowance_bytes = min(self.allowance_bytes or self.memory_budget, self.memory_budget)
             if is_made(card, spec.runtime):
                 self._makers[spec] = partial(resolve, card, spec.runtime, settings, on_progress=report)
             self._holders[spec] = self._holders.get(spec, 0) + 1

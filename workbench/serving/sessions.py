@@ -17,6 +17,7 @@ from workbench.core.progress import OnProgress
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import UNLOADED, Registry, Residency
 from workbench.registry.weights import AUTO
+from workbench.serving.guard import Guard
 
 IDLE_MINUTES = 10.0
 # Minutes: with less, models would load for each run; a week means forever.
@@ -32,10 +33,14 @@ class SessionPool:
     Args:
         registry: opens them; closed together with the pool.
         idle_minutes: a session without calls for this long is unloaded; the next call loads it again.
+        guard: what visitors may do; by default what the owner may.
     """
 
-    def __init__(self, registry: Registry, idle_minutes: float = IDLE_MINUTES):
+    def __init__(self, registry: Registry, idle_minutes: float = IDLE_MINUTES, guard: Guard | None = None):
         self.registry = registry
+        self.guard = guard or Guard()
+        if self.guard.limits.process_gb:
+            registry.allowance_bytes = int(self.guard.limits.process_gb * (1 << 30))
         self._idle_minutes = idle_minutes
         self._sessions: dict[tuple[Any, ...], OpenSession] = {}
         # The number of runs that open each session that is not stored yet.
@@ -71,8 +76,13 @@ class SessionPool:
         Args:
             quantization: for a runtime with several; empty for the default one.
             settings: changes to the settings of the model's card, see `workbench.core.settings.Settings`.
+
+        In public mode, raises `Refused` for a model or for settings that are not open to visitors.
         """
         settings = dict(settings or {})
+        if self.guard.public:
+            self.guard.check_card(self.registry.card(model))
+            self.guard.check_settings(settings)
         key = _key(model, runtime, quantization, settings)
         with self._lock:
             if key in self._sessions:
@@ -88,6 +98,8 @@ class SessionPool:
             with self._lock:
                 self._opening[key] -= 1
         with self._lock:
+            if isinstance(opened, OpenSession):
+                opened.admission = self.guard.admitted
             kept = self._sessions.setdefault(key, opened)
         if kept is not opened:  # another run opened it in the meantime; both share one process
             opened.close()

@@ -22,7 +22,7 @@ def peak_resident_bytes() -> int:
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         own = peak if sys.platform == "darwin" else peak * 1024
-    return own + sum(_peak_bytes(str(pid)) or _process_bytes(pid) for pid in _descendants(os.getpid()))
+    return own + sum(_peak_bytes(str(pid)) or _process_bytes(pid) for pid in descendants(os.getpid()))
 
 
 def resident_bytes(pid: int) -> int:
@@ -30,7 +30,7 @@ def resident_bytes(pid: int) -> int:
 
     If it has started any, each process counts its proportional share of shared memory, so that it counts once.
     """
-    others = _descendants(pid)
+    others = descendants(pid)
     if not others:
         return _process_bytes(pid)
     return sum(share_bytes(each) for each in (pid, *others))
@@ -68,7 +68,24 @@ def _field(file: Path, name: str) -> int | None:
     return None
 
 
-def _descendants(pid: int) -> list[int]:
+def limit_data(pid: int, more: int) -> bool:
+    """Limits the memory that a process may take for itself, to so many bytes beyond what it has; False where not.
+
+    The next allocation beyond fails inside the process, which then says that there is not enough memory, while other
+    programs of the machine go on. Memory that is mapped from files is not counted. Only on Linux.
+    """
+    taken = _field(PROCESSES / str(pid) / "status", "VmData")
+    if taken is None or sys.platform != "linux":
+        return False
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):  # it has ended, or has a lower limit already
+        resource.prlimit(pid, resource.RLIMIT_DATA, (taken * 1024 + more,) * 2)
+        return True
+    return False
+
+
+def descendants(pid: int) -> list[int]:
     """Returns the ids of the living processes that a process has started, directly or indirectly."""
     if not (PROCESSES / str(pid) / "task" / str(pid) / "children").is_file():
         import psutil

@@ -8,6 +8,8 @@ import signal
 import time
 from collections.abc import Sequence
 
+from workbench.system.memory import descendants
+
 GROUP_SECONDS = 10.0  # longest wait for killed processes to disappear, while the system frees their memory
 TRACKER_SECONDS = 1.0  # longest wait for a tracker to free the shared memory that it tracks
 CHECK_SECONDS = 0.01
@@ -70,6 +72,15 @@ def _members(group: int) -> Sequence[int]:
             if ours and psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                 found.append(pid)
     return found
+
+
+def is_stopped(pid: int) -> bool:
+    """Returns whether a process, or one that it has started, was stopped (SIGSTOP) and waits to be continued."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return any(psutil.Process(each).status() == psutil.STATUS_STOPPED for each in (pid, *descendants(pid)))
+    return False
 
 
 def is_tracker(pid: int) -> bool:

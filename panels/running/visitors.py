@@ -1,0 +1,17 @@
+"""For whom an event of the page works: the address that asked, and the page that is open there."""
+
+from __future__ import annotations
+
+from gradio.context import LocalContext
+
+from workbench.core.visitors import NOBODY, Visitor
+from workbench.serving.addresses import address_of
+
+
+def visitor_of_event() -> Visitor:
+    """Returns the visitor of the event that this thread handles; `NOBODY` outside of events."""
+    request = LocalContext.request.get(None)
+    if request is None:
+        return NOBODY
+    client = getattr(request, "client", None)
+    return Visitor(address_of(getattr(client, "host", "") or ""), str(getattr(request, "session_hash", "") or ""))

@@ -1,0 +1,158 @@
+"""What a guard refuses in public mode and what it allows the owner; limits from a file; rates; modes by address."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from workbench.core.errors import BadInput, Busy, Refused
+from workbench.core.visitors import Visitor
+from workbench.registry.cards import Card
+from workbench.serving.addresses import address_of, names_this_machine
+from workbench.serving.guard import Guard, extent
+from workbench.serving.limits import LIMITS, LOCAL, PUBLIC, Limits, read_limits
+from workbench.serving.mode import mode_for
+
+HUB = Card("x/hub", "Hub", "sensevoice", {"hub": "a/b"})
+HERE = Card("x/here", "Here", "sensevoice", {"directory": "/models/here"})
+
+
+@pytest.mark.parametrize(
+    "host, environment, mode",
+    [
+        ("127.0.0.1", {}, "local"),
+        ("localhost", {}, "local"),
+        ("[::1]", {}, "local"),
+        ("0.0.0.0", {}, "public"),
+        ("192.168.1.5", {}, "public"),
+        ("::", {}, "public"),
+        ("127.0.0.1", {"SPACE_ID": "me/space"}, "public"),
+    ],
+)
+def test_a_server_is_public_as_soon_as_it_listens_elsewhere(host: str, environment: dict[str, str], mode: str) -> None:
+    assert mode_for(host, None, environment) == mode
+    assert mode_for(host, "local", environment) == "local"
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(BadInput, match="expected local or public"):
+        mode_for("127.0.0.1", "private")
+
+
+def test_the_owner_may_what_visitors_may_not() -> None:
+    owner, strangers = Guard(), Guard("public")
+    owner.owners("unloading a model")
+    owner.check_card(HUB)
+    owner.check_settings({"threads": 2})
+    strangers.check_card(HERE)
+    strangers.check_card(replace(HUB, visitors=True))
+    for refused in (
+        lambda: strangers.owners("unloading a model"),
+        lambda: strangers.check_card(HUB),
+        lambda: strangers.check_settings({"kv_gigabytes": 2}),
+    ):
+        with pytest.raises(Refused):
+            refused()
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        ({"max_new_tokens": 10**9}, "option max_new_tokens is 1000000000; expected at most 2048"),
+        ({"min_new_tokens": 10**9}, "option min_new_tokens"),
+        ({"beam_size": 100_000}, "option beam_size is 100000; expected at most 32"),
+        ({"hotwords": ["x" * 1000] * 1000}, "option hotwords has 976 kB of text; expected at most 64 kB"),
+    ],
+)
+def test_options_that_cost_too_much_are_refused(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        Guard("public").check_options(options)
+
+
+def test_deep_values_are_refused_without_following_them() -> None:
+    deep: object = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert extent(deep, 32) == (0, 33)
+    assert extent({"a": ["bc", {"d": "é"}]}, 32) == (6, 3)
+    with pytest.raises(BadInput, match="nested too deeply"):
+        Guard("public").check_values(deep, "options")
+    while deep:  # a garbage collector that follows it would need as deep a stack
+        [deep] = deep  # type: ignore[misc]
+
+
+def test_a_visitor_has_a_rate_and_an_address_has_several_times_it() -> None:
+    guard = Guard("public", replace(PUBLIC, requests_per_minute=2, per_address=2))
+    one, two, three = (Visitor("1.2.3.4", name) for name in "abc")
+    for each in (one, one, two):
+        guard.arrived(each)
+    with pytest.raises(Busy, match="takes 2 requests of one visitor in 60 s"):
+        guard.arrived(one)
+    guard.arrived(two)
+    with pytest.raises(Busy):
+        guard.arrived(three)
+    guard.arrived(Visitor("5.6.7.8"))
+    guard.arrived(three, upload=True)
+
+
+def test_the_owner_changes_limits_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "limits.toml"
+    file.write_text("audio_minutes = 5\n")
+    assert read_limits(PUBLIC, file) == replace(PUBLIC, audio_minutes=5.0)
+    file.write_text("audio_minutes = -5\n")
+    with pytest.raises(BadInput, match="audio_minutes"):
+        read_limits(PUBLIC, file)
+    file.write_text("audio_minuts = 5\n")
+    with pytest.raises(BadInput, match="did you mean audio_minutes"):
+        read_limits(PUBLIC, file)
+    file.write_text("[")
+    with pytest.raises(BadInput, match="no TOML"):
+        read_limits(PUBLIC, file)
+    fifo = tmp_path / "fifo.toml"
+    os.mkfifo(fifo)
+    with pytest.raises(BadInput, match="no ordinary file"):
+        read_limits(PUBLIC, fifo)
+
+
+def test_every_limit_is_documented_and_no_looser_for_strangers() -> None:
+    for name, spec in LIMITS.items():
+        assert spec.help and spec.maximum is not None, name
+        local, public = getattr(LOCAL, name), getattr(PUBLIC, name)
+        assert public <= local or (name == "process_gb" and local == 0), name
+    assert Limits() == LOCAL
+
+
+@pytest.mark.parametrize(
+    "host, address",
+    [
+        ("1.2.3.4", "1.2.3.4"),
+        ("2001:db8::1:2", "2001:db8::"),
+        ("::ffff:1.2.3.4", "1.2.3.4"),
+        ("testclient", "testclient"),
+    ],
+)
+def test_an_ipv6_network_is_one_address(host: str, address: str) -> None:
+    assert address_of(host) == address
+
+
+@pytest.mark.parametrize(
+    "header, known",
+    [
+        ("localhost:7860", True),
+        ("127.0.0.1:7860", True),
+        ("[::1]:7860", True),
+        ("192.168.1.7", True),
+        ("page.localhost:1", True),
+        ("evil.example", False),
+        ("evil.example:7860", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("", False),
+        ("mine.example", True),
+    ],
+)
+def test_only_names_that_the_owner_knows_are_answered(header: str, known: bool) -> None:
+    assert names_this_machine(header, ("mine.example",)) is known

@@ -1,0 +1,64 @@
+"""The network addresses of visitors, and the names under which a server may be asked. This file serves nothing."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable
+
+from workbench.core.errors import BadInput
+from workbench.serving.mode import is_loopback
+
+NETWORK_BITS = 64  # of an IPv6 address: one household has as many addresses as it likes behind them
+FORWARDED = "FORWARDED_ALLOW_IPS"  # of the environment: the proxies whose X-Forwarded-For the web server believes
+
+
+def address_of(host: str) -> str:
+    """Returns a client's address as limits count it: IPv4 whole, of IPv6 the network."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host[:64]
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((address, NETWORK_BITS), strict=False).network_address)
+    return str(address)
+
+
+def trust_proxies(proxies: Iterable[str] = ()) -> None:
+    """Makes the web server believe forwarded addresses from these proxies alone.
+
+    Raises `BadInput` for one that is no address or network.
+    """
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy, strict=False)
+        except ValueError as error:
+            raise BadInput(
+                f"the trusted proxy is {proxy!r:.60}; expected an address, or a network such as 10.0.0.0/8"
+            ) from error
+    os.environ[FORWARDED] = ",".join(proxies)
+
+
+def host_name(header: str) -> str:
+    """Returns the name in a Host header, without its port, in lower case."""
+    name = header.strip().lower()
+    if name.startswith("["):
+        return name.partition("]")[0].removeprefix("[")
+    return name.rpartition(":")[0] if name.count(":") == 1 else name
+
+
+def names_this_machine(header: str, allowed: Iterable[str]) -> bool:
+    """Returns whether a Host header names the server by a name that its owner knows.
+
+    An address is always one: DNS rebinding needs a name. So is loopback's name.
+    """
+    name = host_name(header)
+    if name in allowed or is_loopback(name):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,195 @@
+"""What visitors of a server may do: the mode, the limits, the line and the rates. Page, routes and MCP ask here.
+
+    guard = pool.guard
+    guard.public                        whether visitors are strangers
+    guard.owners("unloading a model")   raises `Refused` in public mode
+    guard.check_card(card)              raises `Refused` for a model that is not open to visitors
+    guard.check_settings(settings)      raises `Refused` for settings of a session in public mode
+    guard.arrived(visitor)              raises `Busy` if a visitor sends too many requests
+    with visited_by(visitor): ...       (workbench.core.visitors) says for whom the calls of sessions within are made
+
+Calls of sessions that come from a `SessionPool` ask by themselves (`admitted`): for their options, their texts, a place
+in the line and a deadline. So no route has to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.errors import BadInput, Busy, Refused
+from workbench.core.visitors import Visitor, Work, present_work, spoken_seconds
+from workbench.serving.limits import LOCAL as LOCAL_LIMITS
+from workbench.serving.limits import PUBLIC as PUBLIC_LIMITS
+from workbench.serving.limits import Limits
+from workbench.serving.line import Line
+from workbench.serving.mode import LOCAL, PUBLIC
+
+if TYPE_CHECKING:
+    from workbench.registry.cards import Card
+
+MOST_KNOWN = 10_000  # visitors whose requests are counted
+MINUTE, HOUR = 60.0, 3600.0
+# Options that cost memory or time, with the limit that holds for each.
+BOUNDED = {
+    "max_new_tokens": "new_tokens",
+    "min_new_tokens": "new_tokens",
+    "max_tokens": "new_tokens",
+    "beam_size": "beams",
+    "nbest": "beams",
+}
+STANDING = ("demo", "directory", "gguf")  # kinds of models whose files the owner has put on this machine
+
+
+class Guard:
+    """The rules of one server.
+
+    Args:
+        mode: `local` or `public`.
+        limits: by default those of the mode.
+    """
+
+    def __init__(self, mode: str = LOCAL, limits: Limits | None = None):
+        self.mode = mode
+        self.limits = limits or (PUBLIC_LIMITS if mode == PUBLIC else LOCAL_LIMITS)
+        self.line = Line(self.limits)
+        self._requests = Rate(self.limits.requests_per_minute, MINUTE, "requests", self.limits.per_address)
+        self._uploads = Rate(self.limits.uploads_per_hour, HOUR, "uploads", self.limits.per_address)
+
+    @property
+    def public(self) -> bool:
+        """Whether visitors are strangers."""
+        return self.mode == PUBLIC
+
+    def owners(self, what: str) -> None:
+        """Raises `Refused` in public mode; `what` is the subject of the sentence, such as "unloading a model"."""
+        if self.public:
+            raise Refused(f"{what} is for the owner of this page; it is open to visitors and shared by all of them")
+
+    def check_card(self, card: Card) -> None:
+        """Raises `Refused` in public mode for a model that visitors may not open.
+
+        Open are the models whose files the owner has put on this machine, those on a server that the owner has named,
+        and those of a hub whose card says `visitors = true`.
+        """
+        if self.public and not open_to_visitors(card):
+            raise Refused(
+                f"{card.id} is not open to visitors, as it would be downloaded; the owner opens it with "
+                "`visitors = true` in its card"
+            )
+
+    def check_settings(self, settings: Mapping[str, Any]) -> None:
+        """Raises `Refused` in public mode for settings of sessions and engines, which are shared by all."""
+        if self.public and settings:
+            raise Refused(
+                f"{', '.join(settings)} cannot be set here: the settings of models are for the owner of this page"
+            )
+
+    def check_text(self, text: str, called: str) -> None:
+        """Raises `BadInput` for a text that is longer than the limit."""
+        size = len(text.encode("utf-8", "replace"))
+        if size > self.limits.text_kb << 10:
+            raise BadInput(f"{called} has {size >> 10} kB; expected at most {self.limits.text_kb} kB")
+
+    def check_values(self, given: Any, called: str) -> None:
+        """Raises `BadInput` for a value with texts that are too long, or that is nested too deeply."""
+        size, depth = extent(given, self.limits.json_depth)
+        if depth > self.limits.json_depth:
+            raise BadInput(f"{called} is nested too deeply; expected at most {self.limits.json_depth} levels")
+        if size > self.limits.text_kb << 10:
+            raise BadInput(f"{called} has {size >> 10} kB of text; expected at most {self.limits.text_kb} kB")
+
+    def check_options(self, given: Mapping[str, Any]) -> None:
+        """Raises `BadInput` for options beyond the limits of this server."""
+        for name, limit in BOUNDED.items():
+            most, value = getattr(self.limits, limit), given.get(name)
+            if isinstance(value, (int, float)) and value > most:
+                raise BadInput(f"option {name} is {value}; expected at most {most} on this server")
+        for name, value in given.items():
+            self.check_values(value, f"option {name:.40}")
+
+    def arrived(self, visitor: Visitor, upload: bool = False) -> None:
+        """Counts a request, or an upload; raises `Busy` if the visitor, or the address, sends too many."""
+        (self._uploads if upload else self._requests).count(visitor)
+
+    @contextlib.contextmanager
+    def admitted(
+        self, resource: Hashable, alone: bool, options: Mapping[str, Any], texts: Sequence[Any] = ()
+    ) -> Iterator[Work]:
+        """Entered around one call of a model: checks what it takes, waits for its turn, and sets its deadline.
+
+        Raises `BadInput`, `Busy`, and what `Work.check` raises.
+        """
+        self.check_options(options)
+        for text in texts:
+            if isinstance(text, (str, list, tuple)):
+                self.check_values(text, "the text")
+        work = present_work() or Work()
+        with self.line.turn(work, resource, alone) as turn:
+            yield _until(replace(work, turn=turn), 60 * self.limits.run_minutes)
+
+
+def _until(work: Work, seconds: float) -> Work:
+    deadline = time.monotonic() + seconds
+    if work.deadline is not None and work.deadline <= deadline:
+        return work
+    return replace(work, deadline=deadline, allowed_seconds=seconds)
+
+
+def open_to_visitors(card: Card) -> bool:
+    """Returns whether visitors of a public server may use a model."""
+    return card.kind in STANDING or card.kind == "server" or card.visitors
+
+
+def extent(given: Any, deepest: int) -> tuple[int, int]:
+    """Returns the length of all texts in a value of JSON, in bytes, and how deep its lists and objects are nested.
+
+    Stops one level below `deepest`.
+    """
+    size, depth, level = 0, 0, [given]
+    while level and depth <= deepest:
+        below: list[Any] = []
+        for each in level:
+            if isinstance(each, str):
+                size += len(each) if each.isascii() else len(each.encode("utf-8", "replace"))
+            elif isinstance(each, Mapping):
+                below += [*each.keys(), *each.values()]
+            elif isinstance(each, (list, tuple)):
+                below += each
+        depth += bool(below) or any(isinstance(each, (Mapping, list, tuple)) for each in level)
+        level = below
+    return size, depth
+
+
+class Rate:
+    """How often each visitor asks: at most `most` times within `seconds`, and an address `per_address` times that."""
+
+    def __init__(self, most: int, seconds: float, what: str, per_address: int):
+        self._most, self._seconds, self._what, self._per_address = most, seconds, what, per_address
+        self._times: OrderedDict[Hashable, deque[float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def count(self, visitor: Visitor) -> None:
+        """Counts one; raises `Busy` if it is one too many."""
+        now = time.monotonic()
+        with self._lock:
+            for key, most in ((visitor, self._most), (visitor.address, self._most * self._per_address)):
+                times = self._times.setdefault(key, deque())
+                self._times.move_to_end(key)
+                while times and times[0] <= now - self._seconds:
+                    times.popleft()
+                if len(times) >= most:
+                    wait = times[0] + self._seconds - now
+                    raise Busy(
+                        f"this server takes {most} {self._what} of one visitor in {spoken_seconds(self._seconds)}, "
+                        f"and there were as many; try again in {spoken_seconds(max(wait, 1.0))}",
+                        wait,
+                    )
+                times.append(now)
+            while len(self._times) > MOST_KNOWN:
+                self._times.popitem(last=False)

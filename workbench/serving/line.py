@@ -1,0 +1,262 @@
+"""The line of the calls that wait for a model: bounded, fair between visitors, with a place and an estimate for each.
+
+A model that takes one call at a time serves one; others wait. Next is the visitor for whom the fewest calls run, then
+the one who was served longest ago, so whoever sends much waits behind whoever sends little. A call that works for long
+takes a breath between its stretches (`Turn.breathe`): those who wait for the same model go first.
+
+This file knows no model; `resource` is any name of what a call needs alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+
+from workbench.core.errors import Busy
+from workbench.core.progress import report
+from workbench.core.visitors import Visitor, Work, spoken_seconds
+from workbench.serving.limits import Limits
+
+BEAT_SECONDS = 0.25  # how often whoever waits is told of their place, and may be stopped
+FIRST_GUESS = 2.0  # seconds that a call takes, until one was measured
+WEIGHT = 0.2  # of the latest call in the mean
+MOST_KNOWN = 10_000  # visitors and resources that are remembered
+
+Tell = Callable[[float, str], None]
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A call in the line."""
+
+    visitor: Visitor
+    resource: Hashable
+    alone: bool
+    number: int
+    running: bool = False
+    begun: float = 0.0
+    nested: bool = False
+
+
+class Turn:
+    """The right of a call to work."""
+
+    def __init__(self, line: Line, entry: _Entry):
+        self._line = line
+        self._entry = entry
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody else waits for the same model."""
+        return self._line.wanted(self._entry)
+
+    def let_go(self) -> None:
+        """Gives the right to those who wait; `take_back` waits for it."""
+        self._line.pause(self._entry)
+
+    def take_back(self, work: Work, tell: Tell = report) -> None:
+        """Waits until it is this call's turn again; raises what `Work.check` raises."""
+        self._line.wait(self._entry, work, tell)
+
+
+@dataclass
+class _Counts:
+    """Calls by visitor and by address."""
+
+    visitors: Counter[Visitor] = field(default_factory=Counter)
+    addresses: Counter[str] = field(default_factory=Counter)
+
+    def add(self, visitor: Visitor, count: int) -> None:
+        for counts, key in ((self.visitors, visitor), (self.addresses, visitor.address)):
+            counts[key] += count  # type: ignore[index]
+            if not counts[key]:  # type: ignore[index]
+                del counts[key]  # type: ignore[arg-type]
+
+
+class Line:
+    """All calls of a server, those that run and those that wait."""
+
+    def __init__(self, limits: Limits):
+        self.limits = limits
+        self._changed = threading.Condition()
+        self._entries: list[_Entry] = []  # waiting, in the order of their arrival
+        self._at_work: dict[Hashable, int] = {}  # calls that run alone, by resource
+        self._running, self._waiting = _Counts(), _Counts()
+        self._holders: Counter[tuple[int, int]] = Counter()
+        self._served: OrderedDict[Hashable, int] = OrderedDict()  # by visitor and address, when one was served last
+        self._seconds: OrderedDict[Hashable, float] = OrderedDict()  # the mean time of a call
+        self._numbers = itertools.count(1)
+
+    @property
+    def running(self) -> int:
+        """How many calls work."""
+        return sum(self._running.visitors.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait."""
+        return len(self._entries)
+
+    @contextlib.contextmanager
+    def turn(self, work: Work, resource: Hashable, alone: bool = True, tell: Tell = report) -> Iterator[Turn]:
+        """Waits for the turn of a call and holds it for the length of the block.
+
+        Args:
+            work: for whom, and what ends it.
+            resource: what the call needs; if `alone`, only one call has it at a time.
+            tell: hears the place in the line and the estimate while the call waits; may raise to leave it.
+
+        A call inside another one of the same work and thread does not wait, as the other holds a turn already. Raises
+        `Busy` if too many wait, and what `Work.check` raises.
+        """
+        holder = (id(work.stop), threading.get_ident())  # copies of a work share its stop
+        entry = _Entry(work.visitor, resource, alone, 0, nested=bool(self._holders[holder]))
+        if not entry.nested:
+            self._arrive(entry)
+            self.wait(entry, work, tell)
+        with self._changed:
+            self._holders[holder] += 1
+        try:
+            yield Turn(self, entry)
+        finally:
+            with self._changed:
+                self._holders[holder] -= 1
+                if not self._holders[holder]:
+                    del self._holders[holder]
+            self.pause(entry, ended=True)
+
+    def wanted(self, entry: _Entry) -> bool:
+        """Whether another call waits for what an entry holds alone, and may have it."""
+        with self._changed:
+            return entry.running and entry.alone and any(each.resource == entry.resource for each in self._entries)
+
+    def pause(self, entry: _Entry, ended: bool = False) -> None:
+        """Ends the turn of a call; it waits for the next one unless it has `ended`."""
+        with self._changed:
+            if entry.running:
+                entry.running = False
+                self._running.add(entry.visitor, -1)
+                if entry.alone:
+                    del self._at_work[entry.resource]
+                self._learn(entry)
+            if not ended and not entry.nested:
+                self._enqueue(entry)
+            elif entry in self._entries:
+                self._dequeue(entry)
+            self._changed.notify_all()
+
+    def wait(self, entry: _Entry, work: Work, tell: Tell = report) -> None:
+        """Returns when it is the turn of a call that is in the line."""
+        if entry.nested:
+            return
+        try:
+            while True:
+                with self._changed:
+                    if self._next() is entry:
+                        self._begin(entry)
+                        return
+                    self._changed.wait(BEAT_SECONDS)
+                    if self._next() is entry:
+                        self._begin(entry)
+                        return
+                    told = self._told(entry)
+                work.check()
+                tell(0.0, told)
+        except BaseException:
+            self.pause(entry, ended=True)
+            raise
+
+    def _arrive(self, entry: _Entry) -> None:
+        limits, visitor = self.limits, entry.visitor
+        with self._changed:
+            shares = (
+                (self._waiting.visitors[visitor], 1),
+                (self._waiting.addresses[visitor.address], limits.per_address),
+            )
+            if any(count >= limits.waiting_per_visitor * share for count, share in shares):
+                raise Busy(
+                    f"{limits.waiting_per_visitor} of your calls wait already, and more are not taken; send this one "
+                    "when some have ended",
+                    self._estimate(entry),
+                )
+            if len(self._entries) >= limits.waiting:
+                raise Busy(
+                    f"{len(self._entries)} calls wait on this server, and more are not taken; try again in about "
+                    f"{spoken_seconds(self._estimate(entry))}",
+                    self._estimate(entry),
+                )
+            self._enqueue(entry)
+
+    def _enqueue(self, entry: _Entry) -> None:
+        entry.number = next(self._numbers)
+        self._entries.append(entry)
+        self._waiting.add(entry.visitor, 1)
+
+    def _dequeue(self, entry: _Entry) -> None:
+        self._entries.remove(entry)
+        self._waiting.add(entry.visitor, -1)
+
+    def _begin(self, entry: _Entry) -> None:
+        self._dequeue(entry)
+        entry.running, entry.begun = True, time.monotonic()
+        self._running.add(entry.visitor, 1)
+        if entry.alone:
+            self._at_work[entry.resource] = 1
+        for key in (entry.visitor, entry.visitor.address):
+            self._served[key] = entry.number
+            self._served.move_to_end(key)
+        while len(self._served) > MOST_KNOWN:
+            self._served.popitem(last=False)
+        self._changed.notify_all()  # another may go as well
+
+    def _next(self) -> _Entry | None:
+        """The waiting call that may go now, if there is one."""
+        if self.running >= self.limits.running:
+            return None
+        able = [each for each in self._entries if self._may_go(each)]
+        return min(able, key=self._rank, default=None)
+
+    def _may_go(self, entry: _Entry) -> bool:
+        limits, visitor = self.limits, entry.visitor
+        return (
+            not (entry.alone and entry.resource in self._at_work)
+            and self._running.visitors[visitor] < limits.running_per_visitor
+            and self._running.addresses[visitor.address] < limits.running_per_visitor * limits.per_address
+        )
+
+    def _rank(self, entry: _Entry) -> tuple[int, ...]:
+        visitor = entry.visitor
+        return (
+            self._running.addresses[visitor.address],
+            self._running.visitors[visitor],
+            self._served.get(visitor.address, 0),
+            self._served.get(visitor, 0),
+            entry.number,
+        )
+
+    def _before(self, entry: _Entry) -> int:
+        """How many calls go before one: those that rank before it and need the same."""
+        mine = self._rank(entry)
+        return sum(each.resource == entry.resource and self._rank(each) < mine for each in self._entries)
+
+    def _estimate(self, entry: _Entry) -> float:
+        mean = self._seconds.get(entry.resource, FIRST_GUESS)
+        return mean * (1 + self._before(entry)) if entry.alone else mean
+
+    def _told(self, entry: _Entry) -> str:
+        before = self._before(entry)
+        place = "you are next" if before == 0 else f"{before} call{'s' if before > 1 else ''} before yours"
+        return f"waiting in the line: {place}, about {spoken_seconds(max(self._estimate(entry), 1.0))}"
+
+    def _learn(self, entry: _Entry) -> None:
+        took = time.monotonic() - entry.begun
+        before = self._seconds.get(entry.resource, took)
+        self._seconds[entry.resource] = before + WEIGHT * (took - before)
+        self._seconds.move_to_end(entry.resource)
+        while len(self._seconds) > MOST_KNOWN:
+            self._seconds.popitem(last=False)

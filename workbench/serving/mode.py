@@ -1,0 +1,42 @@
+"""How far a server trusts who uses it: `local` on the owner's own machine, `public` where strangers come.
+
+In public mode a visitor can use what the owner has opened, and nothing else; `docs/security.md` lists that.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+
+from workbench.core.errors import BadInput
+
+LOCAL, PUBLIC = "local", "public"
+MODES = (LOCAL, PUBLIC)
+SPACE = "SPACE_ID"  # an environment variable that Hugging Face Spaces set
+
+
+def mode_for(host: str, asked: str | None = None, environment: Mapping[str, str] = os.environ) -> str:
+    """Returns the mode of a server that listens on a host.
+
+    Args:
+        asked: the owner's choice; by default local on loopback, and public elsewhere and on Spaces.
+
+    Raises `BadInput` for a mode that there is not.
+    """
+    if asked is not None:
+        if asked not in MODES:
+            raise BadInput(f"the mode is {asked!r:.40}; expected local or public")
+        return asked
+    return LOCAL if is_loopback(host) and not environment.get(SPACE) else PUBLIC
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether only programs of this machine reach a host's address."""
+    name = host.removeprefix("[").removesuffix("]").partition("%")[0].rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -207,8 +207,9 @@ class Line:
         self._running.add(entry.visitor, 1)
         if entry.alone:
             self._at_work[entry.resource] = 1
+        now = next(self._numbers)
         for key in (entry.visitor, entry.visitor.address):
-            self._served[key] = entry.number
+            self._served[key] = now
             self._served.move_to_end(key)
         while len(self._served) > MOST_KNOWN:
             self._served.popitem(last=False)

@@ -25,6 +25,7 @@ from panels.widgets.html_block import html_block
 from panels.widgets.markup import text
 from workbench import __version__
 from workbench.serving.api import api_routes
+from workbench.serving.guard import Guard
 from workbench.serving.service import Service
 
 TITLE = "Speech Workbench"
@@ -49,7 +50,18 @@ HEADER = f"""<div class="masthead">
 
 OPEN_ADDRESS = "() => workbenchAddress.open(true)"  # of assets/address.js: the tab that the page's address names
 PRIVACY = "Recordings stay on the machine that runs this page, unless a model on another server is chosen."
-FOOTER = f'<p class="foot">{TITLE} {text(__version__)} · {PRIVACY}</p>'
+
+
+def footer(guard: Guard) -> str:
+    """Returns the foot of the page, which says in which mode it runs."""
+    limits = guard.limits
+    mode = (
+        f"Public mode: recordings of at most {limits.audio_minutes:g} minutes and {limits.file_mb} MB; "
+        f"each visitor has {limits.running_per_visitor} calls at once and {limits.waiting_per_visitor} that wait."
+        if guard.public
+        else "Local mode: for the owner of this machine."
+    )
+    return f'<p class="foot" id="mode">{TITLE} {text(__version__)} · {PRIVACY} · {text(mode)}</p>'
 
 
 def build_page(pool: SessionPool) -> Page:
@@ -67,6 +79,7 @@ def build_page(pool: SessionPool) -> Page:
         inject_endpoint.build(page, pool)
         chat_endpoint.build(page, pool)
         page.routes += api_routes(Service(pool))
-        html_block(FOOTER)
+        page.guard = pool.guard
+        html_block(footer(pool.guard))
         page.load(None, None, None, js=OPEN_ADDRESS, api_visibility="private")
     return page

@@ -7,23 +7,56 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from starlette.requests import Request
+from starlette.types import Scope
+from starlette.websockets import WebSocket
+
+from workbench.audio.read import MINUTES_VARIABLE
 from workbench.serving.address import PORT, address
+from workbench.serving.addresses import trust_proxies
+from workbench.serving.door import Door, script_digests
+from workbench.serving.flags import add_opening_arguments, read_users
+from workbench.serving.guard import Guard
+from workbench.serving.kept_files import KeptFiles
+from workbench.serving.keys import Keys, keys_path
+from workbench.serving.limits import LOCAL, PUBLIC, read_limits
+from workbench.serving.mode import PUBLIC as PUBLIC_MODE
+from workbench.serving.mode import SPACE, mode_for
+from workbench.system.endings import Ended, end_in_order, remove_leftovers
 from workbench.system.tempdirs import make_scratch
 
 if TYPE_CHECKING:
     from panels.running.root import Page
 
-LARGEST_UPLOAD = "1gb"
+SPARE_THREADS = 24  # for events that compute nothing
+SPACE_PROXIES = ("10.0.0.0/8", "172.16.0.0/12")  # those of Hugging Face, through which every visitor of a Space comes
+SPACE_EMBEDDERS = ("https://huggingface.co", "https://*.hf.space")
 UPLOADS = "GRADIO_TEMP_DIR"  # an environment variable of Gradio's
 
 
+@dataclass(frozen=True)
+class Opening:
+    """How the owner opens the page to visitors."""
+
+    guard: Guard
+    hosts: tuple[str, ...] = ()  # names of the server beside its addresses
+    origins: tuple[str, ...] = ()  # other sites whose pages may ask
+    embedders: tuple[str, ...] = ()  # sites that may show the page in a frame
+    keys: Keys = field(default_factory=Keys)  # of programs; without any, none is asked for
+    users: tuple[tuple[str, str], ...] = ()  # names and passwords; without any, nobody signs in
+    root_path: str | None = None  # the path of the page behind a proxy
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Reads the command line, builds the page and serves it until interrupted."""
+    """Reads the command line, builds the page and serves it until interrupted or ended."""
     parser = argparse.ArgumentParser(prog="python app.py", description="The Speech Workbench in a browser.")
     parser.add_argument("--host", help="address to listen on; 0.0.0.0 for other machines too (default: 127.0.0.1)")
     parser.add_argument("--port", help=f"port to listen on (default: {PORT}, or the next that is free)")
+    add_opening_arguments(parser)
     chosen = parser.parse_args(arguments)
     quieten()
 
@@ -31,24 +64,51 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     try:
         host, port = address(chosen.host, chosen.port)  # before all that takes time
-        serve(host, port)
+        opening = opening_of(chosen, host)
+        end_in_order()
+        serve(host, port, opening)
     except WorkbenchError as error:  # such as a model list that cannot be read
         parser.exit(error.exit_status, f"workbench: {error}\n")
     except (OSError, OverflowError) as error:
         parser.exit(1, f"workbench: the page cannot be served: {message_of(error, None)}\n")
+    except Ended:
+        parser.exit(0)
 
 
-def serve(host: str, port: int) -> None:
+def opening_of(chosen: argparse.Namespace, host: str) -> Opening:
+    """Returns what the command line says about visitors; raises `BadInput` for what cannot be."""
+    mode = mode_for(host, chosen.mode)
+    limits = read_limits(PUBLIC if mode == PUBLIC_MODE else LOCAL, chosen.limits)
+    proxies = chosen.trusted_proxy or (SPACE_PROXIES if os.environ.get(SPACE) else ())
+    trust_proxies(proxies)
+    return Opening(
+        Guard(mode, limits),
+        tuple(chosen.allow_host or ()),
+        tuple(chosen.allow_origin or ()),
+        SPACE_EMBEDDERS if os.environ.get(SPACE) else (),
+        Keys(keys_path()),
+        read_users(chosen.auth),
+        chosen.root_path,
+    )
+
+
+def serve(host: str, port: int, opening: Opening) -> None:
     """Builds the page over the registry of models and serves it until interrupted."""
     from panels.page import build_page
     from panels.running.sessions import SessionPool
     from workbench.prepared.pool import prepared_processes
     from workbench.registry.registry import Registry
 
-    with own_uploads(), prepared_processes(), SessionPool(Registry(patient=True)) as pool:
+    remove_leftovers()
+    os.environ[MINUTES_VARIABLE] = str(opening.guard.limits.audio_minutes)
+    with (
+        own_uploads(),
+        prepared_processes(),
+        SessionPool(Registry(patient=True), guard=opening.guard) as pool,
+    ):
         page = build_page(pool)
         pool.watch()
-        launch(page, server_name=host, server_port=port)
+        launch(page, opening, server_name=host, server_port=port)
 
 
 def quieten() -> None:
@@ -68,7 +128,7 @@ def own_uploads() -> Iterator[None]:
         yield
         return
     folder = make_scratch()
-    os.environ[UPLOADS] = str(folder)
+    os.environ[UPLOADS] = str(folder / "files")
     try:
         yield
     finally:
@@ -76,32 +136,68 @@ def own_uploads() -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def launch(page: Page, **settings: Any) -> tuple[Any, str, str]:
-    """Serves the page; `settings` are more arguments of `Blocks.launch`; returns its result."""
+def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple[Any, str, str]:
+    """Serves the page; `settings` are more arguments of `Blocks.launch`; returns its result.
+
+    Args:
+        opening: how it is opened to visitors; by default as the pool of the page's sessions says, and no further.
+    """
+    from gradio.utils import get_upload_folder
     from starlette.middleware import Middleware
 
     from panels.running.root import HANDLERS
+    from panels.running.uploads import upload_route
     from panels.sharing import LinkTags, sharing_routes
     from panels.widgets.snippets import routes
     from panels.widgets.theme import head, theme, words
     from workbench.registry.sources import assets
 
+    opening = opening or Opening(page.guard)
+    limits = opening.guard.limits
+    kept = KeptFiles(Path(get_upload_folder()), limits)
+    door = Middleware(
+        Door,
+        guard=opening.guard,
+        hosts=opening.hosts,
+        origins=opening.origins,
+        keys=opening.keys,
+        signed_in=signed_in if opening.users else None,
+        embedders=opening.embedders,
+        scripts=script_digests(head()),
+    )
     return page.launch(
         theme=theme(),
         head=head(),
         app_kwargs={
-            "routes": [*routes(), *sharing_routes(), *page.routes],
+            "routes": [upload_route(page, kept), *routes(), *sharing_routes(), *page.routes],
             "exception_handlers": HANDLERS,
-            "middleware": [Middleware(LinkTags, title=page.title)],
+            "middleware": [door, Middleware(LinkTags, title=page.title)],
         },
         favicon_path=assets() / "favicon.svg",
         i18n=words(),
         footer_links=["api", "settings"],
         allowed_paths=[str(assets() / "samples")],
-        max_file_size=LARGEST_UPLOAD,
+        max_file_size=limits.file_mb << 20,
+        max_threads=limits.running + limits.waiting + SPARE_THREADS,  # the line decides who works
+        state_session_capacity=limits.sessions,
+        auth=list(opening.users) or None,
+        root_path=opening.root_path,
         enable_monitoring=False,
         run_history=False,
         ssr_mode=False,  # the page needs no Node.js
         show_error=True,
         **settings,
     )
+
+
+def signed_in(scope: Scope) -> bool:
+    """Returns whether a request to the page carries the cookie of somebody who signed in."""
+    app = scope.get("app")
+    cookies = Request(scope).cookies if scope["type"] == "http" else WebSocket(scope, _never, _never).cookies
+    identity = getattr(app, "cookie_id", "")
+    tokens = getattr(app, "tokens", {})
+    return any(cookies.get(f"access-token-{kind}{identity}") in tokens for kind in ("", "unsecure-"))
+
+
+async def _never(*args: Any) -> Any:
+    raise RuntimeError("cookies are read, and nothing else")

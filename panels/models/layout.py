@@ -52,6 +52,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
             info=f"{SHORTEST_IDLE:g} to {LONGEST_IDLE:g} (a week). For everybody who uses this page. The next run "
             "loads it again.",
             elem_id="idle-minutes",
+            visible=not pool.guard.public,
         )
     with gr.Column(elem_classes="card"):
         html_block("<h2>All models</h2>")
@@ -69,6 +70,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         return residents_html(pool), log_html(pool, name) if name else gr.skip()
 
     def show_log(event: gr.EventData) -> tuple[str, str]:
+        pool.guard.owners("the log of an engine")
         name = datum(event._data, "name")
         shown = log_html(pool, name)
         if not shown:
@@ -87,11 +89,13 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         yield gr.skip()
 
     def unload(event: gr.EventData) -> str:
+        pool.guard.owners("unloading a model")
         cell = ModelOnRuntime.parse(datum(event._data, "cell"))
         pool.unload(cell.model, cell.runtime, cell.quantization or None)
         return residents_html(pool)
 
     def set_idle(minutes: float | None) -> None:
+        pool.guard.owners("the time after which models are unloaded")
         pool.idle_minutes = minutes
 
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None}

@@ -7,6 +7,7 @@ its classes and folders of the server, so they are replaced.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,9 @@ from starlette.routing import BaseRoute
 from panels.running.error_boundary import shown
 from panels.running.run_store import RunStore, usual_store
 from workbench.core.errors import BadInput
+from workbench.serving.guard import Guard
 
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//")
 CALL = "/gradio_api/call/v2/"  # followed by the name of an endpoint
 
 log = logging.getLogger(__name__)
@@ -30,7 +33,7 @@ class Page(gr.Blocks):
     """The whole page.
 
     `examples` has the values of a working call, by the endpoint's name. `routes` are addresses of tabs that the server
-    answers itself, before Gradio. `runs` keeps results, so that links show them again.
+    answers itself, before Gradio. `runs` keeps results, so that links show them again. `guard` says what visitors may do.
     """
 
     def __init__(self, **settings: Any):
@@ -38,6 +41,7 @@ class Page(gr.Blocks):
         self.examples: dict[str, Mapping[str, Any]] = {}
         self.routes: list[BaseRoute] = []
         self.runs: RunStore = usual_store()
+        self.guard = Guard()
 
     async def preprocess_data(
         self, block_fn: BlockFunction, inputs: list[Any], state: Any, explicit_call: bool = False
@@ -49,6 +53,8 @@ class Page(gr.Blocks):
                     f"{_called(block_fn)} got {len(inputs)} values; expected {len(block_fn.inputs)}, one for each "
                     "parameter"
                 )
+            self.guard.check_values(inputs, f"the request of {_called(block_fn)}")
+            refuse_addresses(inputs)
             return list(await super().preprocess_data(block_fn, inputs, state, explicit_call))
         except gr.Error:
             raise
@@ -63,6 +69,20 @@ class Page(gr.Blocks):
             raise shown(
                 BadInput(f"{_called(block_fn)} got a value that cannot be read; `Use via API` says what it takes")
             ) from None
+
+
+def refuse_addresses(given: Any) -> None:
+    """Raises `BadInput` for a file that is given by its address: this server fetches nothing for visitors."""
+    waiting = [given]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Mapping):
+            path = each.get("path")
+            if isinstance(path, str) and "meta" in each and ADDRESS.match(path):
+                raise BadInput("a file is given by an address, and none is fetched here; upload its content")
+            waiting += each.values()
+        elif isinstance(each, (list, tuple)):
+            waiting += each
 
 
 def _called(function: BlockFunction) -> str:

@@ -141,6 +141,7 @@ def transcripts(
     `demo/sensevoice|gguf|q8_0`. Raises `BadInput` for errors in the request as a whole.
     """
     settings = {RUNTIME: check_settings(engine or {})}
+    pool.guard.check_settings(settings[RUNTIME])
     options = {name: _uploaded(name, value) for name, value in (options or {}).items()}
     cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
     job = prepare(pool.registry, recordings, cells, reference, normaliser, options, None, settings)

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.core.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Busy, NoRoom, Refused, Unavailable, WorkbenchError
 
+STATUSES: Mapping[type[WorkbenchError], int] = {
+    BadInput: 400,
+    Refused: 403,
+    Busy: 429,
+    Unavailable: 503,
+    NoRoom: 507,
+}
 INVALID, SERVER = "invalid_request_error", "server_error"  # OpenAI's types of errors
 
 
@@ -30,9 +37,8 @@ def error_answer(error: WorkbenchError) -> tuple[int, Mapping[str, Any]]:
     param = code = None
     if isinstance(error, Refusal):
         status, param, code = error.status, error.param, error.code
-    elif isinstance(error, BadInput):
-        status = 400
     else:
-        status = 503 if isinstance(error, Unavailable) else 500
+        status = next((each for kind, each in STATUSES.items() if isinstance(error, kind)), 500)
+        code = "rate_limit_exceeded" if status == 429 else None
     kind = INVALID if status < 500 else SERVER
     return status, {"error": {"message": str(error), "type": kind, "param": param, "code": code}}

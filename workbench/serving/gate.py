@@ -1,7 +1,7 @@
 """Who may ask a server for what, and how much at a time. Every route asks the gate before it works.
 
-This gate is for a machine of one's own: it refuses other sites' pages and more work than the machine has slots for. A
-server that is open to others puts a stricter one in its place, with keys and limits for each visitor.
+It refuses other sites' pages and more work than the server has places for. `workbench.serving.door` stands before it:
+keys, rates, sizes and names of the server; `workbench.serving.guard` behind it: the line, and what each call may cost.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ def same_origin(headers: Mapping[str, str]) -> bool:
 class Gate:
     """The gate of a server of one's own."""
 
-    largest_body = LARGEST_BODY
-    largest_json = LARGEST_JSON
-
-    def __init__(self, at_once: int = RUNS_AT_ONCE):
+    def __init__(self, at_once: int = RUNS_AT_ONCE, largest_body: int = LARGEST_BODY, largest_json: int = LARGEST_JSON):
+        self.largest_body, self.largest_json = largest_body, largest_json
         self._slots = threading.BoundedSemaphore(at_once)
         self._at_once = at_once
 

@@ -18,9 +18,9 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from workbench.core.errors import BadInput, Busy, Refused
 from workbench.core.visitors import Visitor, Work, present_work, spoken_seconds
@@ -33,6 +33,13 @@ from workbench.serving.mode import LOCAL, PUBLIC
 if TYPE_CHECKING:
     from workbench.registry.cards import Card
 
+
+class _OfCard(Protocol):
+    @property
+    def card(self) -> Card: ...
+
+
+Offered = TypeVar("Offered", bound=_OfCard)
 MOST_KNOWN = 10_000  # visitors whose requests are counted
 MINUTE, HOUR = 60.0, 3600.0
 # Options that cost memory or time, with the limit that holds for each.
@@ -82,6 +89,10 @@ class Guard:
                 f"{card.id} is not open to visitors, as it would be downloaded; the owner opens it with "
                 "`visitors = true` in its card"
             )
+
+    def open_offers(self, known: Iterable[Offered]) -> tuple[Offered, ...]:
+        """Returns those of the offers that visitors may use."""
+        return tuple(each for each in known if not self.public or open_to_visitors(each.card))
 
     def check_settings(self, settings: Mapping[str, Any]) -> None:
         """Raises `Refused` in public mode for settings of sessions and engines, which are shared by all."""

@@ -28,7 +28,7 @@ class Limits:
 
     audio_minutes: float = option(DAY_MINUTES, "longest recording, in minutes", above=0.0, maximum=7 * DAY_MINUTES)
     file_mb: int = option(1024, "largest file that is uploaded, in MB", minimum=1, maximum=1 << 20)
-    body_mb: int = option(64, "largest request without files, in MB", minimum=1, maximum=1 << 12)
+    body_mb: int = option(360, "largest request without files, in MB", minimum=1, maximum=1 << 12)
     header_kb: int = option(64, "largest header of a request, in kB", minimum=8, maximum=1 << 10)
     text_kb: int = option(1024, "longest text in one field of a request, in kB", minimum=1, maximum=1 << 16)
     json_depth: int = option(64, "deepest nesting of lists and objects in a request", minimum=8, maximum=500)

@@ -74,8 +74,8 @@ class _Counts:
     def add(self, visitor: Visitor, count: int) -> None:
         for counts, key in ((self.visitors, visitor), (self.addresses, visitor.address)):
             counts[key] += count  # type: ignore[index]
-            if not counts[key]:  # type: ignore[index]
-                del counts[key]  # type: ignore[arg-type]
+            if not counts[key]:
+                del counts[key]
 
 
 class Line:

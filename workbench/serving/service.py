@@ -47,7 +47,8 @@ class Service:
 
     def __init__(self, pool: SessionPool, gate: Gate | None = None):
         self.pool = pool
-        self.gate = gate or Gate()
+        limits = pool.guard.limits
+        self.gate = gate or Gate(limits.running + limits.waiting, limits.file_mb << 20, limits.body_mb << 20)
         self.kept = KeptAnswers()
         self.figures = Figures(pool)
         self.started = int(time.time())
@@ -61,7 +62,7 @@ class Service:
         """Returns all offers for a task as they were a moment ago: finding them looks at many files."""
         found, now = self._offers.get(task), time.monotonic()
         if found is None or now - found[0] > KNOWN_SECONDS:
-            found = self._offers[task] = (now, offers(self.pool.registry, task))
+            found = self._offers[task] = (now, self.pool.guard.open_offers(offers(self.pool.registry, task)))
         return found[1]
 
     def offer(self, name: Any, task: str) -> RuntimeOffer:
@@ -173,5 +174,6 @@ def told(error: BaseException) -> tuple[int, Mapping[str, Any]]:
 def error_response(error: BaseException) -> JSONResponse:
     """Returns the answer to a request that failed."""
     status, body = told(error)
-    headers = {"retry-after": "2"} if status in (429, 503) else None
+    seconds = max(1, round(getattr(error, "retry_seconds", 2.0)))
+    headers = {"retry-after": str(seconds)} if status in (429, 503) else None
     return JSONResponse(body, status, headers)

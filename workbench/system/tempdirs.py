@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Collection
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 PREFIX = "workbench-"
+OWNER = ".owner"  # a file in such a folder: the process that made it, and when that began
 LONGEST_PLACE = 40  # characters; the path of a Unix socket in such a folder is limited to about a hundred
 DISTINCT = 10  # characters; a name this long is unique in practice
 SHARED_MEMORY = Path("/dev/shm")  # where Linux shows shared memory as files
@@ -19,7 +21,12 @@ def make_scratch() -> Path:
     """Returns a new private folder with a short name."""
     place = tempfile.gettempdir()
     short = len(place) <= LONGEST_PLACE or not Path("/tmp").is_dir()
-    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=place if short else "/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place if short else "/tmp"))
+    with contextlib.suppress(OSError):  # a full disk; whoever needs the folder says so
+        import psutil
+
+        (folder / OWNER).write_text(f"{os.getpid()} {psutil.Process().create_time():.2f}")
+    return folder
 
 
 def nameless_file() -> BinaryIO:

@@ -1,0 +1,78 @@
+"""Takes uploads in the place of Gradio's own route: within limits, removed when they break off, a sentence for a full
+disk.
+
+It reads forms with Gradio's parser, and answers as Gradio does: a list of paths.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gradio.route_utils import upload_fn
+from gradio.routes import file_upload_statuses
+from python_multipart.exceptions import FormParserError
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from panels.running.error_boundary import FAULT, log
+from workbench.core.errors import WorkbenchError
+from workbench.core.visitors import present_visitor
+from workbench.openai_api.errors import Refusal, error_answer
+from workbench.serving.kept_files import KeptFiles, no_room
+
+if TYPE_CHECKING:
+    from panels.running.root import Page
+
+PATH = "/gradio_api/upload"
+GONE = 499  # nobody reads the answer
+
+
+def upload_route(page: Page, kept: KeptFiles) -> Route:
+    """Returns the route that takes files for the page and its endpoints."""
+
+    async def upload(request: Request) -> Response:
+        try:
+            return JSONResponse(await _taken(page, kept, request))
+        except ClientDisconnect:
+            return Response(status_code=GONE)
+        except WorkbenchError as error:
+            return JSONResponse({"error": str(error), "detail": str(error)}, error_answer(error)[0])
+        except Exception as error:
+            log.error("an upload failed", exc_info=error)
+            return JSONResponse({"error": FAULT, "detail": FAULT}, 500)
+
+    return Route(PATH, upload, methods=["POST"])
+
+
+async def _taken(page: Page, kept: KeptFiles, request: Request) -> list[str]:
+    """Returns the paths of the files in a form."""
+    most = kept.limits.file_mb << 20
+    length = request.headers.get("content-length", "")
+    folder = kept.begin(present_visitor(), min(int(length[:20]), most) if length.isdecimal() else 0)
+    done, upload_id = False, request.query_params.get("upload_id")
+    try:
+        paths, moved, places = await upload_fn(
+            request, str(folder), most, upload_id, upload_progress=file_upload_statuses if upload_id else None
+        )
+        if not paths or moved or places:
+            raise Refusal("the form has no files; expected one or several, each with the name files")
+        done = True
+    except OSError as error:
+        raise no_room(error) from error
+    except (MultiPartException, FormParserError, HTTPException, KeyError, TypeError, ValueError) as error:
+        said = getattr(error, "message", None) or getattr(error, "detail", None) or str(error)
+        if "maximum allowed size" in str(said):
+            raise Refusal(
+                f"a file has more than {kept.limits.file_mb} MB, the most that is taken here", status=413
+            ) from None
+        raise Refusal(f"the form cannot be read: {said!s:.120}; expected multipart/form-data with files") from None
+    finally:
+        if not done:
+            kept.drop(folder)
+    kept.end(folder)
+    names = [str(path) for path in paths]
+    page.upload_file_set.update(names)
+    return names

@@ -1,0 +1,283 @@
+"""What a stranger tries on a public page: each is refused with a sentence, and the page goes on.
+
+docs/security.md names the line that each test shows.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from panels.running.sessions import SessionPool
+from panels.running.uploads import PATH as UPLOAD
+from tests.panels.conftest import Served, serve
+from tests.support.fake_panels import FakeRegistry
+from workbench.serving import kept_files
+from workbench.serving.guard import Guard
+from workbench.serving.limits import PUBLIC
+
+LIMITS = replace(PUBLIC, file_mb=1, body_mb=1, disk_mb_per_visitor=1, requests_per_minute=10_000)
+SAMPLE = next(Path("assets/samples").glob("*.wav"))
+META = {"_type": "gradio.FileData"}
+
+
+@pytest.fixture(scope="module")
+def public() -> Iterator[Served]:
+    yield from serve(SessionPool(FakeRegistry(), guard=Guard("public", LIMITS)))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def client(public: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=public.url, timeout=60) as client:
+        yield client
+        assert client.get("/health").json()["status"] == "ok"  # the page is alive
+
+
+def upload(client: httpx.Client, content: bytes, name: str = "a.wav") -> httpx.Response:
+    return client.post(UPLOAD, files={"files": (name, content)})
+
+
+def files_of(client: httpx.Client) -> list[Path]:
+    """All files that visitors have on the server."""
+    root = Path(upload(client, b"x").json()[0]).parents[3]
+    return [path for path in root.rglob("*") if path.is_file()]
+
+
+def call(client: httpx.Client, name: str, *values: Any) -> str:
+    """The last event of a call of an endpoint, as text; the answer itself where it is not taken."""
+    answer = client.post(f"/gradio_api/call/{name}", json={"data": list(values)})
+    if answer.status_code != 200:
+        return answer.text
+    with client.stream("GET", f"/gradio_api/call/{name}/{answer.json()['event_id']}") as events:
+        return events.read().decode().rpartition("event:")[2]
+
+
+def transcribe(
+    client: httpx.Client, file: Any = None, model: Any = "fake/sense", options: Any = None, engine: Any = None
+) -> str:
+    path = file or {"path": upload(client, SAMPLE.read_bytes()).json()[0], "meta": META}
+    return call(client, "transcribe", path, model, "pytorch", options or {}, "", "basic", engine or {})
+
+
+def test_a_visitor_who_keeps_the_rules_is_served(client: httpx.Client, public: Served) -> None:
+    public.registry.gate.set()
+    assert '"text"' in transcribe(client)
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../../etc/passwd", "/proc/self/environ", "assets/samples/../../pyproject.toml"]
+)
+def test_paths_of_the_server_are_refused(client: httpx.Client, path: str) -> None:
+    assert "was not uploaded to this page" in transcribe(client, {"path": path, "meta": META})
+    assert client.get(f"/gradio_api/file={path}").status_code in (403, 404)
+    assert "there is no" in transcribe(client, model=path)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://127.0.0.1:1/a.wav",
+        "http://169.254.169.254/latest/meta-data",
+        "ftp://10.0.0.1/a",
+        "file:///etc/passwd",
+        "//x/a",
+    ],
+)
+def test_nothing_is_fetched(client: httpx.Client, address: str) -> None:
+    assert "none is fetched here" in transcribe(client, {"path": address, "meta": META})
+    assert client.get(f"/gradio_api/file={address}", follow_redirects=False).status_code == 404
+    assert client.get(f"/gradio_api/proxy={address}", follow_redirects=False).status_code == 404
+
+
+def test_a_link_in_an_upload_leads_nowhere(client: httpx.Client) -> None:
+    path = Path(upload(client, b"x", "link.wav").json()[0])
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+    try:
+        assert "root:" not in client.get(f"/gradio_api/file={path}").text
+        assert "was not uploaded" in transcribe(client, {"path": str(path), "meta": META})
+    finally:
+        path.unlink()
+
+
+def test_names_of_files_cannot_be_guessed_and_visitors_have_folders(client: httpx.Client) -> None:
+    one, two = (Path(upload(client, b"same").json()[0]) for _ in range(2))
+    assert one != two and one.parents[2] == two.parents[2]
+    assert len(one.parents[1].name) == 32
+    for folder in list(one.parents)[:5]:
+        assert client.get(f"/gradio_api/file={folder}").status_code in (403, 404)
+
+
+@pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>.wav", "../../../a.wav", "a\0b.wav", "x" * 300 + ".wav"])
+def test_names_of_files_do_no_harm(client: httpx.Client, name: str) -> None:
+    answer = upload(client, b"x", name)
+    assert answer.status_code in (200, 400, 507)
+    assert "<img" not in transcribe(client, {"path": answer.json()[0], "meta": META}) if answer.is_success else True
+
+
+@pytest.mark.parametrize(
+    "changed, sentence",
+    [
+        ({"options": {"beam_size": 100_000}}, "expected"),
+        ({"options": "[" * 50_000}, "not JSON"),
+        ({"options": {"a": "x" * 70_000}}, "kB of text"),
+        ({"model": "x" * 100_000}, "kB of text"),
+        ({"engine": {"kv_gigabytes": 3}}, "cannot be set here"),
+        ({"model": "fake/hub"}, "not open to visitors"),
+        ({"options": {"vad": "/etc"}}, "option vad"),
+    ],
+)
+def test_what_costs_too_much_or_is_the_owners_is_refused(client: httpx.Client, changed: Any, sentence: str) -> None:
+    answer = transcribe(client, **changed)
+    assert sentence in answer and len(answer) < 1000
+
+
+def test_deep_json_is_refused(client: httpx.Client) -> None:
+    deep: Any = []
+    for _ in range(60):
+        deep = [deep]
+    assert "nested too deeply" in transcribe(client, options={"a": deep})
+
+
+def test_large_requests_are_refused(client: httpx.Client) -> None:
+    assert upload(client, b"x" * (3 << 20)).status_code == 413
+    answer = client.post("/gradio_api/queue/join", content=b"[" * (2 << 20))
+    assert answer.status_code == 413 and "MB" in answer.json()["error"]
+    assert (
+        client.post("/v1/chat/completions", content=b"[" * (2 << 20)).json()["error"]["type"] == "invalid_request_error"
+    )
+    assert client.get("/", headers={"x-large": "x" * (70 << 10)}).status_code in (400, 431)
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(client: httpx.Client, public: Served) -> None:
+    before = len(files_of(client))
+    where = urlsplit(public.url)
+    with socket.create_connection((where.hostname, where.port)) as sent:
+        sent.sendall(
+            f"POST {UPLOAD} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: 900000\r\n"
+            "Content-Type: multipart/form-data; boundary=b\r\n\r\n--b\r\n"
+            'Content-Disposition: form-data; name="files"; filename="a.wav"\r\n\r\n'.encode()
+            + b"x" * 100_000
+        )
+    for _ in range(100):
+        if len(files_of(client)) <= before + 102 and not any(path.stat().st_size > 50_000 for path in files_of(client)):
+            return
+    raise AssertionError("what was uploaded stayed")
+
+
+def test_files_beyond_a_visitors_share_go_oldest_first(client: httpx.Client) -> None:
+    paths = [Path(upload(client, bytes([each]) * 400_000).json()[0]) for each in range(4)]
+    assert [path.exists() for path in paths] == [False, False, True, True]
+
+
+def test_a_full_disk_is_a_sentence_and_passes(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(kept_files, "SPARE", 1 << 60)
+        answer = upload(client, b"x")
+        assert answer.status_code == 507 and "disk of this server" in answer.json()["error"]
+    assert upload(client, b"x").status_code == 200
+
+
+def test_other_sites_may_not_ask(client: httpx.Client) -> None:
+    for origin in ("http://evil.example", "null"):
+        answer = client.post("/gradio_api/queue/join", json={}, headers={"origin": origin})
+        assert answer.status_code == 403 and "another site" in answer.json()["error"]
+
+
+def test_answers_keep_scripts_out(client: httpx.Client) -> None:
+    page = client.get("/")
+    policy = page.headers["content-security-policy"]
+    assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
+    assert "frame-ancestors 'self'" in policy and page.headers["x-content-type-options"] == "nosniff"
+    assert page.headers["x-frame-options"] == "SAMEORIGIN" and "Public mode" in page.text
+    again = client.get("/").headers["content-security-policy"]
+    assert again != policy  # another nonce
+    path = upload(client, b"<script>alert(1)</script>", "a.html").json()[0]
+    assert "sandbox" in client.get(f"/gradio_api/file={path}").headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/monitoring", "/gradio_api/deep_link", "/gradio_api/dev/reload", "/gradio_api/vibe-code"]
+)
+def test_routes_that_nobody_needs_are_closed(client: httpx.Client, path: str) -> None:
+    assert client.get(path).status_code == 404
+
+
+def test_the_owners_buttons_do_nothing_for_visitors(public: Served, client: httpx.Client) -> None:
+    config = client.get("/config").json()
+    private = [each for each in config["dependencies"] if each.get("api_visibility") == "private"]
+    components = {each["id"]: each for each in config["components"]}
+    [idle] = [
+        each
+        for each in private
+        if components.get((each["inputs"] or [0])[0], {}).get("props", {}).get("elem_id") == "idle-minutes"
+    ][:1]
+    joined = client.post(
+        "/gradio_api/queue/join", json={"data": [0.2], "fn_index": idle["id"], "session_hash": "stranger"}
+    )
+    assert joined.status_code == 200
+    with client.stream("GET", "/gradio_api/queue/data", params={"session_hash": "stranger"}) as events:
+        told = next(line for line in events.iter_lines() if "process_completed" in line)
+    assert "for the owner" in json.loads(told.removeprefix("data: "))["output"]["error"]
+    assert public.pool.idle_minutes != 0.2
+
+
+@contextmanager
+def opened(guard: Guard, **door: Any) -> Iterator[httpx.Client]:
+    """A door alone, before an application that says yes."""
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route
+    from starlette.testclient import TestClient
+
+    from workbench.serving.door import Door
+
+    async def yes(request: Any) -> PlainTextResponse:
+        return PlainTextResponse("yes")
+
+    app = Starlette(routes=[Route("/{path:path}", yes, methods=["GET", "POST"])])
+    yield TestClient(Door(app, guard, **door), base_url="http://localhost:7860")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "host, status", [("localhost:7860", 200), ("127.0.0.1", 200), ("evil.example:7860", 421), ("mine.example", 200)]
+)
+def test_a_name_that_was_made_to_point_here_is_not_answered(host: str, status: int) -> None:
+    with opened(Guard(), hosts=["mine.example"]) as client:
+        assert client.get("/", headers={"host": host}).status_code == status
+        answer = client.post("/", headers={"host": host, "origin": f"http://{host}"})
+        assert answer.status_code == status
+
+
+def test_a_flood_is_refused_with_a_time(client: httpx.Client) -> None:
+    guard = Guard("public", replace(PUBLIC, requests_per_minute=3))
+    with opened(guard) as door:
+        answers = [door.post("/v1/chat/completions", json={}) for _ in range(5)]
+    assert [each.status_code for each in answers] == [200, 200, 200, 429, 429]
+    assert int(answers[-1].headers["retry-after"]) > 0 and "try again" in answers[-1].json()["error"]["message"]
+
+
+def test_keys_open_the_routes_and_other_sites_only_where_named(tmp_path: Path) -> None:
+    from workbench.serving.keys import Keys
+
+    keys = Keys(tmp_path / "keys.json")
+    key = keys.add("notebook")
+    assert key not in (tmp_path / "keys.json").read_text() and (tmp_path / "keys.json").stat().st_mode & 0o077 == 0
+    with opened(Guard("public"), keys=keys, origins=["https://example.org"]) as door:
+        assert door.get("/v1/models").status_code == 401
+        assert door.get("/v1/models", headers={"authorization": f"Bearer {key}"}).text == "yes"
+        assert door.get("/health").text == "yes"
+        named = {"origin": "https://example.org", "authorization": f"Bearer {key}"}
+        assert door.post("/v1/x", headers=named).headers["access-control-allow-origin"] == "https://example.org"
+        keys.remove("notebook")
+        keys.add("another")
+        assert door.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 401

@@ -1,0 +1,288 @@
+"""Middleware before all routes of a server, the page's and the API's: who may come in at all, and with how much.
+
+In this order: the size of the headers, the name of the server (in DNS rebinding, a page of another site asks by a name
+that the owner does not know), the origin of requests that change something, routes that nobody needs, keys, rates, and
+the size and pace of the body. Every refusal is one sentence with its status. What is answered carries headers that keep
+the page's scripts its own. Within, `workbench.core.visitors` knows who asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from workbench.core.errors import Busy, WorkbenchError
+from workbench.core.visitors import Visitor, visited_by
+from workbench.openai_api.errors import Refusal, error_answer
+from workbench.serving.addresses import address_of, names_this_machine
+from workbench.serving.guard import Guard
+from workbench.serving.keys import Keys
+
+BODY_SECONDS = 30.0  # how long the next piece of a body may take to come
+API = ("/v1/", "/mcp", "/metrics")  # what programs ask; keys are for these
+OPEN = ("/health", "/ready")
+UPLOAD = "/gradio_api/upload"
+FILES = "/gradio_api/file="
+# Gradio's routes that this page does not use: they fetch addresses, keep states on the disk, or show figures.
+UNUSED = re.compile(
+    r"/(gradio_api/)?(proxy=|deep_link|dev/|vibe|undo-vibe|process_recording|monitoring|run-history|runs|profiling"
+    r"|component_server|custom_component|file=[a-z][a-z0-9+.-]*:|file=//)"
+)
+ASKING = re.compile(r"/gradio_api/(run/|api/|call/|queue/join)|/v1/|/mcp|/chat/|/live")
+HARMLESS = ("GET", "HEAD", "OPTIONS")
+_SCRIPT = re.compile(rb"<script(?=[\s>])")
+
+
+class Door:
+    """The middleware.
+
+    Args:
+        app: what is behind it.
+        guard: the mode, the limits and the rates.
+        hosts: names of the server beside loopback's and addresses; in public mode, any name if there are none.
+        origins: other sites whose pages may ask, as `https://example.org`.
+        keys: of programs; without any, none is asked for.
+        signed_in: whether a request's visitor has signed in, where the page asks for a name and a password.
+        embedders: sites that may show the page in a frame.
+        scripts: digests of scripts that the page adds to its head itself, as a policy has them.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        guard: Guard,
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
+        keys: Keys | None = None,
+        signed_in: Callable[[Scope], bool] | None = None,
+        embedders: Iterable[str] = (),
+        scripts: Iterable[str] = (),
+    ):
+        self._app, self._guard = app, guard
+        self._hosts = tuple(name.lower() for name in hosts)
+        self._origins = tuple(origin.lower().rstrip("/") for origin in origins)
+        self._keys = keys or Keys()
+        self._signed_in = signed_in
+        self._scripts = "".join(f" '{digest}'" for digest in scripts)
+        near = () if guard.public else ("http://localhost:*", "http://127.0.0.1:*")
+        self._ancestors = " ".join(("'self'", *near, *embedders))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        try:
+            visitor = self._let_in(scope, headers)
+            largest = self._largest_body(scope, headers)
+        except WorkbenchError as error:
+            await _refuse(scope, receive, send, error)
+            return
+        nonce = secrets.token_urlsafe(16)
+        answer = _Answer(send, self._own_headers(scope, nonce), nonce) if scope["type"] == "http" else None
+        body = _Body(receive, largest, self._guard) if scope["type"] == "http" else None
+        with visited_by(visitor):
+            try:
+                await self._app(scope, body or receive, answer or send)
+            except WorkbenchError as error:
+                if answer is None or answer.begun:
+                    raise
+                await _refuse(scope, receive, answer, error)
+
+    def _let_in(self, scope: Scope, headers: Headers) -> Visitor:
+        """Returns who asks; raises what says why the request is not answered."""
+        guard, path = self._guard, scope["path"]
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > guard.limits.header_kb << 10:
+            raise Refusal(f"the headers have more than {guard.limits.header_kb} kB", status=431)
+        strict = not guard.public or self._hosts
+        if strict and not names_this_machine(headers.get("host", ""), self._hosts):
+            raise Refusal(
+                f"this server does not know the name {headers.get('host', '')!r:.80}; ask for it by its address, or "
+                "start it with --allow-host NAME",
+                status=421,
+            )
+        method = scope.get("method", "GET")
+        if (method not in HARMLESS or scope["type"] == "websocket") and not self._same_site(headers):
+            raise Refusal("the request comes from a page of another site", status=403)
+        if UNUSED.match(path):
+            raise Refusal(f"there is no {path!r:.60} here", status=404)
+        key = self._key(scope, headers, path)
+        host = (scope.get("client") or ("", 0))[0]
+        visitor = Visitor(address_of(host), key=key)
+        if method not in HARMLESS and (path == UPLOAD or ASKING.match(path)):
+            guard.arrived(visitor, upload=path == UPLOAD)
+        return visitor
+
+    def _same_site(self, headers: Headers) -> bool:
+        origin = headers.get("origin")
+        if origin is None:
+            return True
+        site = origin.lower().partition("://")[2]
+        return site in (headers.get("host", "").lower(), headers.get("x-forwarded-host", "").lower()) or (
+            origin.lower() in self._origins
+        )
+
+    def _key(self, scope: Scope, headers: Headers, path: str) -> str:
+        """Returns the name of the key that a program shows; raises `Refusal` where one is needed."""
+        shown = headers.get("authorization", "")
+        name = self._keys.name_of(shown.removeprefix("Bearer ").strip()) if shown.startswith("Bearer ") else ""
+        if path.startswith(API):
+            signed_in = self._signed_in is not None and self._signed_in(scope)
+            if (self._keys and not name and not signed_in) or (self._signed_in and not signed_in and not name):
+                raise Refusal(
+                    "this server takes requests with an API key of its owner; send one as `Authorization: Bearer KEY`",
+                    code="invalid_api_key",
+                    status=401,
+                )
+        elif self._signed_in and path.startswith(("/chat/", "/visualise/", "/live")) and not self._signed_in(scope):
+            raise Refusal("sign in on the page first", status=401)
+        return name
+
+    def _largest_body(self, scope: Scope, headers: Headers) -> int:
+        limits, path = self._guard.limits, scope["path"]
+        kind = headers.get("content-type", "")
+        large = kind.startswith("multipart/form-data") or path.startswith("/chat/")
+        most = (limits.file_mb if large else limits.body_mb) << 20
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length[:20]) > most + (1 << 16):
+            raise _too_large(most)
+        return most + (1 << 16)  # the frame of a form
+
+    def _own_headers(self, scope: Scope, nonce: str) -> Mapping[bytes, bytes]:
+        path = scope["path"]
+        if path.startswith(FILES):  # what visitors have uploaded, or got: never a page
+            policy = "default-src 'none'; style-src 'unsafe-inline'; media-src 'self'; img-src 'self'; sandbox"
+        else:
+            policy = page_policy(nonce, self._ancestors, self._scripts)
+        found = {
+            b"content-security-policy": policy.encode(),
+            b"x-content-type-options": b"nosniff",
+            b"referrer-policy": b"same-origin",
+            b"cross-origin-opener-policy": b"same-origin-allow-popups",
+        }
+        if self._ancestors == "'self'":
+            found[b"x-frame-options"] = b"SAMEORIGIN"
+        origin = Headers(scope=scope).get("origin", "").lower()
+        if origin in self._origins:
+            found |= {b"access-control-allow-origin": origin.encode(), b"vary": b"Origin"}
+        return found
+
+
+def page_policy(nonce: str, ancestors: str = "'self'", scripts: str = "") -> str:
+    """Returns the content security policy of the page.
+
+    Gradio makes functions of texts (`unsafe-eval`) and writes styles into elements; scripts in markup, and handlers in
+    attributes, run nowhere but in the page's own HTML.
+    """
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src 'self' 'nonce-{nonce}'{scripts} 'unsafe-eval' blob:",
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data: blob:",
+            "media-src 'self' data: blob:",
+            "font-src 'self' data:",
+            "connect-src 'self' data: blob:",
+            "worker-src 'self' blob:",
+            "manifest-src 'self'",
+            "frame-src 'self' blob:",
+            "form-action 'self'",
+            "base-uri 'self'",
+            "object-src 'none'",
+            f"frame-ancestors {ancestors}",
+        )
+    )
+
+
+def script_digests(html: str) -> tuple[str, ...]:
+    """Returns the digests of the scripts in a piece of HTML, as a content security policy has them."""
+    found = re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL)
+    return tuple(f"sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}" for each in found)
+
+
+class _Body:
+    """What comes in, counted and timed."""
+
+    def __init__(self, receive: Receive, largest: int, guard: Guard):
+        self._receive, self._largest = receive, largest
+        self._got, self._complete = 0, False
+
+    async def __call__(self) -> Message:
+        if self._complete:
+            return await self._receive()  # waits for the end of the connection
+        try:
+            message = await asyncio.wait_for(self._receive(), BODY_SECONDS)
+        except TimeoutError:
+            raise Refusal("the request came too slowly, and was given up", status=408) from None
+        if message["type"] == "http.request":
+            self._got += len(message.get("body", b""))
+            if self._got > self._largest:
+                raise _too_large(self._largest)
+            self._complete = not message.get("more_body", False)
+        return message
+
+
+class _Answer:
+    """What goes out, with the headers of the door; scripts in HTML of the page itself get the nonce."""
+
+    def __init__(self, send: Send, headers: Mapping[bytes, bytes], nonce: str):
+        self._send, self._headers, self._nonce = send, headers, nonce.encode()
+        self._held: list[Message] | None = None
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            kept = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in self._headers]
+            message = {**message, "headers": [*kept, *self._headers.items()]}
+            kind = Headers(raw=message["headers"])
+            if kind.get("content-type", "").startswith("text/html") and "content-encoding" not in kind:
+                self._held = [message]
+                return
+        if self._held is None:
+            await self._send(message)
+            return
+        self._held.append(message)
+        if message.get("more_body"):
+            return
+        start, body = self._held[0], b"".join(each.get("body", b"") for each in self._held[1:])
+        body = _SCRIPT.sub(b'<script nonce="' + self._nonce + b'"', body)
+        sized = any(name.lower() == b"content-length" for name, _ in start["headers"])
+        rest = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+        length = [(b"content-length", str(len(body)).encode())] if sized and body else []
+        self._held = None
+        await self._send({**start, "headers": [*rest, *length]})
+        await self._send({"type": "http.response.body", "body": body})
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(f"the request has more than {most >> 20} MB, the most that this server takes", status=413)
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, error: WorkbenchError) -> None:
+    """Answers with one sentence: in OpenAI's form for programs, as `{"error": sentence}` for the page."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008, "reason": str(error)[:120]})
+        return
+    status, told = error_answer(error)
+    api = scope["path"].startswith((*API, *OPEN))
+    body = json.dumps(told if api else {"error": str(error), "detail": str(error)}, ensure_ascii=False).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"connection", b"close"),
+    ]
+    if isinstance(error, Busy):
+        headers.append((b"retry-after", str(max(1, round(error.retry_seconds))).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

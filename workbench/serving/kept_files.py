@@ -1,0 +1,120 @@
+"""The folder with the files of visitors: a folder for each visitor, unguessable names, and quotas.
+
+    ROOT/visitors/VISITOR/RANDOM/...
+
+VISITOR is a keyed hash of the address, whose key lies in ROOT, so quotas hold after a restart too. Whoever knows the
+random name may read the file, and nobody else can find it: there is no list. The oldest folders go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import shutil
+import threading
+from pathlib import Path
+
+from workbench.core.errors import NoRoom
+from workbench.core.visitors import Visitor
+from workbench.serving.limits import Limits
+
+SPARE = 64 << 20  # bytes of the disk that uploads leave free for all else
+FOLDERS, SECRET = "visitors", ".secret"
+
+
+class KeptFiles:
+    """The files of visitors below a folder."""
+
+    def __init__(self, root: Path, limits: Limits):
+        self.root, self.limits = root, limits
+        self._lock = threading.Lock()
+        self._filling: set[Path] = set()
+        self._key = b""
+
+    def begin(self, visitor: Visitor, expected: int = 0) -> Path:
+        """Returns a new folder for files of a visitor; `end` or `drop` follows.
+
+        Raises `NoRoom` if the disk has no room for `expected` bytes.
+        """
+        try:
+            folder = self._home(visitor) / secrets.token_hex(16)
+            folder.mkdir(parents=True)
+            free = shutil.disk_usage(folder).free
+        except OSError as error:
+            raise no_room(error) from error
+        if free < expected + SPARE:
+            self.drop(folder)
+            raise NoRoom(
+                f"the disk of this server has {max(free - SPARE, 0) >> 20} MB left, and the file needs "
+                f"{expected >> 20} MB; try again later, or with a smaller file"
+            )
+        with self._lock:
+            self._filling.add(folder)
+        return folder
+
+    def end(self, folder: Path) -> None:
+        """Keeps a folder that is complete, and removes the oldest where there are too many bytes."""
+        with self._lock:
+            self._filling.discard(folder)
+            self._trim(folder.parent, self.limits.disk_mb_per_visitor << 20, folder)
+            self._trim(None, self.limits.disk_mb << 20, folder)
+
+    def drop(self, folder: Path) -> None:
+        """Removes a folder that was not completed."""
+        with self._lock:
+            self._filling.discard(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # the visitor has others
+            folder.parent.rmdir()
+
+    def _home(self, visitor: Visitor) -> Path:
+        name = hmac.new(self._secret(), f"{visitor.address} {visitor.key}".encode(), hashlib.sha256).hexdigest()[:24]
+        return self.root / FOLDERS / name
+
+    def _secret(self) -> bytes:
+        with self._lock:
+            if not self._key:
+                self.root.mkdir(parents=True, exist_ok=True)
+                path = self.root / SECRET
+                with contextlib.suppress(FileExistsError), open(path, "xb", opener=_private) as file:
+                    file.write(secrets.token_bytes(32))
+                self._key = path.read_bytes() or secrets.token_bytes(32)
+            return self._key
+
+    def _trim(self, home: Path | None, most: int, newest: Path) -> None:
+        homes = [home] if home is not None else list((self.root / FOLDERS).iterdir())
+        found = []
+        for each in homes:
+            with contextlib.suppress(OSError):
+                found += [(path.stat().st_mtime_ns, bytes_below(path), path) for path in each.iterdir()]
+        held = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if held <= most:
+                return
+            if path != newest and path not in self._filling:
+                shutil.rmtree(path, ignore_errors=True)
+                held -= size
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def bytes_below(folder: Path) -> int:
+    """Returns the size of all files below a folder, as far as they can be read."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 (walks thousands of files)
+    return total
+
+
+def no_room(error: OSError) -> NoRoom:
+    """Returns the error for a file that could not be written."""
+    return NoRoom(
+        f"the file found no room on this server ({error.strerror or error}); nothing of it was kept, so try again later"
+    )

@@ -1,0 +1,65 @@
+"""How a program ends: in order when it is asked to (SIGTERM), and without leftovers of those that were killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from pathlib import Path
+from types import FrameType
+
+from workbench.system.tempdirs import OWNER, PREFIX
+
+
+class Ended(KeyboardInterrupt):
+    """Raised in the main thread on SIGTERM, so that what is open is closed and removed, as on Ctrl-C."""
+
+
+def end_in_order() -> None:
+    """Makes SIGTERM end this program as Ctrl-C does. Only the main thread may call it; elsewhere nothing happens."""
+    if threading.current_thread() is threading.main_thread():
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # a second one does not disturb the cleaning up
+    raise Ended
+
+
+def remove_leftovers() -> list[Path]:
+    """Removes the temporary folders of workbench processes that have died; returns them.
+
+    A folder says whose it is; one whose process runs stays, and so does one of another user.
+    """
+    removed = []
+    for place in {Path(tempfile.gettempdir()), Path("/tmp")}:
+        with contextlib.suppress(OSError):
+            for folder in place.glob(f"{PREFIX}*"):
+                if _is_left(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    removed.append(folder)
+    return removed
+
+
+def _is_left(folder: Path) -> bool:
+    try:
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return False
+        pid, begun = (folder / OWNER).read_text().split()
+    except (OSError, ValueError, AttributeError):
+        return False
+    return begun_at(int(pid)) != begun if pid.isdecimal() else False
+
+
+def begun_at(pid: int) -> str:
+    """Returns when a process began, as a text that no later process of the same number has; empty if it is gone."""
+    import psutil
+
+    try:
+        return f"{psutil.Process(pid).create_time():.2f}"
+    except psutil.Error:
+        return ""

@@ -301,7 +301,8 @@ def fits(version: Version, requirement: Requirement) -> bool:
 def test_spaces_install_the_locked_versions() -> None:
     locked, spaces = pins("requirements.lock"), pins("requirements.txt")
     assert spaces.items() <= locked.items()
-    assert {canonicalize_name(r.name) for r in declared("app", "pytorch")} == spaces.keys()
+    assert {canonicalize_name(r.name) for r in declared("app", "serve", "pytorch", "gguf")} == spaces.keys()
+    assert "g++" in (ROOT / "packages.txt").read_text().split()  # llama-cpp-python may have to be compiled
 
 
 def test_a_wheel_holds_the_page_and_the_assets(tmp_path: Path) -> None:

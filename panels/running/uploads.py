@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gradio.route_utils import upload_fn
 from gradio.routes import file_upload_statuses
-from python_multipart.exceptions import FormParserError
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
@@ -62,7 +61,7 @@ async def _taken(page: Page, kept: KeptFiles, request: Request) -> list[str]:
         done = True
     except OSError as error:
         raise no_room(error) from error
-    except (MultiPartException, FormParserError, HTTPException, KeyError, TypeError, ValueError) as error:
+    except (MultiPartException, HTTPException, KeyError, TypeError, ValueError) as error:
         said = getattr(error, "message", None) or getattr(error, "detail", None) or str(error)
         if "maximum allowed size" in str(said):
             raise Refusal(

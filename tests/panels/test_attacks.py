@@ -19,6 +19,7 @@ import pytest
 
 from panels.running.sessions import SessionPool
 from panels.running.uploads import PATH as UPLOAD
+from panels.serving import UPLOADS
 from tests.panels.conftest import Served, serve
 from tests.support.fake_panels import FakeRegistry
 from workbench.serving import kept_files
@@ -31,12 +32,21 @@ META = {"_type": "gradio.FileData"}
 
 
 @pytest.fixture(scope="module")
-def public() -> Iterator[Served]:
-    yield from serve(SessionPool(FakeRegistry(), guard=Guard("public", LIMITS)))  # type: ignore[arg-type]
+def uploads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("uploads")
+
+
+@pytest.fixture(scope="module")
+def public(uploads: Path) -> Iterator[Served]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(UPLOADS, str(uploads))
+        yield from serve(SessionPool(FakeRegistry(), guard=Guard("public", LIMITS)))  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def client(public: Served) -> Iterator[httpx.Client]:
+def client(public: Served, uploads: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
+    monkeypatch.setenv(UPLOADS, str(uploads))  # each test has another folder
+    public.registry.gate.set()
     with httpx.Client(base_url=public.url, timeout=60) as client:
         yield client
         assert client.get("/health").json()["status"] == "ok"  # the page is alive
@@ -68,8 +78,7 @@ def transcribe(
     return call(client, "transcribe", path, model, "pytorch", options or {}, "", "basic", engine or {})
 
 
-def test_a_visitor_who_keeps_the_rules_is_served(client: httpx.Client, public: Served) -> None:
-    public.registry.gate.set()
+def test_a_visitor_who_keeps_the_rules_is_served(client: httpx.Client) -> None:
     assert '"text"' in transcribe(client)
 
 

@@ -26,6 +26,7 @@ from workbench.families import FAMILIES
 from workbench.families.family import CONVERSE
 from workbench.families.language import PLACEHOLDER
 from workbench.formats.quantization import TYPES
+from workbench.serving.flags import add_opening_arguments
 from workbench.text.exports import FORMATS as WRITERS
 
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
@@ -45,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     app = commands.add_parser("app", help="start the page")
     app.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     app.add_argument("--port", type=int, help="port to listen on, 0 to 65535 (default: 7860, or the next that is free)")
+    add_opening_arguments(app)
 
     serve = commands.add_parser("serve", help="answer OpenAI's routes for every model, without the page")
     serve.description = (
@@ -52,6 +54,13 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     serve.add_argument("--port", help="port to listen on, 0 for any that is free (default: 8000, or the next free one)")
+    add_opening_arguments(serve, page=False)
+
+    key = commands.add_parser("key", help="add, list or remove API keys of a server")
+    actions = key.add_subparsers(dest="action", metavar="action", required=True)
+    for action, does in (("add", "make a key and print it once"), ("remove", "remove a key")):
+        actions.add_parser(action, help=does).add_argument("name", help="a name for whoever has the key")
+    actions.add_parser("list", help="list the names of the keys, and when each was made")
 
     models = commands.add_parser(
         "models", help="list the models, their state on each runtime, and the sizes of GGUF files"

@@ -23,6 +23,7 @@ from workbench.cli.arguments import parser
 from workbench.cli.help_text import one_line
 from workbench.cli.live import check_live, transcribe_live
 from workbench.cli.model_flags import chosen_options, chosen_settings
+from workbench.cli.serving_commands import change_keys, start_page, start_server
 from workbench.cli.sources import source_of
 from workbench.cli.standard_input import read_prompt, recording_paths
 from workbench.cli.transcribe import ProgressLine, transcripts
@@ -35,6 +36,7 @@ from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import check_options
 from workbench.session.values import Transcript
+from workbench.system.endings import end_in_order
 from workbench.text.exports import find_format
 from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
@@ -49,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parsed = parser().parse_args(arguments)
+    end_in_order()
     try:
         status = COMMANDS[parsed.command](parsed)
         print(end="", flush=True)
@@ -93,30 +96,6 @@ def _say(sentence: str) -> None:
 
 
 # The commands.
-
-
-def _app(parsed: argparse.Namespace) -> int:
-    import runpy
-    from importlib.util import find_spec
-
-    from workbench.core.errors import Unavailable
-
-    if find_spec("gradio") is None or find_spec("panels") is None:
-        raise Unavailable("the page needs gradio and this project's panels; in a checkout of it, run: make app")
-    given = {"--host": parsed.host, "--port": parsed.port}
-    words = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
-    sys.argv = ["workbench app", *words]
-    # Started as a separate program: nothing in the library depends on the page.
-    runpy.run_module("panels", run_name="__main__")
-    return 0
-
-
-def _serve(parsed: argparse.Namespace) -> int:
-    from workbench.serving.address import address
-    from workbench.serving.server import SERVER_PORT, serve
-
-    serve(*address(parsed.host, parsed.port, SERVER_PORT), _say)
-    return 0
 
 
 def _models(parsed: argparse.Namespace) -> int:
@@ -394,8 +373,9 @@ def _opened(parsed: argparse.Namespace, chat: bool = False) -> Iterator[tuple[Op
 
 
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "app": _app,
-    "serve": _serve,
+    "app": start_page,
+    "serve": start_server,
+    "key": change_keys,
     "models": _models,
     "options": _options,
     "transcribe": _transcribe,

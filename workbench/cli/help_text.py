@@ -15,6 +15,11 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("OpenAI's routes on this machine, at http://127.0.0.1:8000/v1", "workbench serve"),
         ("for others in the network, on another port", "workbench serve --host 0.0.0.0 --port 9000"),
     ),
+    "key": (
+        ("a key for a program, shown once", "workbench key add notebook"),
+        ("who has keys, and since when", "workbench key list"),
+        ("a key that opens nothing from now on", "workbench key remove notebook"),
+    ),
     "app": (
         ("the page on this machine alone", "workbench app"),
         ("for others in the network, on another port", "workbench app --host 0.0.0.0 --port 8000"),

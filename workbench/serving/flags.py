@@ -12,15 +12,20 @@ from workbench.serving.mode import MODES
 LONGEST_FILE = 1 << 20  # bytes
 
 
-def add_opening_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags; docs/security.md explains them."""
+def add_opening_arguments(parser: argparse.ArgumentParser, page: bool = True) -> None:
+    """Adds the flags; docs/security.md explains them.
+
+    Args:
+        page: whether visitors get a page, where they may sign in.
+    """
     parser.add_argument(
         "--mode", choices=MODES, help="local or public (default: public as soon as other machines can reach the page)"
     )
     parser.add_argument("--limits", type=Path, metavar="FILE", help="limits of the server, in TOML")
-    parser.add_argument(
-        "--auth", type=Path, metavar="FILE", help="names and passwords of visitors, a line NAME:PASSWORD for each"
-    )
+    if page:
+        parser.add_argument(
+            "--auth", type=Path, metavar="FILE", help="names and passwords of visitors, a line NAME:PASSWORD for each"
+        )
     parser.add_argument(
         "--allow-host", action="append", metavar="NAME", help="a name under which the server may be asked"
     )

@@ -16,6 +16,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from workbench.core.errors import Busy
 from workbench.core.progress import report
@@ -72,10 +73,17 @@ class _Counts:
     addresses: Counter[str] = field(default_factory=Counter)
 
     def add(self, visitor: Visitor, count: int) -> None:
-        for counts, key in ((self.visitors, visitor), (self.addresses, visitor.address)):
-            counts[key] += count  # type: ignore[index]
-            if not counts[key]:
-                del counts[key]
+        _count(self.visitors, visitor, count)
+        _count(self.addresses, visitor.address, count)
+
+
+Counted = TypeVar("Counted")
+
+
+def _count(counts: Counter[Counted], key: Counted, count: int) -> None:
+    counts[key] += count
+    if not counts[key]:
+        del counts[key]  # so that visitors of yesterday are forgotten
 
 
 class Line:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable
 
 from starlette.applications import Starlette
 
+from workbench.audio.read import MINUTES_VARIABLE
 from workbench.core.errors import Unavailable
+from workbench.serving.addresses import trust_proxies
 from workbench.serving.api import api_routes
+from workbench.serving.door import Door
+from workbench.serving.guard import Guard
+from workbench.serving.keys import Keys, keys_path
+from workbench.serving.limits import LOCAL, PUBLIC, read_limits
+from workbench.serving.mode import PUBLIC as PUBLIC_MODE
+from workbench.serving.mode import mode_for
 from workbench.serving.service import Service
 from workbench.serving.sessions import SessionPool
+from workbench.system.endings import remove_leftovers
 
 SERVER_PORT = 8000  # where servers of such routes listen
 LEAVING_SECONDS = 5  # for answers that are under way when the server ends
@@ -26,8 +37,11 @@ def application(service: Service) -> Starlette:
     return Starlette(routes=api_routes(service), lifespan=lifespan)
 
 
-def serve(host: str, port: int, say: Callable[[str], None]) -> None:
+def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Namespace | None = None) -> None:
     """Serves the models of the registry until interrupted; an interrupt ends it in order.
+
+    Args:
+        chosen: the flags that say how it is opened to visitors (`workbench.serving.flags`).
 
     Raises `Unavailable` if the packages of a web server are not installed.
     """
@@ -38,15 +52,30 @@ def serve(host: str, port: int, say: Callable[[str], None]) -> None:
     from workbench.prepared.pool import prepared_processes
     from workbench.registry.registry import Registry
 
-    with prepared_processes(), SessionPool(Registry(patient=True)) as pool:
+    given = vars(chosen) if chosen is not None else {}
+    mode = mode_for(host, given.get("mode"))
+    limits = read_limits(PUBLIC if mode == PUBLIC_MODE else LOCAL, given.get("limits"))
+    guard = Guard(mode, limits)
+    trust_proxies(given.get("trusted_proxy") or ())
+    remove_leftovers()
+    os.environ[MINUTES_VARIABLE] = str(limits.audio_minutes)
+    with prepared_processes(), SessionPool(Registry(patient=True), guard=guard) as pool:
         pool.watch()
-        settings = uvicorn.Config(
+        door = Door(
             application(Service(pool)),
+            guard,
+            given.get("allow_host") or (),
+            given.get("allow_origin") or (),
+            Keys(keys_path()),
+        )
+        settings = uvicorn.Config(
+            door,
             host=host.strip("[]"),
+            root_path=given.get("root_path") or "",
             port=port,
             log_level="warning",
             timeout_graceful_shutdown=LEAVING_SECONDS,
             server_header=False,
         )
-        say(f"http://{host}:{port}/v1 answers; Ctrl-C ends it")
+        say(f"http://{host}:{port}/v1 answers in {mode} mode; Ctrl-C ends it")
         uvicorn.Server(settings).run()

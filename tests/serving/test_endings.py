@@ -1,0 +1,65 @@
+"""SIGTERM ends a program in order; what a killed one left is removed by the next, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench.system.endings import remove_leftovers
+from workbench.system.tempdirs import OWNER, make_scratch
+
+PROGRAM = """
+import sys, time
+from workbench.system.endings import Ended, end_in_order
+from workbench.system.tempdirs import make_scratch, remove_scratch
+end_in_order()
+folder = make_scratch()
+try:
+    print(folder, flush=True)
+    time.sleep(60)
+except Ended:
+    remove_scratch(folder)
+"""
+
+
+def started(folder: Path) -> tuple[subprocess.Popen[str], Path]:
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(folder)}
+    )
+    assert program.stdout is not None
+    return program, Path(program.stdout.readline().strip())
+
+
+def test_programs_clean_up_when_they_are_ended_and_after_those_that_were_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Path("/tmp") if len(str(tmp_path)) > 40 else tmp_path
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    ended, its = started(place)
+    killed, left = started(place)
+    mine, other = make_scratch(), place / f"workbench-other{os.getpid()}"
+    other.mkdir()
+    try:
+        ended.send_signal(signal.SIGTERM)
+        assert ended.wait(30) == 0 and not its.exists()
+        killed.kill()
+        killed.wait(30)
+        assert left.exists()
+        removed = remove_leftovers()
+        assert left in removed and not left.exists()
+        assert mine.exists() and other.exists()  # of a process that runs, and nobody knows whose
+        (other / OWNER).write_text("1 0.0")  # the number belongs to another process now
+        assert other in remove_leftovers()
+    finally:
+        for program in (ended, killed):
+            program.kill()
+            program.wait()
+            assert program.stdout is not None
+            program.stdout.close()
+        mine.joinpath(OWNER).unlink()
+        mine.rmdir()

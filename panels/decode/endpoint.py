@@ -121,6 +121,7 @@ def decoded(
     natural logarithms with their weights. With a reference, `score_of_greedy` and `score_of_best` are error rates. One
     that failed has `file` and `error` instead. Raises `BadInput` for errors in the request as a whole.
     """
+    pool.guard.check_options(options or {})
     for name in options or {}:
         if name not in OPTIONS:
             raise BadInput(f"the beam search has no option {name!r:.40} here; it has {', '.join(OPTIONS)}")

@@ -66,8 +66,8 @@ def read_object(given: Any, name: str) -> dict[str, Any]:
     if isinstance(given, str) and given.strip():
         try:
             found = json.loads(given)
-        except ValueError as error:
-            raise BadInput(f"{name} is not JSON ({error}); expected an object, or JSON text of one") from error
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{name} is not JSON ({error!s:.100}); expected an object, or JSON text of one") from error
     if not isinstance(found, dict):
         raise BadInput(f"{name} is {_shown(given)}; expected a JSON object")
     return found
@@ -76,7 +76,7 @@ def read_object(given: Any, name: str) -> dict[str, Any]:
 def read_messages(given: Any, name: str) -> str | list[Any]:
     """Reads a text, or a list of messages; JSON text of a list is one, too."""
     if isinstance(given, str) and given.lstrip().startswith("[{"):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             given = json.loads(given)
     if not given or not isinstance(given, (str, list)):
         raise BadInput(f"{name} is {_shown(given)}; expected a text or a list of messages")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.waits import until
 from workbench.core.errors import Busy, Cancelled, WorkbenchError
 from workbench.core.visitors import Visitor, Work
 from workbench.serving.limits import LOCAL
@@ -20,15 +20,6 @@ PATIENCE = 20.0
 
 def visitor(name: str) -> Visitor:
     return Visitor(f"10.0.0.{ord(name)}", name)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    found = threading.Event()
-    for _ in range(2000):
-        if condition():
-            return
-        found.wait(0.01)
-    raise AssertionError("it did not happen")
 
 
 def order_of(line: Line, asked: list[tuple[str, str]]) -> list[str]:

@@ -126,9 +126,8 @@ class Door:
         if origin is None:
             return True
         site = origin.lower().partition("://")[2]
-        return site in (headers.get("host", "").lower(), headers.get("x-forwarded-host", "").lower()) or (
-            origin.lower() in self._origins
-        )
+        own = (headers.get("host", "").lower(), headers.get("x-forwarded-host", "").lower())
+        return bool(site) and (site in own or origin.lower() in self._origins)  # "null" has no site
 
     def _key(self, scope: Scope, headers: Headers, path: str) -> str:
         """Returns the name of the key that a program shows; raises `Refusal` where one is needed."""

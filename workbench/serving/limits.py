@@ -33,7 +33,7 @@ class Limits:
     text_kb: int = option(1024, "longest text in one field of a request, in kB", minimum=1, maximum=1 << 16)
     json_depth: int = option(64, "deepest nesting of lists and objects in a request", minimum=8, maximum=500)
     new_tokens: int = option(MOST_TOKENS, "longest answer of a model, in tokens", minimum=16, maximum=MOST_TOKENS)
-    beams: int = option(512, "largest beam of a search", minimum=1, maximum=1 << 14)
+    beams: int = option(4096, "largest beam of a search", minimum=1, maximum=1 << 14)
     run_minutes: float = option(DAY_MINUTES, "longest time of one run, in minutes", above=0.0, maximum=7 * DAY_MINUTES)
     running_per_visitor: int = option(16, "calls of models that work for one visitor at once", minimum=1, maximum=1024)
     waiting_per_visitor: int = option(64, "calls of one visitor that wait", minimum=1, maximum=1 << 14)

@@ -81,7 +81,8 @@ class SessionPool:
         """
         settings = dict(settings or {})
         if self.guard.public:
-            self.guard.check_card(self.registry.card(model))
+            known = next((card for card in self.registry.cards() if card.id == model), None)
+            self.guard.check_card(known or self.registry.card(model))
             self.guard.check_settings(settings)
         key = _key(model, runtime, quantization, settings)
         with self._lock:

@@ -122,6 +122,7 @@ def decoded(
     that failed has `file` and `error` instead. Raises `BadInput` for errors in the request as a whole.
     """
     pool.guard.check_options(options or {})
+    pool.guard.check_arrays(logits)
     for name in options or {}:
         if name not in OPTIONS:
             raise BadInput(f"the beam search has no option {name!r:.40} here; it has {', '.join(OPTIONS)}")

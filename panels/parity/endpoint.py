@@ -119,12 +119,14 @@ def build(page: Page, pool: SessionPool) -> None:
         recordings: list[str] | None = None,
         prompts: list[str] | None = None,
     ) -> dict[str, Any]:
+        pool.guard.check_arrays(traces or [])
         common: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
         common |= checked(settings or {})
         if not model:
             for name in ("float64", "steps", "precision"):  # a trace file has one type only, and its own steps
                 common.pop(name, None)
-            return compared_files(traces or [], **common)
+            with pool.guard.turn("comparison"):
+                return compared_files(traces or [], **common)
         return compared(
             pool.registry,
             model,

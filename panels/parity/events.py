@@ -102,6 +102,7 @@ class ParityActions:
         self, model: str, reference: str, candidates: str, traces: list[str] | None, before: tuple[str, ...]
     ) -> tuple[Any, ...]:
         """Makes uploaded traces candidates, and removes those whose file was removed."""
+        self.pool.guard.check_arrays(traces or [])
         names = tuple(traces_by_name(traces or []))
         texts = [each for each in lines_of(candidates) if each not in before or each in names]
         texts += [each for each in names if each not in before and each not in texts]

@@ -33,7 +33,8 @@ class Page(gr.Blocks):
     """The whole page.
 
     `examples` has the values of a working call, by the endpoint's name. `routes` are addresses of tabs that the server
-    answers itself, before Gradio. `runs` keeps results, so that links show them again. `guard` says what visitors may do.
+    answers itself, before Gradio. `runs` keeps results, so that links show them again. `guard` says what visitors may
+    do.
     """
 
     def __init__(self, **settings: Any):

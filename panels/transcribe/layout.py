@@ -30,8 +30,9 @@ from panels.widgets.samples import read_samples
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
 
-# Most sessions run one call at a time; this number leaves room for users of different models, and of one vLLM engine.
-RUNS_AT_ONCE = 16
+# Runs that Gradio starts at once: more than the line of calls holds in public mode, so that the line, which is fair,
+# decides who works, and not Gradio's queue, which serves whoever came first.
+RUNS_AT_ONCE = 112
 ENGINE = """<p class="muted small">An engine starts with the first run, which takes up to a minute, and stays for later
 runs with the same settings, of everybody who uses this page.</p>"""
 # On a phone, the results begin below the window while the options above are open.

@@ -5,8 +5,10 @@ docs/security.md names the line that each test shows.
 
 from __future__ import annotations
 
+import io
 import json
 import socket
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,7 +30,13 @@ from workbench.serving.guard import Guard
 from workbench.serving.limits import PUBLIC
 
 LIMITS = replace(
-    PUBLIC, file_mb=1, body_mb=1, disk_mb_per_visitor=1, requests_per_minute=10_000, uploads_per_hour=10_000
+    PUBLIC,
+    file_mb=1,
+    body_mb=1,
+    disk_mb_per_visitor=1,
+    arrays_mb=8,
+    requests_per_minute=10_000,
+    uploads_per_hour=10_000,
 )
 SAMPLE = next(Path("assets/samples").glob("*.wav"))
 META = {"_type": "gradio.FileData"}
@@ -150,6 +158,17 @@ def test_names_of_files_do_no_harm(client: httpx.Client, name: str) -> None:
 def test_what_costs_too_much_or_is_the_owners_is_refused(client: httpx.Client, changed: Any, sentence: str) -> None:
     answer = transcribe(client, **changed)
     assert sentence in answer and len(answer) < 1000
+
+
+def test_small_files_that_become_large_are_refused(client: httpx.Client) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("logits.npy", "w") as member:
+        for _ in range(9):
+            member.write(bytes(1 << 20))
+    assert len(packed.getvalue()) < 20_000
+    bomb = {"path": upload(client, packed.getvalue(), "bomb.npz").json()[0], "meta": META}
+    answer = call(client, "compare", "", "", [], None, "", "*", {}, "", False, [bomb, bomb], None, {}, [], [], [])
+    assert "unpacks into 9 MB; expected at most 8 MB" in answer
 
 
 def test_deep_json_is_refused(client: httpx.Client) -> None:

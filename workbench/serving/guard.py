@@ -17,9 +17,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import zipfile
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from workbench.core.errors import BadInput, Busy, Refused
@@ -124,9 +126,32 @@ class Guard:
         for name, value in given.items():
             self.check_values(value, f"option {name:.40}")
 
+    def check_arrays(self, paths: Iterable[str | Path]) -> None:
+        """Raises `BadInput` for an archive (.npz, .zip) that says to unpack into more than the limit.
+
+        Whoever unpacks it reads no more than it says.
+        """
+        for path in map(Path, paths):
+            with contextlib.suppress(OSError, zipfile.BadZipFile, ValueError):  # who reads it says what is wrong
+                if not zipfile.is_zipfile(path):
+                    continue
+                with zipfile.ZipFile(path) as archive:
+                    size = sum(each.file_size for each in archive.infolist())
+                if size > self.limits.arrays_mb << 20:
+                    raise BadInput(
+                        f"{path.name} unpacks into {size >> 20} MB; expected at most {self.limits.arrays_mb} MB here"
+                    )
+
     def arrived(self, visitor: Visitor, upload: bool = False) -> None:
         """Counts a request, or an upload; raises `Busy` if the visitor, or the address, sends too many."""
         (self._uploads if upload else self._requests).count(visitor)
+
+    @contextlib.contextmanager
+    def turn(self, kind: str) -> Iterator[None]:
+        """Waits in the line for work of a kind that no model does, such as a comparison: one at a time."""
+        work = present_work() or Work()
+        with self.line.turn(work, kind):
+            yield
 
     @contextlib.contextmanager
     def admitted(

@@ -28,6 +28,9 @@ class Limits:
 
     audio_minutes: float = option(DAY_MINUTES, "longest recording, in minutes", above=0.0, maximum=7 * DAY_MINUTES)
     file_mb: int = option(1024, "largest file that is uploaded, in MB", minimum=1, maximum=1 << 20)
+    arrays_mb: int = option(
+        1 << 15, "arrays in one file (a trace, logits), unpacked, in MB", minimum=1, maximum=1 << 20
+    )
     body_mb: int = option(360, "largest request without files, in MB", minimum=1, maximum=1 << 12)
     header_kb: int = option(64, "largest header of a request, in kB", minimum=8, maximum=1 << 10)
     text_kb: int = option(1024, "longest text in one field of a request, in kB", minimum=1, maximum=1 << 16)
@@ -63,6 +66,7 @@ LOCAL = Limits()
 PUBLIC = Limits(
     audio_minutes=30.0,
     file_mb=200,
+    arrays_mb=512,
     body_mb=16,
     text_kb=64,
     json_depth=32,

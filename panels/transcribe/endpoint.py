@@ -142,6 +142,7 @@ def transcripts(
     """
     settings = {RUNTIME: check_settings(engine or {})}
     pool.guard.check_settings(settings[RUNTIME])
+    pool.guard.check_options(options or {})
     options = {name: _uploaded(name, value) for name, value in (options or {}).items()}
     cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
     job = prepare(pool.registry, recordings, cells, reference, normaliser, options, None, settings)

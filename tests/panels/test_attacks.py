@@ -295,6 +295,18 @@ def test_a_flood_is_refused_with_a_time(client: httpx.Client) -> None:
     assert int(answers[-1].headers["retry-after"]) > 0 and "try again" in answers[-1].json()["error"]["message"]
 
 
+def test_browsers_behind_one_address_have_their_own_shares() -> None:
+    with opened(Guard("public", replace(PUBLIC, requests_per_minute=2, per_address=2))) as door:
+        given = door.get("/").headers["set-cookie"]
+        assert "HttpOnly" in given
+        first = given.partition(";")[0]
+        second = f"workbench-visitor={'x' * 22}"
+        door.cookies.clear()
+        asked = [door.post("/v1/x", headers={"cookie": each}).status_code for each in (first, first, first, second)]
+        assert asked == [200, 200, 429, 200]
+        assert [door.post("/v1/x", headers={"cookie": second}).status_code for _ in range(2)] == [200, 429]
+
+
 def test_keys_open_the_routes_and_other_sites_only_where_named(tmp_path: Path) -> None:
     from workbench.serving.keys import Keys
 

@@ -37,6 +37,8 @@ UNUSED = re.compile(
     r"|component_server|custom_component|file=[a-z][a-z0-9+.-]*:|file=//)"
 )
 ASKING = re.compile(r"/gradio_api/(run/|api/|call/|queue/join)|/v1/|/mcp|/chat/|/live")
+# Tells apart the browsers behind one address, such as those of a class. Who sends none shares with all who send none.
+COOKIE = re.compile(r"(?:^|; ?)workbench-visitor=([A-Za-z0-9_-]{22})(?:;|$)")
 HARMLESS = ("GET", "HEAD", "OPTIONS")
 _SCRIPT = re.compile(rb"<script(?=[\s>])")
 
@@ -116,7 +118,8 @@ class Door:
             raise Refusal(f"there is no {path!r:.60} here", status=404)
         key = self._key(scope, headers, path)
         host = (scope.get("client") or ("", 0))[0]
-        visitor = Visitor(address_of(host), key=key)
+        cookie = COOKIE.search(headers.get("cookie", ""))
+        visitor = Visitor(address_of(host), cookie[1] if cookie else "", key)
         if method not in HARMLESS and (path == UPLOAD or ASKING.match(path)):
             guard.arrived(visitor, upload=path == UPLOAD)
         return visitor
@@ -169,6 +172,11 @@ class Door:
         }
         if self._ancestors == "'self'":
             found[b"x-frame-options"] = b"SAMEORIGIN"
+        if path in ("", "/") and not COOKIE.search(Headers(scope=scope).get("cookie", "")):
+            framed = "SameSite=None; Secure; Partitioned" if scope.get("scheme") == "https" else "SameSite=Lax"
+            found[b"set-cookie"] = (
+                f"workbench-visitor={secrets.token_urlsafe(16)}; Path=/; HttpOnly; Max-Age=86400; {framed}".encode()
+            )
         origin = Headers(scope=scope).get("origin", "").lower()
         if origin in self._origins:
             found |= {b"access-control-allow-origin": origin.encode(), b"vary": b"Origin"}

@@ -1,0 +1,75 @@
+"""The websockets of a live microphone: the page's own, and OpenAI's realtime sessions."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from starlette.testclient import TestClient
+
+from workbench.audio.read import read, samples_to_int16
+from workbench.registry.sources import assets
+
+
+def spoken() -> bytes:
+    """Digits and a second of silence, as int16 at 16 kHz."""
+    samples = read(assets() / "samples" / "three_seven_one.wav").samples
+    return samples_to_int16(np.concatenate([samples, np.zeros(16000, np.float32)])).tobytes()
+
+
+def until(socket: Any, kind: str) -> list[dict[str, Any]]:
+    """The events up to the first of that type."""
+    found = [socket.receive_json()]
+    while found[-1]["type"] != kind:
+        found.append(socket.receive_json())
+    return found
+
+
+def test_the_page_hears_what_is_said(http: TestClient) -> None:
+    with http.websocket_connect("/live/listen") as socket:
+        socket.send_json({"model": "fake/sense", "rate": 16000})
+        assert socket.receive_json() == {"type": "ready"}
+        sound = spoken()
+        for first in range(0, len(sound), 3200):
+            socket.send_bytes(sound[first : first + 3200])
+        socket.send_json({"type": "stop"})
+        events = until(socket, "end")
+    assert [each["type"] for each in events if each["type"] != "written"] == ["began", "final", "end"]
+    final = events[-2]
+    assert final["text"] == "three eleven one" and 0 <= final["start"] < final["end"] < 2.9
+
+
+def test_what_cannot_be_heard_is_said(http: TestClient) -> None:
+    for first, sentence in (
+        ({"model": "nobody"}, "the server has no model 'nobody'"),
+        ({"model": "fake/sense", "rate": 1}, "rate is 1; expected"),
+        ({"model": "fake/sense", "options": {"vad": "/etc"}}, "option vad is '/etc'"),
+    ):
+        with http.websocket_connect("/live/listen") as socket:
+            socket.send_json(first)
+            told = socket.receive_json()
+        assert told["type"] == "refused" and sentence in told["sentence"]
+
+
+def test_a_realtime_session_transcribes(http: TestClient) -> None:
+    with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
+        assert socket.receive_json()["type"] == "session.created"
+        form = {"type": "audio/pcm", "rate": 16000}
+        socket.send_json(
+            {"type": "session.update", "session": {"type": "transcription", "audio": {"input": {"format": form}}}}
+        )
+        assert socket.receive_json()["session"]["audio"]["input"]["format"] == form
+        socket.send_json({"type": "response.create", "event_id": "mine"})
+        refused = socket.receive_json()
+        assert refused["type"] == "error" and refused["error"]["event_id"] == "mine"
+        sound = spoken()
+        for first in range(0, len(sound), 3200):
+            audio = base64.b64encode(sound[first : first + 3200]).decode()
+            socket.send_json({"type": "input_audio_buffer.append", "audio": audio})
+        events = until(socket, "conversation.item.input_audio_transcription.completed")
+    assert events[0]["type"] == "input_audio_buffer.speech_started"
+    assert events[-1]["transcript"] == "three eleven one"
+    deltas = [each["delta"] for each in events if each["type"].endswith(".delta")]
+    assert "".join(deltas) == events[-1]["transcript"]
+    assert len({each["item_id"] for each in events if "item_id" in each}) == 1

@@ -431,7 +431,7 @@ def test_a_session_has_the_settings_of_its_card_unless_others_are_given(
 
 
 def test_a_setting_of_a_card_that_suits_no_model_of_its_family_is_named(registry: Registry, tmp_path: Path) -> None:
-    card = GOOD.replace('"checkpoint"', f'"{tmp_path}"') + 'settings = { pytorch = { dtype = "bfloat16" } }\n'
-    write(user_cards_path(), card)
-    with pytest.raises(BadInput, match=r"^dtype is bfloat16, and mine has no language model that it would apply to"):
+    card = GOOD.replace('"checkpoint"', f'"{tmp_path}"').replace("sensevoice", "fsmn_vad")
+    write(user_cards_path(), card + 'settings = { pytorch = { dtype = "bfloat16" } }\n')
+    with pytest.raises(BadInput, match=r"^dtype is bfloat16, and mine does not compute in it; expected float32 or"):
         registry.open("mine")

@@ -6,6 +6,7 @@ import gc
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from tests.support.tiny_language import tiny_language
 from workbench.artifacts import vllm_directories as served
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.settings import SessionSpec
+from workbench.families import FAMILIES
 from workbench.isolation import serial
+from workbench.registry import settings
 from workbench.registry.budget import estimated_bytes
 from workbench.registry.registry import Registry
 from workbench.session.protocols import Session
@@ -238,8 +241,12 @@ def test_batches_and_texts_pass_through_with_the_time_it_took_to_load(models: li
         assert session.generate("go on").tokens == generation.tokens
 
 
-def test_a_type_of_arithmetic_is_for_language_models(models: list[str], registry: Registry) -> None:
-    words = r"^dtype is bfloat16, and one has no language model that it would apply to; expected float32 or float64$"
+def test_a_type_of_arithmetic_is_for_families_that_compute_in_it(
+    models: list[str], registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.open("one", dtype="bfloat16").close()
+    monkeypatch.setattr(settings, "FAMILIES", {**FAMILIES, "sensevoice": replace(FAMILIES["sensevoice"], mixed=False)})
+    words = r"^dtype is bfloat16, and one does not compute in it; expected float32 or float64$"
     with pytest.raises(BadInput, match=words):
         registry.open("one", dtype="bfloat16")
     with pytest.raises(BadInput, match=r"^dtype is 'int8'; expected one of auto, float32, bfloat16, float16, float64$"):

@@ -32,7 +32,10 @@ class Settings:
     )
     device: str = option("cpu", "cpu, cuda, cuda:1 ...")
     dtype: str = option(
-        "float32", "type of a language model's arithmetic; auto: as stored; float64: for all networks", DTYPES
+        "float32",
+        "type of the arithmetic; 16 bits: of products, and of all steps in a language model; auto: as stored for a "
+        "language model, otherwise bfloat16 if this machine has units for it",
+        DTYPES,
     )
     quantization: str = option(
         "auto", "type of the weights: f32, f16, q8_0, q4_0 ...; auto: f32 unless that file is too large"

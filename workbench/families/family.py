@@ -83,6 +83,7 @@ class Family:
     hint: str = ""  # what its checkpoint directory has, such as "FireRedASR-LLM has a model.pth.tar"
     input: str = RECORDING  # what its calls take: one of `workbench.session.values.INPUTS`
     fallback: bool = False  # asked last, since a larger model's directory may also look like one of this family
+    mixed: bool = False  # without a language model: whether `dtype` may be `auto` or a 16-bit type on PyTorch
     parts: tuple[str, ...] = ()  # of its network, for those who show them: "ctc", "cif", "fsmn", "codec", "gradients"
     package: str = ""  # the package and version that it comes from; empty for a family of this project
 

@@ -25,6 +25,7 @@ OWN: tuple[Family, ...] = (
         module="workbench.families.sensevoice",
         recognise="is_sensevoice",
         options="SenseVoiceOptions",
+        mixed=True,
         parts=("ctc", "fsmn", "gradients"),
         cells={
             "pytorch": Cell("workbench.runtimes.pytorch.sensevoice"),
@@ -49,6 +50,7 @@ OWN: tuple[Family, ...] = (
         module="workbench.families.paraformer",
         recognise="is_paraformer",
         options="ParaformerOptions",
+        mixed=True,
         parts=("cif", "fsmn", "gradients"),
         cells={
             "pytorch": Cell("workbench.runtimes.pytorch.paraformer"),

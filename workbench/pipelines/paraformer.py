@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -67,6 +67,20 @@ class ParaformerNetwork(Protocol):
         ...
 
 
+@runtime_checkable
+class DecodesMany(Protocol):
+    """A network that computes several chunks in one pass."""
+
+    @property
+    def seconds_at_once(self) -> float:
+        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        ...
+
+    def decode_many(self, features: Sequence[np.ndarray], cif_residual: bool = False) -> list[Decoded]:
+        """Returns for each chunk's features what `ParaformerNetwork.decode` gives for one."""
+        ...
+
+
 class ParaformerPipeline:
     """Recognises one chunk of speech with a loaded Paraformer (see `Recogniser`)."""
 
@@ -105,6 +119,25 @@ class ParaformerPipeline:
         """Returns what is said in float32 samples [n] at the checkpoint's rate."""
         features = self.features(samples, options, recorder)
         decoded = self.network.decode(features, recorder, options.cif_residual)
+        return self._recognition(decoded, options, recorder)
+
+    @property
+    def seconds_at_once(self) -> float:
+        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        return self.network.seconds_at_once if isinstance(self.network, DecodesMany) else 0.0
+
+    def recognise_many(self, chunks: Sequence[np.ndarray], options: ParaformerOptions) -> list[Recognition]:
+        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        assert isinstance(self.network, DecodesMany)
+        features = [self.features(samples, options, None) for samples in chunks]
+        return [
+            self._recognition(decoded, options) for decoded in self.network.decode_many(features, options.cif_residual)
+        ]
+
+    def _recognition(
+        self, decoded: Decoded, options: ParaformerOptions, recorder: Recorder | None = None
+    ) -> Recognition:
+        """Returns the recognition in what the network gave for one chunk."""
         ids = () if decoded.logits is None else tuple(decoded.logits.argmax(axis=1).tolist())
         said = [number for number in ids if number not in self.markers]
         times = self._times(decoded, len(ids), len(said), recorder) if options.timestamps and said else None

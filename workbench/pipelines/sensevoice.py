@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -54,6 +54,20 @@ class SenseVoiceNetwork(Protocol):
         ...
 
 
+@runtime_checkable
+class ManyLogits(Protocol):
+    """A network that computes several chunks in one pass."""
+
+    @property
+    def seconds_at_once(self) -> float:
+        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        ...
+
+    def many_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> list[np.ndarray]:
+        """Returns the logits of each chunk's features, as `SenseVoiceNetwork.logits` gives them for one."""
+        ...
+
+
 class SenseVoicePipeline:
     """Recognises one chunk of speech with a loaded SenseVoice (see `Recogniser`)."""
 
@@ -96,10 +110,26 @@ class SenseVoicePipeline:
             if recorder.wanted("ctc.posteriors"):
                 recorder.put("ctc.posteriors", _softmax(logits))
             blocks = iter([logits])
+        return self._decoded(blocks, len(features), options)
+
+    @property
+    def seconds_at_once(self) -> float:
+        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        return self.network.seconds_at_once if isinstance(self.network, ManyLogits) else 0.0
+
+    def recognise_many(self, chunks: Sequence[np.ndarray], options: SenseVoiceOptions) -> list[Recognition]:
+        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        assert isinstance(self.network, ManyLogits)
+        features = [self.features(samples, options, None) for samples in chunks]
+        found = self.network.many_logits(features, query_ids(options))
+        return [self._decoded([logits], len(row), options) for logits, row in zip(found, features, strict=True)]
+
+    def _decoded(self, blocks: Iterable[np.ndarray], frames: int, options: SenseVoiceOptions) -> Recognition:
+        """Returns the recognition in blocks of logits of one chunk of so many frames."""
         if options.searches:
-            return self._searched(np.concatenate([*blocks]), len(features), options)
+            return self._searched(np.concatenate([*blocks]), frames, options)
         path = collapse(np.concatenate([self._best(block, options) for block in blocks]), self.model.blank)
-        return self._recognition(path, self._timed(path, len(features)))
+        return self._recognition(path, self._timed(path, frames))
 
     def _searched(self, logits: np.ndarray, frames: int, options: SenseVoiceOptions) -> Recognition:
         """Returns the recognition by beam search; its tags are those of the likeliest path."""

@@ -139,9 +139,7 @@ class SpeechLanguagePipeline:
 
     @property
     def dtype(self) -> str:
-        """The type of the language model. The encoder computes in float64 if the language model does, else in
-        float32.
-        """
+        """The type of the language model. That of the encoder is the same, or float32."""
         return self.language.dtype
 
     @property

@@ -46,6 +46,8 @@ from workbench.trace.trace import Given, Out, StageFilter, Trace
 PAUSE_SECONDS = 1.0  # a longer silence between two tokens begins a new segment
 # The chunks of this many batches are sorted by length together.
 POOLED_BATCHES = 4
+# The most that a batch of chunks computes, with its padding, for each second of them.
+MOST_PADDED = 1.15
 WRITTEN = ("tokens", "tokens.alternatives", "tokens.logprobs", "text")  # stages after the decoding steps
 SENTENCE_ENDS = ("。", "！", "？", ".", "!", "?")
 SENTENCE_SECONDS = 4.0  # a segment this long may end at the end of a sentence
@@ -114,6 +116,20 @@ class BatchingRecogniser(Protocol):
 
 
 @runtime_checkable
+class PaddingRecogniser(Protocol):
+    """A recogniser that computes several chunks in one pass, padded to the longest; the padding changes no result."""
+
+    @property
+    def seconds_at_once(self) -> float:
+        """The most seconds of one pass, with the padding; 0 if the runtime takes one chunk at a time."""
+        ...
+
+    def recognise_many(self, chunks: Sequence[np.ndarray], options: Any) -> list[Recognition]:
+        """Returns what is said in each chunk, as `recognise` returns it but for rounding."""
+        ...
+
+
+@runtime_checkable
 class StepwiseRecogniser(Protocol):
     """A recogniser that writes token by token, and shows the stages of each decoding step."""
 
@@ -171,6 +187,8 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens):
         most = getattr(chosen, "batch_size", 1)
         if isinstance(recogniser, BatchingRecogniser):
             most = max(most, recogniser.chunks_at_once)
+        elif isinstance(recogniser, PaddingRecogniser) and not recogniser.seconds_at_once:
+            most = 1
         # With several recordings, chunks of similar length share a batch, so that a batch has less padding.
         audios = recordings(audios)
         pool = most * POOLED_BATCHES if most > 1 and len(audios) > 1 else most
@@ -199,9 +217,14 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens):
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
         """Transcribes the chunks in batches of at most `most`, the shortest first if there is more than one batch."""
         if len(chunks) > most:
-            chunks = sorted(chunks, key=lambda chunk: chunk.span.end - chunk.span.start)
-        for first in range(0, len(chunks), most):
-            yield from self._transcribed(chunks[first : first + most], chosen)
+            chunks = sorted(chunks, key=lambda chunk: chunk.seconds)
+        recogniser = self.recogniser
+        if isinstance(recogniser, PaddingRecogniser):
+            ends = padded_batches([chunk.seconds for chunk in chunks], most, recogniser.seconds_at_once)
+        else:
+            ends = [*range(most, len(chunks), most), len(chunks)]
+        for first, end in pairwise([0, *ends]):
+            yield from self._transcribed(chunks[first:end], chosen)
 
     def _transcribed(
         self, chunks: Sequence[_Chunk], chosen: Any
@@ -340,6 +363,10 @@ class _Chunk:
     span: Span
 
     @property
+    def seconds(self) -> float:
+        return self.span.end - self.span.start
+
+    @property
     def samples(self) -> np.ndarray:
         first, end = (round(edge * self.job.recording.sample_rate) for edge in (self.span.start, self.span.end))
         return self.job.recording.samples[first:end]
@@ -349,6 +376,8 @@ def _recognise(
     recogniser: Recogniser, chunks: Sequence[_Chunk], chosen: Any
 ) -> Generator[tuple[int, Event], None, list[Recognition]]:
     """Returns the recognition of each chunk; yields the text so far if the model writes token by token."""
+    if isinstance(recogniser, PaddingRecogniser) and len(chunks) > 1:
+        return recogniser.recognise_many([chunk.samples for chunk in chunks], chosen)
     if not isinstance(recogniser, StreamingRecogniser):
         return [recogniser.recognise(chunk.samples, chosen) for chunk in chunks]
     writing = recogniser.hear([chunk.samples for chunk in chunks], chosen)
@@ -364,6 +393,26 @@ def _recognise(
             if text != shown[place] or len(chunks) == 1:
                 shown[place] = text
                 yield chunk.job.number, Partial(chunk.span.start, chunk.span.end, text)
+
+
+def padded_batches(seconds: Sequence[float], most: int, at_once: float) -> list[int]:
+    """Returns where batches of neighbouring chunks end, so that little of what is computed is padding.
+
+    Args:
+        seconds: of each chunk.
+        most: the most chunks of a batch.
+        at_once: the most seconds of a batch, with its padding; a longer chunk is a batch of its own.
+    """
+    ends: list[int] = []
+    first, longest, total = 0, 0.0, 0.0
+    for number, length in enumerate(seconds):
+        widest, sums = max(longest, length), total + length
+        padded = widest * (number - first + 1)
+        if number > first and (number - first == most or padded > min(at_once, MOST_PADDED * sums)):
+            ends.append(number)
+            first, widest, sums = number, length, length
+        longest, total = widest, sums
+    return [*ends, len(seconds)] if len(seconds) > 0 else []
 
 
 def _majority(names: Iterable[str | None]) -> str | None:

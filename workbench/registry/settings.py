@@ -38,12 +38,13 @@ def settings_for(card: Card, runtime: str) -> dict[str, OptionSpec]:
 def dtypes_for(card: Card, runtime: str, stepwise: bool) -> tuple[str, ...]:
     """Returns the types of arithmetic that a model has on a runtime, with the setting `stepwise` on or off.
 
-    A model without a language model computes in 16 bits only stepwise.
+    Without a language model, only some families compute in 16 bits when they do not do so stepwise.
     """
     having = RUNTIMES[runtime].dtypes
     if stepwise:
         return tuple(name for name in having if name in HALF)
-    return having if FAMILIES[card.family].has_language_model else tuple(name for name in having if name in WHOLE)
+    family = FAMILIES[card.family]
+    return having if family.has_language_model or family.mixed else tuple(name for name in having if name in WHOLE)
 
 
 def checked_settings(given: Mapping[str, Any], card: Card, runtime: str) -> Settings:
@@ -77,10 +78,12 @@ def _check(name: str, value: Any, default: Any, settings: Settings, card: Card, 
     if name == "stepwise" and settings.dtype not in dtypes_for(card, runtime, stepwise=True):
         raise BadInput(f"stepwise is on, and dtype is {settings.dtype}; expected {' or '.join(HALF)} beside it")
     wrong_type = name == "dtype" and not settings.stepwise and value not in dtypes_for(card, runtime, stepwise=False)
-    if wrong_type or (name in OF_LANGUAGE_MODELS and not _applies(name, card)):
-        expected = " or ".join(dtypes_for(card, runtime, stepwise=False)) if wrong_type else default
+    if wrong_type:
+        expected = " or ".join(dtypes_for(card, runtime, stepwise=False))
+        raise BadInput(f"{name} is {value}, and {card.id} does not compute in it; expected {expected}")
+    if name in OF_LANGUAGE_MODELS and not _applies(name, card):
         raise BadInput(
-            f"{name} is {value}, and {card.id} has no language model that it would apply to; expected {expected}"
+            f"{name} is {value}, and {card.id} has no language model that it would apply to; expected {default}"
         )
 
 

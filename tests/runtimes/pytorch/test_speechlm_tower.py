@@ -16,6 +16,7 @@ from tests.support.speechlm_reference import heard_in_chunks
 from tests.support.tiny_speechlm import TOWER, TOWER_PREFIX
 from workbench.core.errors import BadInput
 from workbench.families.speechlm_parts import Mel, Tower
+from workbench.runtimes.pytorch.products import Arithmetic
 from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
@@ -54,7 +55,9 @@ def tensors_of(network: Qwen3OmniMoeAudioEncoder) -> dict[str, Tensor]:
 
 def encoder_of(settings: dict[str, Any], dtype: torch.dtype = torch.float32, normalise: bool = True) -> AudioEncoder:
     tensors = tensors_of(plain_tower(settings))
-    return AudioEncoder(tower_of(settings, normalise), tensors, WIDTH, torch.device("cpu"), "it/model.pt", dtype=dtype)
+    return AudioEncoder(
+        tower_of(settings, normalise), tensors, WIDTH, torch.device("cpu"), "it/model.pt", (), Arithmetic(dtype, dtype)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -80,6 +80,8 @@ class CifPredictor(nn.Module):
         Args:
             residual: add the encoded frames to the convolution before the ReLU, as FunASR's C++ runtime does.
         """
+        if lengths is not None:  # the convolution and the tail look at the frames behind the last one, which are zeros
+            encoded = encoded.masked_fill(~length_mask(lengths, encoded.shape[1])[..., None], 0.0)
         alphas = self.alphas(encoded, lengths, residual)
         batch, frames = alphas.shape
         ends = torch.full((batch,), frames, device=alphas.device) if lengths is None else lengths

@@ -101,10 +101,11 @@ class RelativeAttention(nn.Module):
         v = self._split(self.w_vs(self.layer_norm_v(x)))
         p = self._split(self.linear_pos(positions)[None])
         scale = q.shape[-1] ** -0.5
-        by_distance = _by_key((q + self.pos_bias_v[:, None]) @ p.transpose(2, 3)) * scale
+        by_distance = _by_key((q + self.pos_bias_v[:, None].to(q.dtype)) @ p.transpose(2, 3)) * scale
         if keys is not None:
             by_distance = by_distance.masked_fill(~keys[:, None, None, :], -torch.inf)
-        context = F.scaled_dot_product_attention(q + self.pos_bias_u[:, None], k, v, attn_mask=by_distance, scale=scale)
+        q = q + self.pos_bias_u[:, None].to(q.dtype)
+        context = F.scaled_dot_product_attention(q, k, v, attn_mask=by_distance, scale=scale)
         attention = tap(f"{stage}.attention", self.fc(context.transpose(1, 2).flatten(2)))
         return x + F.dropout(attention, self.dropout, self.training)
 
@@ -143,18 +144,24 @@ class Convolution(nn.Module):
         inner = self.pre_layer_norm(x)
         if mask is not None:
             inner = inner * mask
-        gated = F.glu(F.linear(inner, self.pointwise_conv1.weight.squeeze(2)), dim=2)
+        gated = F.glu(_pointwise(inner, self.pointwise_conv1), dim=2).to(self.depthwise_conv.weight.dtype)
         # Computed as an image of height 1 with the channels last, which matches the layout in memory: see
         # `sanm.depthwise`.
         image = gated.transpose(1, 2).unsqueeze(2).contiguous(memory_format=torch.channels_last)
         weight = self.depthwise_conv.weight
         image = F.conv2d(image, weight.unsqueeze(2), padding=(0, weight.shape[2] // 2), groups=weight.shape[0])
         inner = F.silu(self.batch_norm(image.squeeze(2).transpose(1, 2)))
-        inner = F.linear(inner, self.pointwise_conv2.weight.squeeze(2))
+        inner = _pointwise(inner, self.pointwise_conv2)
         inner = F.dropout(inner, self.dropout, self.training)
         if mask is not None:
             inner = inner * mask
         return x + tap(f"{stage}.convolution", inner)
+
+
+def _pointwise(x: Tensor, convolution: nn.Conv1d) -> Tensor:
+    """Returns a convolution with one tap of x [B, T, D], in the type of its weight."""
+    weight = convolution.weight
+    return F.linear(x.to(weight.dtype), weight.squeeze(2))
 
 
 class ConformerBlock(nn.Module):

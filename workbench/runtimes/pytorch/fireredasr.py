@@ -28,7 +28,7 @@ from workbench.families.fireredasr import (
 from workbench.pipelines.fireredasr import FireRedAudioEncoder
 from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, network_dtype
+from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
 from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
@@ -38,6 +38,7 @@ from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.layer_maps import layers_of
 from workbench.runtimes.pytorch.lora import merge_pairs, replace_weights, sort_tensors
+from workbench.runtimes.pytorch.products import FLOAT32, Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
 from workbench.runtimes.pytorch.weights import build, load_into
 from workbench.trace.recorder import Recorder
@@ -136,10 +137,10 @@ class FireRedRunner:
     `workbench.pipelines.fireredasr.FireRedNetwork`.
     """
 
-    def __init__(self, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype = torch.float32):
+    def __init__(self, checkpoint: Checkpoint, device: torch.device, arithmetic: Arithmetic = FLOAT32):
         model = checkpoint.model
         self.device = device
-        self.kind = dtype
+        self.kind = arithmetic.values
         self.network = build(HearingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
         load_into(
             self.network,
@@ -147,9 +148,9 @@ class FireRedRunner:
             checkpoint.where,
             mapped_from=checkpoint.weights,
             described_in=f"args of {ENCODER_WEIGHTS}",
-            dtype=dtype,
+            dtype=self.kind,
         )
-        settle(self.network, device, checkpoint.weights)
+        settle(self.network, device, checkpoint.weights, arithmetic=arithmetic)
 
     @torch.inference_mode()
     def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Tensor:
@@ -159,7 +160,7 @@ class FireRedRunner:
         counted = torch.tensor(valid, device=self.device)
         with in_steps(self.kind), looking_inside(self.network, recorder):
             speech: Tensor = self.network(padded.to(self.device), counted, tap_into(recorder))
-        return speech
+        return speech.to(self.kind)
 
     def pulled_back(self, features: np.ndarray, gradient: Tensor, valid: int) -> np.ndarray:
         """See `workbench.pipelines.gradients.DifferentiatesHearing`; `valid` as in `hear`."""
@@ -204,7 +205,8 @@ def open_session(directory: Path, name: str, settings: Settings) -> InstructedSe
     device = prepare(settings)
     checkpoint = read_checkpoint(directory)
     model = checkpoint.model
-    runner = FireRedRunner(checkpoint, device, network_dtype(settings.dtype, settings.stepwise))
+    language = language_dtype(model.language.directory, settings.dtype)
+    runner = FireRedRunner(checkpoint, device, arithmetic_of(settings, device, language))
     encoder = FireRedAudioEncoder(model, read_cmvn_ark(model.cmvn_file), runner)
     half = open_fireredasr_language(checkpoint, device, settings.dtype, settings.stepwise)
     return InstructedSession(name, "pytorch", SpeechLanguagePipeline(encoder, half))

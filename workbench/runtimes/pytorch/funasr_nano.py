@@ -16,7 +16,7 @@ from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read
 from workbench.pipelines.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.nano_search import NanoPipeline
-from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, network_dtype
+from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.gradients import pulled_back
@@ -25,6 +25,7 @@ from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, o
 from workbench.runtimes.pytorch.layer_maps import layers_of
 from workbench.runtimes.pytorch.nano_ctc import open_ctc_branch
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
+from workbench.runtimes.pytorch.products import FLOAT32, Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
 from workbench.trace.recorder import Recorder
@@ -42,16 +43,16 @@ class NanoRunner:
         model: FunasrNanoModel,
         tensors: dict[str, Tensor],
         device: torch.device,
-        dtype: torch.dtype = torch.float32,
+        arithmetic: Arithmetic = FLOAT32,
     ):
         self.device = device
-        self.kind = dtype
+        self.kind = arithmetic.values
         self.network = build(NanoEncoder, model.encoder, model.adaptor)
         weights = model.checkpoint.weights
         where = f"{weights.parent.name}/{weights.name}"
-        load_into(self.network, tensors, where, unused=UNUSED_TENSORS, mapped_from=weights, dtype=dtype)
-        settle(self.network, device, weights)
-        self.branch = open_ctc_branch(model.ctc, tensors, weights, device, dtype)
+        load_into(self.network, tensors, where, unused=UNUSED_TENSORS, mapped_from=weights, dtype=self.kind)
+        settle(self.network, device, weights, arithmetic=arithmetic)
+        self.branch = open_ctc_branch(model.ctc, tensors, weights, device, arithmetic)
 
     @torch.inference_mode()
     def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[Tensor, np.ndarray]:
@@ -61,7 +62,7 @@ class NanoRunner:
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
         with in_steps(self.kind), looking_inside(self.network, recorder):
             speech, counts = self.network(padded, lengths, tap_into(recorder))
-        return speech, counts.numpy()
+        return speech.to(self.kind), counts.numpy()
 
     def pulled_back(self, features: np.ndarray, gradient: Tensor) -> np.ndarray:
         """See `workbench.pipelines.gradients.DifferentiatesHearing`."""
@@ -110,7 +111,8 @@ def open_session(directory: Path, name: str, settings: Settings) -> InstructedSe
     model = read_funasr_nano(directory)
     hearing, language = split_language(read_state_dict(model.checkpoint.weights))
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    runner = NanoRunner(model, hearing, device, network_dtype(settings.dtype, settings.stepwise))
+    kind = language_dtype(model.language.directory, settings.dtype)
+    runner = NanoRunner(model, hearing, device, arithmetic_of(settings, device, kind))
     half = open_nano_language(model, language, device, settings.dtype, settings.stepwise)
     branch = runner.branch if isinstance(runner.branch, str) else model.ctc
     pipeline = NanoPipeline(NanoAudioEncoder(model, cmvn, runner), half, branch, runner)

@@ -15,6 +15,7 @@ from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import CTC_PREFIXES, CtcBranch
 from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.nano_encoder import Adaptor
+from workbench.runtimes.pytorch.products import Arithmetic
 from workbench.runtimes.pytorch.sensevoice import CtcHead
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 from workbench.runtimes.pytorch.weights import build, load_into
@@ -40,7 +41,7 @@ def branch_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def open_ctc_branch(
-    branch: CtcBranch | str, tensors: Mapping[str, Tensor], weights: Path, device: torch.device, dtype: torch.dtype
+    branch: CtcBranch | str, tensors: Mapping[str, Tensor], weights: Path, device: torch.device, arithmetic: Arithmetic
 ) -> CtcBranchNetwork | str:
     """Returns the branch with the weights in a checkpoint's file, or why there is none that can be used.
 
@@ -50,10 +51,9 @@ def open_ctc_branch(
         return branch
     network = build(CtcBranchNetwork, branch)
     try:
-        load_into(
-            network, branch_tensors(tensors), f"{weights.parent.name}/{weights.name}", mapped_from=weights, dtype=dtype
-        )
+        where = f"{weights.parent.name}/{weights.name}"
+        load_into(network, branch_tensors(tensors), where, mapped_from=weights, dtype=arithmetic.values)
     except BadInput as error:
         return str(error)
-    settle(network, device, weights)
+    settle(network, device, weights, arithmetic=arithmetic)
     return network

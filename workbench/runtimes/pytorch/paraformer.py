@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +18,15 @@ from workbench.families.sanm import SanmConfig
 from workbench.pipelines.gradients import Choose
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
-from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, name_of, network_dtype
+from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
+from workbench.runtimes.pytorch.batches import padded_rows, seconds_at_once
 from workbench.runtimes.pytorch.cif import CifOutput, CifPredictor
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.gradients import choice_gradients
 from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.layer_maps import layers_of
+from workbench.runtimes.pytorch.products import FLOAT32, Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.sanm import SanmEncoder
 from workbench.runtimes.pytorch.sanm_decoder import SanmDecoder
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
@@ -69,20 +71,21 @@ class ParaformerNetwork(nn.Module):
 class ParaformerRunner:
     """A loaded network with numpy arrays in and out; implements `workbench.pipelines.paraformer.ParaformerNetwork`."""
 
-    def __init__(self, model: ParaformerModel, device: torch.device, dtype: torch.dtype = torch.float32):
+    def __init__(self, model: ParaformerModel, device: torch.device, arithmetic: Arithmetic = FLOAT32):
         self.device = device
-        self.kind = dtype
+        self.arithmetic = arithmetic
+        self.kind = arithmetic.values
         self.network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
         weights = model.checkpoint.weights
         where = f"{weights.parent.name}/{weights.name}"
         tensors = read_state_dict(weights)
-        load_into(self.network, tensors, where, model.unused_tensors, mapped_from=weights, dtype=dtype)
-        settle(self.network, device, weights)
+        load_into(self.network, tensors, where, model.unused_tensors, mapped_from=weights, dtype=self.kind)
+        settle(self.network, device, weights, arithmetic=arithmetic, exact=("predictor.*",))
 
     @property
     def dtype(self) -> str:
         """The name of the type that it computes in."""
-        return name_of(self.kind)
+        return self.arithmetic.name
 
     @torch.inference_mode()
     def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
@@ -92,6 +95,24 @@ class ParaformerRunner:
             logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual)
         found = None if logits is None else array_of(logits[0])
         return Decoded(found, array_of(cif.alphas[0]), encoded)
+
+    @property
+    def seconds_at_once(self) -> float:
+        """See `workbench.pipelines.paraformer.DecodesMany`."""
+        return seconds_at_once(self.device)
+
+    @torch.inference_mode()
+    def decode_many(self, features: Sequence[np.ndarray], cif_residual: bool = False) -> list[Decoded]:
+        """See `workbench.pipelines.paraformer.DecodesMany`."""
+        padded, lengths = padded_rows(features, self.device, self.kind)
+        with in_steps(self.kind):
+            logits, cif, encoded = self.network(padded, lengths, no_tap, cif_residual)
+        found = []
+        for row, (own, count) in enumerate(zip(features, cif.counts.tolist(), strict=True)):
+            tokens = array_of(logits[row, :count]) if logits is not None and count else None
+            alphas = array_of(cif.alphas[row, : len(own) + 1])
+            found.append(Decoded(tokens, alphas, encoded[row : row + 1, : len(own)]))
+        return found
 
     def gradients(self, features: np.ndarray, choose: Choose, cif_residual: bool = False) -> Iterator[np.ndarray]:
         """See `workbench.pipelines.gradients.Differentiates`; the gradient goes through the CIF weights too."""
@@ -114,17 +135,15 @@ class ParaformerRunner:
 
 
 def open_paraformer(
-    model: ParaformerModel, device: torch.device, dtype: torch.dtype = torch.float32
+    model: ParaformerModel, device: torch.device, arithmetic: Arithmetic = FLOAT32
 ) -> ParaformerPipeline:
     """Returns the recogniser of a checkpoint that has been read; raises `BadInput` if its weights do not fit."""
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    return ParaformerPipeline(model, cmvn, ParaformerRunner(model, device, dtype))
+    return ParaformerPipeline(model, cmvn, ParaformerRunner(model, device, arithmetic))
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
     """Opens a session for the checkpoint in `directory`; results call the model `name`."""
     device = prepare(settings)
     model = read_paraformer(directory)
-    return SpeechSession(
-        name, "pytorch", open_paraformer(model, device, network_dtype(settings.dtype, settings.stepwise))
-    )
+    return SpeechSession(name, "pytorch", open_paraformer(model, device, arithmetic_of(settings, device)))

@@ -46,6 +46,7 @@ class FsmnMemory(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Maps x [B, T, D] to [B, T, D], zero where masked; `mask` is [B, T, 1] of ones and zeros, or None."""
+        x = x.to(self.weight.dtype)
         if mask is not None:
             x = x * mask
         memory = depthwise(x, self.weight, self.padding)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,12 +17,14 @@ from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevo
 from workbench.pipelines.gradients import Choose
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_session import SpeechSession
-from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, name_of, network_dtype
+from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
+from workbench.runtimes.pytorch.batches import padded_rows, seconds_at_once
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.gradients import choice_gradients
 from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.layer_maps import layers_of
+from workbench.runtimes.pytorch.products import FLOAT32, Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.sanm import SanmEncoder
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
@@ -69,19 +71,20 @@ class SenseVoiceNetwork(nn.Module):
 class SenseVoiceRunner:
     """A loaded network with numpy arrays in and out; implements `workbench.pipelines.sensevoice.SenseVoiceNetwork`."""
 
-    def __init__(self, model: SenseVoiceModel, device: torch.device, dtype: torch.dtype = torch.float32):
+    def __init__(self, model: SenseVoiceModel, device: torch.device, arithmetic: Arithmetic = FLOAT32):
         self.device = device
-        self.kind = dtype
+        self.arithmetic = arithmetic
+        self.kind = arithmetic.values
         self.network = build(SenseVoiceNetwork, model.encoder, len(model.vocabulary))
         weights = model.checkpoint.weights
         where = f"{weights.parent.name}/{weights.name}"
-        load_into(self.network, read_state_dict(weights), where, mapped_from=weights, dtype=dtype)
-        settle(self.network, device, weights)
+        load_into(self.network, read_state_dict(weights), where, mapped_from=weights, dtype=self.kind)
+        settle(self.network, device, weights, arithmetic=arithmetic)
 
     @property
     def dtype(self) -> str:
         """The name of the type that it computes in."""
-        return name_of(self.kind)
+        return self.arithmetic.name
 
     @torch.inference_mode()
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
@@ -90,6 +93,19 @@ class SenseVoiceRunner:
         with in_steps(self.kind), looking_inside(self.network, recorder):
             found = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))
         yield array_of(found[0])
+
+    @property
+    def seconds_at_once(self) -> float:
+        """See `workbench.pipelines.sensevoice.ManyLogits`."""
+        return seconds_at_once(self.device)
+
+    @torch.inference_mode()
+    def many_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> list[np.ndarray]:
+        """See `workbench.pipelines.sensevoice.ManyLogits`."""
+        padded, lengths = padded_rows(features, self.device, self.kind)
+        with in_steps(self.kind):
+            found = self.network(padded, torch.tensor([queries] * len(features), device=self.device), lengths)
+        return [array_of(row[: len(queries) + len(own)]) for row, own in zip(found, features, strict=True)]
 
     def gradients(self, features: np.ndarray, choose: Choose, queries: tuple[int, ...]) -> Iterator[np.ndarray]:
         """See `workbench.pipelines.gradients.Differentiates`; queries as in `logits`."""
@@ -106,17 +122,15 @@ class SenseVoiceRunner:
 
 
 def open_sensevoice(
-    model: SenseVoiceModel, device: torch.device, dtype: torch.dtype = torch.float32
+    model: SenseVoiceModel, device: torch.device, arithmetic: Arithmetic = FLOAT32
 ) -> SenseVoicePipeline:
     """Returns the recogniser of a checkpoint that has been read; raises `BadInput` if its weights do not fit."""
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    return SenseVoicePipeline(model, cmvn, SenseVoiceRunner(model, device, dtype))
+    return SenseVoicePipeline(model, cmvn, SenseVoiceRunner(model, device, arithmetic))
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
     """Opens a session for the checkpoint in `directory`; results call the model `name`."""
     device = prepare(settings)
     model = read_sensevoice(directory)
-    return SpeechSession(
-        name, "pytorch", open_sensevoice(model, device, network_dtype(settings.dtype, settings.stepwise))
-    )
+    return SpeechSession(name, "pytorch", open_sensevoice(model, device, arithmetic_of(settings, device)))

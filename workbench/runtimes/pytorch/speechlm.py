@@ -14,9 +14,9 @@ from workbench.core.settings import Settings
 from workbench.families.language import read_json
 from workbench.families.speechlm import SpeechLmModel, read_speechlm
 from workbench.pipelines.conversation_session import ConversationSession
-from workbench.runtimes.pytorch.arithmetic import network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.language import DTYPES, LanguageModel, open_language
+from workbench.runtimes.pytorch.products import Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.runtimes.pytorch.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
@@ -39,8 +39,8 @@ def open_speechlm(directory: Path, settings: Settings) -> tuple[SpeechLmModel, S
     device = prepare(settings)
     model = read_speechlm(directory)
     parts = read_tensors(model.weights)
-    dtype = network_dtype(settings.dtype, settings.stepwise)
-    audio_encoder = _audio_encoder(model, parts, device, dtype)
+    arithmetic = arithmetic_of(settings, device, _language_dtype(parts, settings))
+    audio_encoder = _audio_encoder(model, parts, device, arithmetic)
     codec = _codec(model, parts, device)
     language = _language(model, parts, device, settings)
     streams = stream_table(model, parts)
@@ -66,13 +66,18 @@ def open_codec(model: SpeechLmModel) -> Xcodec | None:
 
 
 def _language(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device, settings: Settings) -> LanguageModel:
-    dtype = settings.dtype
-    if dtype == "auto":  # as stored
-        stored = {str(value.dtype).removeprefix("torch.") for value in parts.language.values()}
-        dtype = stored.pop() if len(stored) == 1 and stored <= set(DTYPES) - {"float64"} else "float32"
+    dtype = _language_dtype(parts, settings)
     return open_language(
         model.language, device, dtype, parts.language, parts.where, settings.stepwise, architecture(model, parts.where)
     )
+
+
+def _language_dtype(parts: SpeechLmTensors, settings: Settings) -> str:
+    """Returns the dtype of the language model: the requested one, or for `auto` the one that its weights have."""
+    if settings.dtype != "auto":
+        return settings.dtype
+    stored = {str(value.dtype).removeprefix("torch.") for value in parts.language.values()}
+    return stored.pop() if len(stored) == 1 and stored <= set(DTYPES) - {"float64"} else "float32"
 
 
 def architecture(model: SpeechLmModel, where: str) -> Any:
@@ -89,12 +94,12 @@ def architecture(model: SpeechLmModel, where: str) -> Any:
 
 
 def _audio_encoder(
-    model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device, dtype: torch.dtype
+    model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device, arithmetic: Arithmetic
 ) -> AudioEncoder | None:
     check_hearing(model, parts)
     if model.tower is None:
         return None
-    return AudioEncoder(model.tower, parts.hearing, model.hidden_size, device, parts.where, parts.files, dtype)
+    return AudioEncoder(model.tower, parts.hearing, model.hidden_size, device, parts.where, parts.files, arithmetic)
 
 
 def check_hearing(model: SpeechLmModel, parts: SpeechLmTensors) -> None:

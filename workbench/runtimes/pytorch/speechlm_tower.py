@@ -22,6 +22,7 @@ from workbench.runtimes.pytorch.arithmetic import HALVES, throughout
 from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.inside import looking_inside_stack
 from workbench.runtimes.pytorch.layer_maps import TOWER
+from workbench.runtimes.pytorch.products import FLOAT32, Arithmetic
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
 from workbench.runtimes.pytorch.weights import build, check_tensors, load_into
 from workbench.trace.recorder import Recorder
@@ -36,7 +37,7 @@ class AudioEncoder:
         tensors: by the checkpoint's names, mapped from `files`.
         width: of the language model.
         where: the name of the weights in messages.
-        dtype: the type that tower and adaptor compute in.
+        arithmetic: the types that tower and adaptor compute in.
 
     Raises `BadInput` for settings that describe no tower, or for missing, extra or misshapen tensors.
     """
@@ -49,12 +50,13 @@ class AudioEncoder:
         device: torch.device,
         where: str,
         files: Sequence[Path] = (),
-        dtype: torch.dtype = torch.float32,
+        arithmetic: Arithmetic = FLOAT32,
     ):
-        self.tower, self.device, self.dtype = tower, device, dtype
+        self.tower, self.device, self.dtype = tower, device, arithmetic.values
+        self._arithmetic = arithmetic
         self._where, self._files = where, tuple(files)
         self.hearing = Hearing(tower)
-        self._network = tower_network(tower, width, where, dtype)
+        self._network = tower_network(tower, width, where, self.dtype)
         check_tensors(self._network.state_dict(), tensors, where, described_in="its configuration")
         self._left: Mapping[str, Tensor] | None = tensors
 
@@ -73,11 +75,13 @@ class AudioEncoder:
             described_in="its configuration",
             dtype=self.dtype,
         )
-        settle(self._network, self.device, *self._files)
+        settle(self._network, self.device, *self._files, arithmetic=self._arithmetic)
         encoder, table = self._encoder, self._encoder.positional_embedding
         with throughout(self.dtype):  # a table of sinusoids, which checkpoints do not hold
             encoder.positional_embedding = type(table)(table.length, table.channels, table.max_timescale)
         encoder.to(self.device)
+        if self._arithmetic.mixed:  # the sums of its layers begin with what the convolutions give
+            encoder.conv_out.register_forward_hook(lambda _module, _inputs, output: output.to(self.dtype))
         self._left = None
 
     @torch.inference_mode()
@@ -101,7 +105,7 @@ class AudioEncoder:
             found = encoder(mel.T, feature_lens=lengths, **self._windows(len(mel))).last_hidden_state
             found = tap("tower.output", found[None])
             embeddings: Tensor = tap("adaptor.output", self._network.get_submodule("adaptor.continuous_audio")(found))
-        return embeddings[0]
+        return embeddings[0].to(self.dtype)
 
     def _windows(self, frames: int) -> dict[str, Tensor]:
         """Returns which rows after the convolutions are of whole chunks, and where the attention's windows begin."""

@@ -1,0 +1,93 @@
+"""SenseVoice and Paraformer with several chunks in one pass: the same as one after another, whatever the lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.inner_stages import opened
+from tests.support.tiny_checkpoints import noise
+from workbench.core.errors import BadInput
+from workbench.pipelines.speech_session import MOST_PADDED, padded_batches
+from workbench.session.values import Transcript
+
+MODELS = ("demo sensevoice", "demo paraformer", "tiny sensevoice", "tiny paraformer")
+SECONDS = (1.3, 0.25, 2.0, 1.3, 0.6)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    found = opened(request.param, tmp_path_factory.mktemp("batches"))
+    yield found
+    found.close()
+
+
+def close(found: np.ndarray | None, expected: np.ndarray | None) -> bool:
+    if found is None or expected is None:
+        return found is expected
+    return found.shape == expected.shape and np.abs(found - expected).max() < 1e-4 * max(1, np.abs(expected).max())
+
+
+def test_each_chunk_is_as_if_alone(session: Any) -> None:
+    pipeline = session.recogniser
+    options = pipeline.options_class()
+    features = [
+        pipeline.features(noise(seconds, seed=number)[0], options, None) for number, seconds in enumerate(SECONDS)
+    ]
+    network = pipeline.network
+    if hasattr(network, "many_logits"):
+        queries = (0, 1, 2, 15)
+        alone = [np.concatenate([*network.logits(row, queries, None)]) for row in features]
+        assert all(map(close, network.many_logits(features, queries), alone))
+        return
+    alone = [network.decode(row, None) for row in features]
+    together = network.decode_many(features)
+    for one, other in zip(together, alone, strict=True):
+        assert close(one.logits, other.logits) and close(one.alphas, other.alphas)
+        assert close(one.encoded.numpy(), other.encoded.numpy())
+        if pipeline.model.predictor.upsample and one.logits is not None:
+            count = len(one.logits)
+            assert close(network.fine_alphas(one.encoded, count), network.fine_alphas(other.encoded, count))
+
+
+def test_transcripts_of_many_recordings_are_those_of_one(session: Any) -> None:
+    """Ids, times and texts, with recordings that are cut into several chunks and one that cannot be read."""
+    sounds = [noise(seconds, seed=number) for number, seconds in enumerate(SECONDS)]
+    options = {"vad": "none", "max_segment_seconds": 1.0}
+    bad = (np.zeros(0, dtype=np.float32), 16000)
+    found = {
+        number: event
+        for number, event in session.stream_batch([*sounds, bad], **options)
+        if isinstance(event, (Transcript, BadInput))
+    }
+    assert isinstance(found[len(sounds)], BadInput)
+    for number, sound in enumerate(sounds):
+        alone = session.transcribe(sound, batch_size=1, **options)
+        event = found[number]
+        assert isinstance(event, Transcript)
+        assert (event.tokens, event.text) == (alone.tokens, alone.text)
+        times = [[(token.id, token.start, token.end) for token in each.tokens] for each in (*event.segments,)]
+        assert times == [[(token.id, token.start, token.end) for token in each.tokens] for each in alone.segments]
+
+
+LENGTHS = st.lists(st.floats(0.1, 40.0), max_size=40)
+
+
+@given(LENGTHS, st.integers(1, 9), st.sampled_from([0.0, 5.0, 60.0]))
+def test_batches_hold_every_chunk_once_and_little_padding(seconds: list[float], most: int, at_once: float) -> None:
+    ends = padded_batches(seconds, most, at_once)
+    batches = [seconds[first:end] for first, end in zip([0, *ends], ends, strict=False)]
+    assert [length for batch in batches for length in batch] == seconds and all(batches)
+    for batch in batches:
+        padded = len(batch) * max(batch)
+        assert len(batch) == 1 or (len(batch) <= most and padded <= at_once and padded <= MOST_PADDED * sum(batch))
+
+
+@given(st.lists(st.floats(1.0, 2.0), min_size=30, max_size=60))
+def test_sorted_chunks_fill_batches(seconds: list[float]) -> None:
+    assert len(padded_batches(sorted(seconds), 8, 60.0)) <= len(seconds) / 3 + 6

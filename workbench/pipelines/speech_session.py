@@ -22,6 +22,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
 from workbench.pipelines.decoding_steps import AskedSteps
+from workbench.pipelines.padding import padded_batches
 from workbench.pipelines.spoken_hypotheses import best_of_chunks
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
@@ -46,8 +47,6 @@ from workbench.trace.trace import Given, Out, StageFilter, Trace
 PAUSE_SECONDS = 1.0  # a longer silence between two tokens begins a new segment
 # The chunks of this many batches are sorted by length together.
 POOLED_BATCHES = 4
-# The most that a batch of chunks computes, with its padding, for each second of them.
-MOST_PADDED = 1.15
 WRITTEN = ("tokens", "tokens.alternatives", "tokens.logprobs", "text")  # stages after the decoding steps
 SENTENCE_ENDS = ("。", "！", "？", ".", "!", "?")
 SENTENCE_SECONDS = 4.0  # a segment this long may end at the end of a sentence
@@ -393,26 +392,6 @@ def _recognise(
             if text != shown[place] or len(chunks) == 1:
                 shown[place] = text
                 yield chunk.job.number, Partial(chunk.span.start, chunk.span.end, text)
-
-
-def padded_batches(seconds: Sequence[float], most: int, at_once: float) -> list[int]:
-    """Returns where batches of neighbouring chunks end, so that little of what is computed is padding.
-
-    Args:
-        seconds: of each chunk.
-        most: the most chunks of a batch.
-        at_once: the most seconds of a batch, with its padding; a longer chunk is a batch of its own.
-    """
-    ends: list[int] = []
-    first, longest, total = 0, 0.0, 0.0
-    for number, length in enumerate(seconds):
-        widest, sums = max(longest, length), total + length
-        padded = widest * (number - first + 1)
-        if number > first and (number - first == most or padded > min(at_once, MOST_PADDED * sums)):
-            ends.append(number)
-            first, widest, sums = number, length, length
-        longest, total = widest, sums
-    return [*ends, len(seconds)] if len(seconds) > 0 else []
 
 
 def _majority(names: Iterable[str | None]) -> str | None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.inner_stages import opened
 from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
-from workbench.pipelines.speech_session import MOST_PADDED, padded_batches
+from workbench.pipelines.padding import MOST_PADDED, padded_batches
 from workbench.session.values import Transcript
 
 MODELS = ("demo sensevoice", "demo paraformer", "tiny sensevoice", "tiny paraformer")

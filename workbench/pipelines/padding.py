@@ -1,0 +1,27 @@
+"""Which chunks of speech share a pass of a network that pads them to the longest. This file knows no recogniser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MOST_PADDED = 1.15  # the most that a pass computes, with its padding, for each second of speech
+
+
+def padded_batches(seconds: Sequence[float], most: int, at_once: float) -> list[int]:
+    """Returns where batches of neighbouring chunks end, so that little of what is computed is padding.
+
+    Args:
+        seconds: of each chunk.
+        most: the most chunks of a batch.
+        at_once: the most seconds of a batch, with its padding; a longer chunk is a batch of its own.
+    """
+    ends: list[int] = []
+    first, longest, total = 0, 0.0, 0.0
+    for number, length in enumerate(seconds):
+        widest, sums = max(longest, length), total + length
+        padded = widest * (number - first + 1)
+        if number > first and (number - first == most or padded > min(at_once, MOST_PADDED * sums)):
+            ends.append(number)
+            first, widest, sums = number, length, length
+        longest, total = widest, sums
+    return [*ends, len(seconds)] if len(seconds) > 0 else []

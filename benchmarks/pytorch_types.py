@@ -13,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from workbench.core.settings import SessionSpec, Settings
 from workbench.isolation.loader import open_here
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets, local_checkpoint
-from workbench.session.protocols import Session
 from workbench.training.digits import load_fsdd, split_by_speaker
 from workbench.training.evaluation import evaluation_strings
 
@@ -29,7 +29,7 @@ GOAL = 0.002
 STAGES = "encoder.layers.*,encoder.output,predictor.*,adaptor.output,decoder.output,logits"
 
 
-def stages(session: Session) -> list[Mapping[str, np.ndarray]]:
+def stages(session: Any) -> list[Mapping[str, np.ndarray]]:
     """Returns the stages of every sample of real speech."""
     return [session.trace(path, STAGES) for path in sorted((assets() / "samples").glob("librivox*.wav"))]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
-from workbench.core.options import MOST_SIDE_BY_SIDE, TimedOptions, option
+from workbench.core.options import TimedOptions, option
 from workbench.decoding.cif import peaks
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.sanm import MOST_BLOCKS, SanmConfig, expect, positive_int, read_sanm_config
@@ -47,12 +47,6 @@ class ParaformerOptions(TimedOptions):
     cif_residual: bool = option(
         False,
         "add the encoder's output inside the CIF predictor, as FunASR's C++ runtime does; the original does not",
-    )
-    batch_size: int = option(
-        16,
-        "chunks of speech computed in one batch, on PyTorch and as far as padding stays small",
-        minimum=1,
-        maximum=MOST_SIDE_BY_SIDE,
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
-from workbench.core.options import MOST_SIDE_BY_SIDE, TimedOptions, option
+from workbench.core.options import TimedOptions, option
 from workbench.decoding.ctc import CtcToken
 from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
@@ -48,12 +48,6 @@ class SenseVoiceOptions(CtcHeadOptions, TimedOptions):
     language: str = option("auto", "the language spoken, or auto", tuple(LANGUAGE_QUERIES))
     itn: bool = option(False, "inverse text normalisation: punctuation, and numbers in figures")
     ban_emo_unk: bool = option(False, "always name an emotion, never EMO_UNKNOWN")
-    batch_size: int = option(
-        16,
-        "chunks of speech computed in one batch, on PyTorch and as far as padding stays small",
-        minimum=1,
-        maximum=MOST_SIDE_BY_SIDE,
-    )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+MOST_CHUNKS = 16  # of a pass
 MOST_PADDED = 1.15  # the most that a pass computes, with its padding, for each second of speech
 
 

@@ -22,7 +22,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
 from workbench.pipelines.decoding_steps import AskedSteps
-from workbench.pipelines.padding import padded_batches
+from workbench.pipelines.padding import MOST_CHUNKS, padded_batches
 from workbench.pipelines.spoken_hypotheses import best_of_chunks
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
@@ -186,8 +186,8 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens):
         most = getattr(chosen, "batch_size", 1)
         if isinstance(recogniser, BatchingRecogniser):
             most = max(most, recogniser.chunks_at_once)
-        elif isinstance(recogniser, PaddingRecogniser) and not recogniser.seconds_at_once:
-            most = 1
+        elif isinstance(recogniser, PaddingRecogniser) and recogniser.seconds_at_once:
+            most = MOST_CHUNKS
         # With several recordings, chunks of similar length share a batch, so that a batch has less padding.
         audios = recordings(audios)
         pool = most * POOLED_BATCHES if most > 1 and len(audios) > 1 else most

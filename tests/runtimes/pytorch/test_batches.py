@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.inner_stages import opened
 from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
+from workbench.pipelines import speech_session
 from workbench.pipelines.padding import MOST_PADDED, padded_batches
 from workbench.session.values import Transcript
 
@@ -55,7 +56,7 @@ def test_each_chunk_is_as_if_alone(session: Any) -> None:
             assert close(network.fine_alphas(one.encoded, count), network.fine_alphas(other.encoded, count))
 
 
-def test_transcripts_of_many_recordings_are_those_of_one(session: Any) -> None:
+def test_transcripts_of_many_recordings_are_those_of_one(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids, times and texts, with recordings that are cut into several chunks and one that cannot be read."""
     sounds = [noise(seconds, seed=number) for number, seconds in enumerate(SECONDS)]
     options = {"vad": "none", "max_segment_seconds": 1.0}
@@ -67,7 +68,8 @@ def test_transcripts_of_many_recordings_are_those_of_one(session: Any) -> None:
     }
     assert isinstance(found[len(sounds)], BadInput)
     for number, sound in enumerate(sounds):
-        alone = session.transcribe(sound, batch_size=1, **options)
+        monkeypatch.setattr(speech_session, "MOST_CHUNKS", 1)
+        alone = session.transcribe(sound, **options)
         event = found[number]
         assert isinstance(event, Transcript)
         assert (event.tokens, event.text) == (alone.tokens, alone.text)

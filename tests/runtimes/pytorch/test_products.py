@@ -98,9 +98,9 @@ def test_auto_on_a_gpu(monkeypatch: pytest.MonkeyPatch, units: bool, found: torc
 def network_of(session: Any) -> nn.Module:
     name = session.model.split()[1]
     if name == "speechlm":
-        return session.network.audio_encoder._network  # type: ignore[no-any-return]
+        return session.network.audio_encoder._network
     recogniser = session.recogniser
-    return getattr(recogniser, "encoder", recogniser).network.network  # type: ignore[no-any-return]
+    return getattr(recogniser, "encoder", recogniser).network.network
 
 
 @pytest.mark.parametrize(

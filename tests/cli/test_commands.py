@@ -401,7 +401,7 @@ def test_every_recipe_can_be_asked_for(capsys: Capture) -> None:
         ("train-demo sensevoice --data . --out x --scale 0", 2, "--scale is 0.0; expected more than 0, at most 100"),
         ("train-demo sensevoice --data . --out x --scale nan", 2, "--scale is nan; expected a finite number"),
         ("train-demo sensevoice --data . --out x --other-speech .", 2, "--other-speech is for a training that goes on"),
-        ("transcribe short.wav -m sensevoice --dtype bfloat16", 2, "sensevoice has no language model that it would"),
+        ("transcribe short.wav -m sensevoice --runtime gguf --dtype bfloat16", 2, "dtype is bfloat16, and gguf has"),
         ("transcribe short.wav -m sensevoice --dtype int8", 2, "argument --dtype: invalid choice: 'int8'"),
         ("transcribe short.wav -m sensevoice --hotwords one,two", 2, "sensevoice has no option hotwords; it has"),
         ("transcribe short.wav -m qwen3", 2, "qwen3 writes text; to transcribe, open a speech model"),

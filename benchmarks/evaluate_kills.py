@@ -1,0 +1,180 @@
+"""Kills an evaluation at random moments, and compares what comes out with an undisturbed run.
+
+    python -m benchmarks.evaluate_kills [--recordings 2000] [--kills 20] [--workers 2] [--model M]...
+
+Each time `workbench evaluate` goes on, something is killed at a random moment: a worker, the driver, the whole group of
+processes, or all writing by a limit on the size of files, as a full disk does (once). In the end each recording must
+have exactly one result for each model, and the results must be the bytes of an undisturbed run but for `measured`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from workbench.audio.read import read, write_wav
+from workbench.evaluation.store import RESULTS
+
+MODELS = ("demo/sensevoice", "demo/paraformer", "demo/sensevoice|gguf|q8_0", "demo/paraformer|gguf|q8_0")
+SAMPLE = Path(__file__).parents[1] / "assets" / "samples" / "three_seven_one.wav"
+KINDS = ("worker", "driver", "group")
+FULL = 4_000  # bytes that a file may grow by where the disk is "full"
+
+
+def make_corpus(folder: Path, count: int, seed: int = 0) -> Path:
+    """Writes recordings of spoken digits, each at its own level behind its own pause, with their list."""
+    drawn = np.random.default_rng(seed)
+    spoken = read(SAMPLE).samples
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "list.csv").open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["id", "audio", "text", "speaker"])
+        for number in range(count):
+            pause = np.zeros(int(drawn.integers(0, 6000)), dtype=np.float32)
+            write_wav(folder / f"{number:05d}.wav", np.concatenate([pause, spoken * drawn.uniform(0.3, 1.0)]))
+            table.writerow([f"u{number:05d}", f"{number:05d}.wav", "three seven one", f"speaker {number % 7}"])
+    return folder / "list.csv"
+
+
+def start(corpus: Path, out: Path, models: Sequence[str], workers: int, full: bool = False) -> subprocess.Popen[bytes]:
+    """Starts `workbench evaluate` in a group of its own."""
+
+    def limited() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails instead
+        sizes = [each.stat().st_size for each in (*out.glob(f"{RESULTS}/*/*"), *out.glob("*.json*"))]
+        largest = max(sizes, default=0)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest + FULL, largest + FULL))
+
+    words = [sys.executable, "-m", "workbench", "evaluate", str(corpus), "--out", str(out), "--workers", str(workers)]
+    return subprocess.Popen(
+        [*words, *(word for model in models for word in ("--model", model))],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=limited if full else None,
+    )
+
+
+def rows(out: Path) -> dict[str, list[str]]:
+    """The results by file, without `measured`."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(out.glob(f"{RESULTS}/*/*.jsonl")):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        found[str(path.relative_to(out))] = [json.dumps({**line, "measured": None}) for line in lines]
+    return found
+
+
+def written(out: Path) -> int:
+    """How many bytes of results there are."""
+    return sum(each.stat().st_size for each in out.glob(f"{RESULTS}/*/*.jsonl"))
+
+
+def disturb(running: subprocess.Popen[bytes], out: Path, kind: str, drawn: random.Random) -> bool:
+    """Waits until some more is written, and a random moment longer, then kills; returns whether it still ran."""
+    before, waiting = written(out), time.monotonic()
+    while running.poll() is None and written(out) == before and time.monotonic() - waiting < 300:
+        time.sleep(0.02)
+    time.sleep(drawn.uniform(0.0, 1.0))
+    if running.poll() is not None:
+        return False
+    with contextlib.suppress(psutil.Error, OSError):
+        if kind == "worker":
+            children = psutil.Process(running.pid).children()
+            if children:
+                drawn.choice(children).kill()
+        elif kind == "driver":
+            running.kill()
+        else:
+            children = psutil.Process(running.pid).children(recursive=True)
+            os.killpg(running.pid, signal.SIGKILL)
+            for child in children:
+                child.kill()
+    return True
+
+
+def kill_and_go_on(
+    corpus: Path, out: Path, models: Sequence[str], workers: int, kinds: Sequence[str], drawn: random.Random
+) -> Counter[str]:
+    """Runs an evaluation to its end, with one kill of each of these kinds on the way; returns those that met it."""
+    met: Counter[str] = Counter()
+    todo = list(kinds)
+    while True:
+        full = bool(todo) and todo[0] == "full disk"
+        running = start(corpus, out, models, workers, full)
+        if full:
+            _, said = running.communicate()
+            met["full disk"] += b"the disk is full" in said
+            todo.pop(0)
+            continue
+        while todo and todo[0] == "worker" and disturb(running, out, "worker", drawn):
+            met[todo.pop(0)] += 1
+        if todo and todo[0] not in ("worker", "full disk") and disturb(running, out, todo[0], drawn):
+            met[todo.pop(0)] += 1
+        elif todo and todo[0] == "full disk":
+            running.send_signal(signal.SIGINT)
+        _, said = running.communicate()
+        if running.returncode == 0:
+            return met
+        if running.returncode not in (-signal.SIGKILL, 130):
+            raise SystemExit(f"the evaluation ended with {running.returncode}: {said.decode()[-500:]}")
+
+
+def check(corpus: Path, undisturbed: Path, disturbed: Path, models: int) -> None:
+    """Ends the program with a sentence where a recording is missing, there twice, or other than undisturbed."""
+    count = len(corpus.read_text(encoding="utf-8").splitlines()) - 1
+    wanted, found = rows(undisturbed), rows(disturbed)
+    ids = Counter((line["model"], line["id"]) for lines in found.values() for line in map(json.loads, lines))
+    if set(ids.values()) != {1} or len(ids) != count * models:
+        raise SystemExit(f"{len(ids)} results of {count * models}, the most of one {max(ids.values(), default=0)}")
+    if wanted != found:
+        raise SystemExit("the results are not those of the undisturbed run")
+
+
+def main() -> None:
+    """Runs the whole comparison and prints what happened."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recordings", type=int, default=2000)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--model", action="append", default=[])
+    parser.add_argument("--seed", type=int, default=0)
+    parsed = parser.parse_args()
+    models = parsed.model or list(MODELS)
+    drawn = random.Random(parsed.seed)
+    kinds = [drawn.choice(KINDS) for _ in range(parsed.kills - 1)]
+    kinds.insert(len(kinds) // 2, "full disk")
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = make_corpus(Path(folder) / "corpus", parsed.recordings)
+        begun = time.perf_counter()
+        if start(corpus, Path(folder) / "quiet", models, parsed.workers).wait():
+            raise SystemExit("the undisturbed run failed")
+        quiet = time.perf_counter() - begun
+        begun = time.perf_counter()
+        met = kill_and_go_on(corpus, Path(folder) / "killed", models, parsed.workers, kinds, drawn)
+        killed = time.perf_counter() - begun
+        check(corpus, Path(folder) / "quiet", Path(folder) / "killed", len(models))
+        told = ", ".join(f"{count} × {kind}" for kind, count in sorted(met.items()))
+        print(
+            f"{parsed.recordings} recordings, {len(models)} models, {sum(met.values())} kills ({told}): each exactly "
+            f"once, equal to the undisturbed run; {quiet:.0f} s undisturbed, {killed:.0f} s with kills"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The manifest for Kubernetes in docs/scale-out.md is one that KubeRay takes, as far as that can be told without it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from workbench.cli.arguments import parser
+
+PAGE = Path(__file__).parents[2] / "docs" / "scale-out.md"
+QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti)?")
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+def documents() -> list[dict[str, Any]]:
+    [block] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return list(yaml.safe_load_all(block))
+
+
+def pods(job: dict[str, Any]) -> list[dict[str, Any]]:
+    cluster = job["spec"]["rayClusterSpec"]
+    return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+
+
+def problems(found: list[dict[str, Any]]) -> list[str]:
+    """What KubeRay or Kubernetes would refuse."""
+    said = []
+    job, claim = found
+    if (job["apiVersion"], job["kind"]) != ("ray.io/v1", "RayJob"):
+        said.append("kind")
+    claims = {claim["metadata"]["name"]} if claim["kind"] == "PersistentVolumeClaim" else set()
+    said += ["name" for each in found if not NAME.fullmatch(each["metadata"]["name"])]
+    for group in pods(job):
+        params = group.get("rayStartParams")
+        if not isinstance(params, dict) or not all(isinstance(value, str) for value in params.values()):
+            said.append("rayStartParams")
+        if "groupName" in group and not group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]:
+            said.append("replicas")
+        spec = group["template"]["spec"]
+        volumes = {each["name"] for each in spec.get("volumes", [])}
+        said += [
+            f"claim {each['persistentVolumeClaim']['claimName']}"
+            for each in spec.get("volumes", [])
+            if each["persistentVolumeClaim"]["claimName"] not in claims
+        ]
+        for container in spec["containers"]:
+            if not {"name", "image"} <= container.keys():
+                said.append("container")
+            said += [f"volume {m['name']}" for m in container.get("volumeMounts", []) if m["name"] not in volumes]
+            amounts = [v for kind in container["resources"].values() for v in kind.values()]
+            said += [f"quantity {v}" for v in amounts if not QUANTITY.fullmatch(str(v))]
+    return said
+
+
+def test_the_manifest_for_kubernetes_is_valid() -> None:
+    assert problems(documents()) == []
+
+
+@pytest.mark.parametrize(
+    "change, problem",
+    [
+        (lambda d: d[0].update(kind="Job"), "kind"),
+        (lambda d: pods(d[0])[0]["rayStartParams"].update({"num-cpus": 0}), "rayStartParams"),
+        (lambda d: pods(d[0])[1].update(replicas=99), "replicas"),
+        (lambda d: d[1]["metadata"].update(name="other"), "claim workbench-results"),
+    ],
+)
+def test_a_wrong_manifest_is_found(change: Any, problem: str) -> None:
+    found = documents()
+    change(found)
+    assert problems(found) == [problem]
+
+
+def test_the_job_runs_a_command_that_there_is() -> None:
+    program, *words = documents()[0]["spec"]["entrypoint"].split()
+    parsed = parser().parse_args(words)
+    assert (program, parsed.command, parsed.address) == ("workbench", "evaluate", "auto")
+    [version] = re.findall(r"^ray==(\S+)", (PAGE.parents[1] / "requirements.lock").read_text(), flags=re.MULTILINE)
+    assert documents()[0]["spec"]["rayClusterSpec"]["rayVersion"] == version

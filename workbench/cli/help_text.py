@@ -85,6 +85,13 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
             "workbench parity demo/paraformer talk.wav --candidates gguf:f32 --isolated",
         ),
     ),
+    "evaluate": (
+        ("two models", "workbench evaluate list.csv --model demo/sensevoice,demo/paraformer --out results"),
+        (
+            "another type, by four workers",
+            "workbench evaluate list.csv \\\n      --model 'demo/sensevoice|gguf|q8_0' --out results --workers 4",
+        ),
+    ),
     "decode": (
         ("logits of your own model", "workbench decode logits.npy --tokens tokens.txt"),
         (

@@ -86,7 +86,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ),
     ),
     "evaluate": (
-        ("two models", "workbench evaluate list.csv --model demo/sensevoice,demo/paraformer --out results"),
+        ("a model", "workbench evaluate list.csv --model demo/sensevoice --out results"),
         (
             "another type, by four workers",
             "workbench evaluate list.csv \\\n      --model 'demo/sensevoice|gguf|q8_0' --out results --workers 4",

@@ -49,7 +49,32 @@ const change = (index, column, content) => {
   const rows = props.value.rows.map((row) => [...row]);
   rows[index][column] = content;
   props.value = {...props.value, rows};
+  tell();
 };
+
+// The timeline shows the segments as they are edited; times that are none are NaN there.
+const tell = () => {
+  if (!props.value) return;
+  const rows = props.value.rows.map(([start, end, text]) => [secondsIn(start), secondsIn(end), String(text ?? '')]);
+  document.dispatchEvent(new CustomEvent('segments:shown', {detail: {key: props.value.key, rows}}));
+};
+
+// A time as the editor writes it: two decimals, or three where they are needed.
+const written = (time) => time.toFixed(3).replace(/0$/, '');
+
+// A border of a segment was moved on the timeline.
+document.addEventListener('segments:retime', ({detail}) => {
+  if (!element.isConnected || detail.key !== props.value?.key || !props.value.rows[detail.row]) return;
+  const [start, end] = props.value.rows[detail.row].map(secondsIn);
+  const item = list.children[detail.row];
+  [[start, detail.start], [end, detail.end]].forEach(([before, now], column) => {
+    if (Math.abs(before - now) < 0.0005) return;
+    item.querySelectorAll('.moment')[column].value = written(now);
+    change(detail.row, column, written(now));
+  });
+  check(item, detail.row);
+});
+document.addEventListener('segments:wanted', () => { if (element.isConnected) tell(); });
 
 const drawRow = (row, index) => {
   const item = make('li', {class: 'segment'});
@@ -57,10 +82,12 @@ const drawRow = (row, index) => {
   const noteId = `${element.id || 'segments'}-note-${index}`;
   const play = make('button', {type: 'button', class: 'play', 'aria-label': `Play segment ${number}`, title: 'Play this segment'});
   play.textContent = '▶';
-  // In the value, because of presses soon after one another Gradio keeps the first one's data.
   play.addEventListener('click', () => {
-    props.value = {...props.value, playing: index};
-    trigger('play');
+    const row = props.value.rows[index];
+    const [, [column = -1]] = faultIn(row);
+    if (column >= 0) { item.querySelectorAll('.moment')[column].focus(); return; }
+    const [start, end] = row.map(secondsIn);
+    document.dispatchEvent(new CustomEvent('segments:play', {detail: {key: props.value.key, start, end}}));
   });
   item.append(play);
   ['Start', 'End'].forEach((name, column) => {
@@ -92,6 +119,7 @@ const draw = () => {
     list.append(none);
   }
   list.querySelectorAll('textarea').forEach(grow);
+  tell();
 };
 
 watch('value', draw);

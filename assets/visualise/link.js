@@ -1,11 +1,12 @@
 // What all pictures share: the stretch of time in view, the cursor, what is pointed at, what is selected. Pictures are
 // told at most once per frame of the screen, and what has changed. It draws nothing.
-const SHORTEST = 0.05; // seconds in view
+const SHORTEST = 0.05; // seconds in view, unless a page says otherwise
 
 export class Link {
-  constructor(seconds) {
+  constructor(seconds, shortest = SHORTEST) {
     Object.assign(this, {
       seconds, // of the recording
+      shortest,
       from: 0, to: seconds, // in view
       cursor: 0,
       stretch: null, // [from, to] that is selected
@@ -43,7 +44,7 @@ export class Link {
 
   // Brings a stretch of time into view.
   show(from, to) {
-    const length = Math.min(Math.max(to - from, SHORTEST), this.seconds);
+    const length = Math.min(Math.max(to - from, this.shortest), this.seconds);
     const begin = Math.min(Math.max(from, 0), this.seconds - length);
     this.set({from: begin, to: begin + length});
   }

@@ -20,6 +20,8 @@ from starlette.routing import BaseRoute
 
 from panels.running.error_boundary import shown
 from panels.running.run_store import RunStore, usual_store
+from panels.widgets.timeline import Timelines
+from panels.widgets.timeline_routes import timeline_routes
 from workbench.core.errors import BadInput
 from workbench.serving.guard import Guard
 
@@ -34,13 +36,14 @@ class Page(gr.Blocks):
 
     `examples` has the values of a working call, by the endpoint's name. `routes` are addresses of tabs that the server
     answers itself, before Gradio. `runs` keeps results, so that links show them again. `guard` says what visitors may
-    do.
+    do. `timelines` has the recordings that users look at, in any tab.
     """
 
     def __init__(self, **settings: Any):
         super().__init__(**settings)
         self.examples: dict[str, Mapping[str, Any]] = {}
-        self.routes: list[BaseRoute] = []
+        self.timelines = Timelines()
+        self.routes: list[BaseRoute] = timeline_routes(self.timelines)
         self.runs: RunStore = usual_store()
         self.guard = Guard()
 

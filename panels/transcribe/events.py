@@ -14,19 +14,20 @@ import gradio as gr
 from panels.running.cancel import Stops
 from panels.running.choices import RuntimeOffer, offers
 from panels.running.sessions import SessionPool
+from panels.transcribe.lanes import lanes_of
 from panels.transcribe.many import export_all
 from panels.transcribe.run import Row, RunState, prepare, run
-from panels.transcribe.segment_editor import editor_value, export, is_edited, played, rows_of, span_of, transcript_of
+from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of, transcript_of
 from panels.transcribe.view import board_html, status_html
-from panels.widgets.audio_views import Sounds, pictures_html
 from panels.widgets.engine_inputs import RUNTIME, read_settings
 from panels.widgets.html_block import run_buttons, seen
-from panels.widgets.markup import datum, element, seconds, text
+from panels.widgets.markup import datum, element, text
 from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
 from panels.widgets.option_inputs import Shown, by_family, read_inputs, visible_for
 from panels.widgets.recording_actions import RecordingActions, sample_values
 from panels.widgets.samples import Sample, samples_named
 from panels.widgets.templates import render
+from panels.widgets.timeline import Timelines, timeline_value
 from workbench.core.errors import BadInput
 
 Update = dict[str, Any]
@@ -35,13 +36,12 @@ Update = dict[str, Any]
 class Actions(RecordingActions):
     """The event handlers of the Transcribe tab."""
 
-    def __init__(self, pool: SessionPool, sounds: Sounds, samples: Sequence[Sample], options: Sequence[Shown]):
+    def __init__(self, pool: SessionPool, timelines: Timelines, samples: Sequence[Sample], options: Sequence[Shown]):
         self.pool = pool
-        self.sounds = sounds
+        self.timelines = timelines
         self.samples = tuple(samples)
         self.options = tuple(options)
         self._stops = Stops()
-        self._drawings = Stops()  # of a row's pictures
 
     # Inputs.
 
@@ -76,6 +76,12 @@ class Actions(RecordingActions):
         """
         return sample_values(samples_named(self.samples, datum(event._data, "sample")))
 
+    def listen(self, files: list[str] | None, board: RunState, opened: Row | None) -> dict[str, Any]:
+        """Returns the timeline of the recordings, with what was heard in them so far."""
+        lanes = lanes_of(board)
+        kept = {path: lanes[path] for path in lanes if path in (files or []) or (opened and path == opened.path)}
+        return timeline_value(self.timelines, files or [], kept, opened.key if opened else "")
+
     # Runs.
 
     def start(
@@ -87,7 +93,7 @@ class Actions(RecordingActions):
         request: gr.Request,
         *values: Any,
     ) -> Iterator[tuple[Any, ...]]:
-        """Runs the models; yields table, progress, Run and Cancel button, and the table's state.
+        """Runs the models; yields table, progress, Run and Cancel button, the table's state, and the timeline.
 
         Args:
             values: of the options' inputs, then of the settings'.
@@ -98,10 +104,15 @@ class Actions(RecordingActions):
         job = prepare(self.pool.registry, files or [], cells, reference or "", normaliser, {}, given, settings)
         try:
             with self._stops.run(str(request.session_hash)) as stop:
+                heard = 0
                 for board in run(self.pool, job, stop):
-                    yield board_html(board), status_html(board), *run_buttons(not board.finished), board
+                    line, before = gr.skip(), heard
+                    heard = sum(row.transcript is not None for row in board.rows)
+                    if heard != before:
+                        line = timeline_value(self.timelines, files or [], lanes_of(board))
+                    yield board_html(board), status_html(board), *run_buttons(not board.finished), board, line
         except Exception:
-            yield gr.skip(), "", *run_buttons(False), gr.skip()
+            yield gr.skip(), "", *run_buttons(False), gr.skip(), gr.skip()
             raise
 
     def cancel(self, request: gr.Request) -> Update:
@@ -121,55 +132,30 @@ class Actions(RecordingActions):
         opened: Row | None,
         editor: Any,
         edits: dict[str, Any],
+        files: list[str] | None,
         event: gr.EventData,
-        request: gr.Request,
     ) -> tuple[Any, ...]:
-        """Opens the row whose button was pressed; stores the edits of the previously open one and drops its
-        pictures.
-        """
-        self._drawings.stop(str(request.session_hash))
+        """Opens the row whose button was pressed; stores the edits of the previously open one."""
         row = board.row(datum(event._data, "key"))
         transcript_of(row)
         if opened is not None and is_edited(editor):
             edits = {**edits, opened.key: rows_of(editor, opened.key)}
-        return self._opened(row, edits)
+        return self._opened(row, edits, files, board)
 
-    def look_at_first(self, board: RunState, opened: Row | None, editor: Any, request: gr.Request) -> tuple[Any, ...]:
+    def look_at_first(
+        self, board: RunState, opened: Row | None, editor: Any, files: list[str] | None
+    ) -> tuple[Any, ...]:
         """Opens the first finished row after a run, unless that would lose edits of an earlier one."""
-        self._drawings.stop(str(request.session_hash))
         first = next((row for row in board.rows if row.transcript), None)
         if first is None or (opened is not None and is_edited(editor)):
-            return (gr.skip(),) * 7
-        return self._opened(first, {})
+            return (gr.skip(),) * 6
+        return self._opened(first, {}, files, board)
 
-    def _opened(self, row: Row, edits: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns values for: panel, title, pictures, editor, player, opened row, edits. `draw` adds the pictures
-        later.
-        """
+    def _opened(self, row: Row, edits: dict[str, Any], files: list[str] | None, board: RunState) -> tuple[Any, ...]:
+        """Returns values for: panel, title, editor, timeline, opened row, edits."""
         title = element("h3", text(row.title) + " " + element("span", text(row.recording), "muted"), tabindex="-1")
-        pictures = element("p", "Drawing the waveform and the filter bank", "muted small", role="status")
-        quiet = gr.update(value=None, visible=False)
-        return gr.update(visible=True), title, pictures, editor_value(row, edits.get(row.key)), quiet, row, edits
-
-    def draw(self, opened: Row | None, request: gr.Request) -> Any:
-        """Draws the pictures of the open row, which takes time; drops them if another row was opened since."""
-        if opened is None:
-            return ""
-        spans = [(part.start, part.end, part.text) for part in transcript_of(opened).segments]
-        user = str(request.session_hash)
-        self._drawings.stop(user)
-        with self._drawings.run(user) as stop:
-            pictures = pictures_html(self.sounds, opened.path, spans)
-            return gr.skip() if stop.is_set() else pictures
-
-    def play(self, opened: Row | None, editor: Any) -> Update:
-        """Plays the pressed segment of the recording, as edited."""
-        if opened is None:
-            raise BadInput("no row is open; press Segments and export in one")
-        index = played(editor)
-        start, end = span_of(opened, editor, index)
-        label = f"Segment {index + 1}: {seconds(start)} to {seconds(end)}"
-        return gr.update(value=self.sounds.clip(opened.path, start, end), label=label, visible=True)
+        line = self.listen(files, board, row)
+        return gr.update(visible=True), title, editor_value(row, edits.get(row.key)), line, row, edits
 
     def save(self, form: str, opened: Row | None, editor: Any) -> dict[str, Any]:
         """Saves the open row with its edits as a file of that format."""

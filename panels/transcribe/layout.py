@@ -19,7 +19,6 @@ from panels.transcribe.many import many_tools
 from panels.transcribe.run import RunState
 from panels.transcribe.segment_editor import saver, segment_editor
 from panels.transcribe.view import NOTHING_YET, normaliser_label
-from panels.widgets.audio_views import Sounds
 from panels.widgets.engine_inputs import SHOWN, make_settings
 from panels.widgets.html_block import HIDDEN, html_block
 from panels.widgets.model_chooser import model_chooser
@@ -27,6 +26,7 @@ from panels.widgets.option_inputs import make_inputs, shown_options
 from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
+from panels.widgets.timeline import timeline, timeline_beside
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
 
@@ -55,7 +55,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     """Builds the tab in the current context and wires its events."""
     options = shown_options(pool.registry)
     samples = read_samples()
-    actions = Actions(pool, Sounds(), samples, options)
+    actions = Actions(pool, page.timelines, samples, options)
     keeping = Keeping(page.runs, pool, len(options) + len(SHOWN))
     page.routes += live_files()
     board, opened, edits = gr.State(RunState()), gr.State(None), gr.State({})
@@ -68,6 +68,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 sample_chips, files, credit, microphone = recording_inputs(
                     samples, "Recordings to transcribe", 150, several=True
                 )
+                timeline_beside("timeline")
                 with gr.Accordion("Live: write while you speak", open=False, elem_classes="plain"):
                     live_microphone()
             with gr.Column(elem_classes="card"):
@@ -103,23 +104,15 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
 
         with gr.Column(scale=8, min_width=300, elem_classes="results"):
             history = run_history(TAB, page.runs.hours, elem_id="history")
+            line = timeline("timeline")
             status = html_block("", elem_id="status")
             tools = many_tools(elem_id="many")
             table = html_block(NOTHING_YET, "look", elem_id="results")
             with gr.Column(visible=False, elem_id="closer", elem_classes="card") as closer:
                 title = html_block("")
-                pictures = html_block("", elem_id="pictures")
-                player = gr.Audio(
-                    label="Segment",
-                    interactive=False,
-                    autoplay=True,
-                    visible=False,
-                    buttons=["download"],
-                    waveform_options=gr.WaveformOptions("#93a09c", "#1f8786"),
-                    elem_id="player",
-                )
                 html_block(
-                    '<h4>Segments</h4><p class="muted small">Play one, or correct its text and times before export.</p>'
+                    '<h4>Segments</h4><p class="muted small">Play one, or correct its text and times before export. '
+                    "Borders can also be dragged on the timeline.</p>"
                 )
                 editor = segment_editor(elem_id="segments")
                 with gr.Row(elem_classes="exports"):
@@ -145,11 +138,14 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     wire(files.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
     wire(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])
 
-    shown = [closer, title, pictures, editor, player, opened, edits]
+    shown = [closer, title, editor, line, opened, edits]
     taken = [files, cells, reference, normaliser, *inputs.values(), *settings]
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
-    ran = wire(start.click, actions.start, taken, [table, status, start, cancel, board], js=SHOW_RESULTS, **limits)
-    first = wire(ran.success, actions.look_at_first, [board, opened, editor], shown)
+    wire(files.change, actions.listen, [files, board, opened], line, trigger_mode="always_last")
+    ran = wire(
+        start.click, actions.start, taken, [table, status, start, cancel, board, line], js=SHOW_RESULTS, **limits
+    )
+    wire(ran.success, actions.look_at_first, [board, opened, editor, files], shown)
     wire(ran.then, actions.renew, cells, cells)
     wire(ran.success, keeping.keep, [board, *taken], history)
     wire(ran.failure, keeping.mark_earlier, board, status)
@@ -158,13 +154,11 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)
 
-    looked = wire(table.look, actions.look, [board, opened, editor, edits], shown)
+    looked = wire(table.look, actions.look, [board, opened, editor, edits, files], shown)
     looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
-    reopened = wire(back.success, actions.look_at_first, [board, opened, editor], shown)
+    wire(back.success, actions.look_at_first, [board, opened, editor, files], shown)
     wire(back.success, actions.toggle_options, cells, list(inputs.values()))
-    for event in (first, looked, reopened):
-        wire(event.success, actions.draw, opened, pictures, trigger_mode="always_last")
-    wire(editor.play, actions.play, [opened, editor], player, trigger_mode="always_last")
+    wire(line.open, actions.look, [board, opened, editor, edits, files], shown)
     for button, form in exports:
         wire(button.click, partial(actions.save, form), [opened, editor], download)
     wire(tools.save, actions.save_all, board, download)

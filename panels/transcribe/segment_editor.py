@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,7 @@ def segment_editor(**settings: Any) -> gr.HTML:
     """Returns rows of start, end and text that can be edited and played.
 
     The value is `{"key": row, "rows": [[start, end, text], ...], "original": [...], "time": ...}`. "time" is the format
-    of a time, which the browser uses to mark invalid cells. The editor triggers `play` to play a row; the row's index
-    is then in the value as `playing`.
+    of a time, which the browser uses to mark invalid cells. The timeline plays rows, and moves their borders.
     """
     script = (assets() / "segments.js").read_text(encoding="utf-8")
     return gr.HTML(
@@ -80,25 +78,6 @@ def rows_of(value: Any, key: str) -> list[list[Any]] | None:
 def is_edited(value: Any) -> bool:
     """Returns whether the editor has changes that are not saved elsewhere."""
     return isinstance(value, dict) and value.get("rows") != value.get("original")
-
-
-def played(value: Any) -> int:
-    """Returns the index of the row to play; raises `BadInput` if the value names none."""
-    index = value.get("playing") if isinstance(value, dict) else None
-    if not isinstance(index, int):
-        raise BadInput("no segment was named; reload the page")
-    return index
-
-
-def span_of(row: Row, value: Any, index: int) -> tuple[float, float]:
-    """Returns start and end in seconds of a row of the editor, as edited. Raises `BadInput` if they are invalid."""
-    rows = rows_of(value, row.key) or []
-    if not 0 <= index < len(rows):
-        raise BadInput("that segment is not there any more; pick one of those shown now")
-    start, end, *_ = (*rows[index], "", "")
-    # `edited` parses times as people write them, and leaves out empty rows, so the row gets a text here.
-    (segment,) = edited(replace(transcript_of(row), segments=()), [[start, end, "-"]]).segments
-    return segment.start, segment.end
 
 
 def export(row: Row, value: Any, form: str) -> dict[str, Any]:

@@ -31,7 +31,14 @@ def head() -> str:
     """
     sheets = "".join(
         (assets() / name).read_text(encoding="utf-8")
-        for name in ("style.css", "decode.css", "chat/chat.css", "visualise/visualise.css", "live/live.css")
+        for name in (
+            "style.css",
+            "decode.css",
+            "chat/chat.css",
+            "visualise/visualise.css",
+            "live/live.css",
+            "timeline/timeline.css",
+        )
     )
     script = (assets() / "address.js").read_text(encoding="utf-8")
     return f"<style>{sheets}{PARTS}</style><script>{script}</script>"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-import numpy as np
 import pytest
 
 from panels.models.layout import cards_html, models_list, residents_html
@@ -19,12 +18,11 @@ from panels.running.choices import ModelOnRuntime, options_for
 from panels.running.error_boundary import FAULT, guarded
 from panels.transcribe.endpoint import transcripts
 from panels.transcribe.run import Row
-from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of, span_of
-from panels.widgets.audio_views import Sounds, pictures_html
+from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of
 from panels.widgets.markup import datum
 from panels.widgets.option_inputs import make_inputs, read_inputs, shown_options, visible_for
 from panels.widgets.samples import read_samples, reference_text, references
-from tests.support.fake_panels import broken, tone
+from tests.support.fake_panels import tone
 from workbench.core.errors import BadInput
 from workbench.core.options import option_specs
 from workbench.decoding.ctc_options import CtcBeamOptions
@@ -197,53 +195,6 @@ def test_an_export_holds_the_edits() -> None:
     assert base64.b64decode(kept["base64"]) == b"three seven\n", "a text has no times"
     with pytest.raises(BadInput, match="no transcript"):
         export(replace(ROW, transcript=None), None, "txt")
-
-
-def test_a_segments_span_is_read_as_people_write_it() -> None:
-    value = {**editor_value(ROW), "rows": [["0:01,5", "2", ""], ["x", "2", ""]]}
-    assert span_of(ROW, value, 0) == (1.5, 2.0)
-    with pytest.raises(BadInput, match="start"):
-        span_of(ROW, value, 1)
-    for index in (-1, 2):
-        with pytest.raises(BadInput, match="not there any more"):
-            span_of(ROW, value, index)
-
-
-# Sounds and pictures.
-
-
-def test_a_clip_is_exactly_the_slice(tmp_path: Path) -> None:
-    import soundfile
-
-    sounds = Sounds()
-    path = str(tone(tmp_path / "a.wav"))
-    clip = Path(sounds.clip(path, 0.25, 0.75))
-    whole, rate = soundfile.read(path, dtype="int16")
-    part, _ = soundfile.read(clip, dtype="int16")
-    assert soundfile.info(clip).subtype == "PCM_16" and rate == 16000
-    np.testing.assert_array_equal(part, whole[4000:12000])
-    assert soundfile.info(sounds.clip(path, 1.5, 9.0)).duration == 0.5, "no further than the recording"
-    with pytest.raises(BadInput, match=r"starts at 3 s, and the recording ends at 2\.00 s"):
-        sounds.clip(path, 3.0, 4.0)
-    sounds.close()
-    assert not clip.exists()
-
-
-def test_a_recording_is_decoded_once(tmp_path: Path) -> None:
-    sounds = Sounds()
-    path = tone(tmp_path / "a.wav")
-    assert sounds.recording(str(path)) is sounds.recording(str(path))
-    with pytest.raises(BadInput, match=r"text\.wav"):
-        sounds.recording(str(broken(tmp_path / "text.wav")))
-    sounds.close()
-
-
-def test_pictures_are_images_with_a_description(tmp_path: Path) -> None:
-    sounds = Sounds()
-    html = pictures_html(sounds, str(tone(tmp_path / "a.wav")), [(0.0, 0.5, 'say "<b>"')])
-    assert html.count("<img") == 2 and html.count("<source") == 2 and html.count("data:image/png;base64,") == 4
-    assert "say &#34;&lt;b&gt;&#34;, 0.00 s to 0.50 s" in html
-    sounds.close()
 
 
 # Models.

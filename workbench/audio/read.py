@@ -215,8 +215,34 @@ def _decode_array(source: Any) -> _Decoded:
     return _Decoded(blocks(), int(rate), columns.shape[1], f"array {kind}", [], lambda: None)
 
 
+def opened(path: Path) -> "tuple[soundfile.SoundFile | None, list[str]]":
+    """Returns a file opened by libsndfile for reading at any place, and remarks about it; None if only ffmpeg may read
+    it.
+
+    A WAV file with a wrong length in its header has its true length. Raises `BadInput`, naming the file, if it cannot
+    be opened or is known to hold no sound.
+    """
+    _, head, layout = _checked(path)
+    notes: list[str] = []
+    return _open_libsndfile(path, head, layout, notes), notes
+
+
+def blocks_of(path: Path) -> tuple[Iterator[np.ndarray], int, Callable[[], None]]:
+    """Returns the float32 blocks [samples, channels] of a file, its sample rate, and what closes it; errors as
+    `read`.
+    """
+    decoded = _decode_file(path)
+    return decoded.blocks, decoded.rate, decoded.close
+
+
 def _decode_file(path: Path) -> _Decoded:
     """Returns the blocks of a file, decoded by libsndfile or else by ffmpeg."""
+    name, head, layout = _checked(path)
+    return _decode_libsndfile(path, name, head, layout)
+
+
+def _checked(path: Path) -> tuple[str, bytes, WavLayout | None]:
+    """Returns the name, the first bytes and the layout (of a WAV) of a file that may hold sound."""
     name = path.name or str(path)
     try:
         if not path.exists():
@@ -236,7 +262,7 @@ def _decode_file(path: Path) -> _Decoded:
         raise BadInput(f"{name} is the header of a WAV file with no samples after it")
     if other_kind(head):
         raise _not_sound(name, head)
-    return _decode_libsndfile(path, name, head, layout)
+    return name, head, layout
 
 
 def _not_sound(name: str, head: bytes, ffmpeg_asked: bool = True) -> BadInput:
@@ -246,19 +272,29 @@ def _not_sound(name: str, head: bytes, ffmpeg_asked: bool = True) -> BadInput:
 
 
 def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | None) -> _Decoded:
+    notes: list[str] = []
+    file = _open_libsndfile(path, head, layout, notes)
+    if file is None:
+        return _decode_ffmpeg(path, name, head)
+    text = f"{file.format} {file.subtype}"
+    return _Decoded(_file_blocks(file, name, head, notes), file.samplerate, file.channels, text, notes, file.close)
+
+
+def _open_libsndfile(
+    path: Path, head: bytes, layout: WavLayout | None, notes: list[str]
+) -> "soundfile.SoundFile | None":
+    """Returns the open file, and None if libsndfile refuses it."""
     import soundfile
 
-    notes: list[str] = []
     repaired = layout if layout is not None and not layout.honest and layout.repairable else None
     try:
         with muted_stderr(may_be_mpeg(path, head)):
             file = soundfile.SoundFile(RepairedWav(path, repaired) if repaired else os.fspath(path))
     except (soundfile.LibsndfileError, TypeError):  # TypeError: a .raw file has no sample rate
-        return _decode_ffmpeg(path, name, head)
+        return None
     if repaired:
         notes.append(_length_note(repaired, file.frames / file.samplerate))
-    text = f"{file.format} {file.subtype}"
-    return _Decoded(_file_blocks(file, name, head, notes), file.samplerate, file.channels, text, notes, file.close)
+    return file
 
 
 def _file_blocks(file: "soundfile.SoundFile", name: str, head: bytes, notes: list[str]) -> Iterator[np.ndarray]:

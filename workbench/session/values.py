@@ -27,6 +27,7 @@ class Token:
     text: str
     start: float | None = None
     end: float | None = None
+    confidence: float | None = field(default=None, compare=False)  # its probability, 0 to 1, where the model tells
 
 
 @dataclass(frozen=True)
@@ -208,9 +209,9 @@ def _rounded(value: Any, name: str = "") -> Any:
     0.44999999999999996. How long something took is given to the microsecond.
     """
     if isinstance(value, dict):
-        return {key: _rounded(each, key) for key, each in value.items()}
+        return {key: _rounded(each, key) for key, each in value.items() if key != "confidence" or each is not None}
     if isinstance(value, (list, tuple)):
         return type(value)(_rounded(each) for each in value)
-    if isinstance(value, float) and name in ("start", "end", "audio_seconds"):
+    if isinstance(value, float) and name in ("start", "end", "audio_seconds", "confidence"):
         return round(value, 3)
     return round(value, 6) if isinstance(value, float) and name.endswith("_seconds") else value

@@ -11,7 +11,7 @@ so a recording of silence still has weight in a pooled rate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from difflib import SequenceMatcher
 from itertools import groupby, pairwise, zip_longest
@@ -219,11 +219,29 @@ def _rate_name(text: str) -> RateName:
     return "WER" if not unspaced else "MER" if spaced else "CER"
 
 
+def edits(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[Kind, int, int]]:
+    """Yields the edits (kind, place in `left`, place in `right`) of the least number that make `right` of `left`.
+
+    Equal units are left out. The place of an insertion in `left`, and of a deletion in `right`, is where it happens.
+    """
+    for chunk in _aligned(left, right).alignments[0]:
+        if chunk.type == "equal":
+            continue
+        lengths = chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx
+        for step in range(max(lengths)):
+            places = [min(step, max(length - 1, 0)) for length in lengths]
+            yield chunk.type, chunk.ref_start_idx + places[0], chunk.hyp_start_idx + places[1]
+
+
 def _align(units: _Units, reference: str, hypothesis: str) -> WordOutput:
+    return _aligned(units.split(reference), units.split(hypothesis))
+
+
+def _aligned(left: Sequence[str], right: Sequence[str]) -> WordOutput:
     import jiwer
 
     split = jiwer.ReduceToListOfListOfWords(word_delimiter=_BREAK)
-    return jiwer.process_words(_BREAK.join(units.split(reference)), _BREAK.join(units.split(hypothesis)), split, split)
+    return jiwer.process_words(_BREAK.join(left), _BREAK.join(right), split, split)
 
 
 def _pieces(

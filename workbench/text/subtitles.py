@@ -39,7 +39,7 @@ class Cue:
 
 
 @dataclass(frozen=True)
-class _Atom:
+class Atom:
     """A piece of text that no cut divides: a word, or a CJK character, with its punctuation."""
 
     text: str
@@ -98,12 +98,12 @@ def _folded(text: str) -> str:
 
 
 def _segment_cues(segment: Segment) -> list[Cue]:
-    atoms = _atoms(segment)
+    atoms = atoms_of(segment)
     if not atoms:
         return []
     if segment.end - segment.start <= LONGEST_SECONDS and _fitting(atoms) == len(atoms):
         return [Cue(_ms(segment.start), _ms(segment.end), _lines(atoms))]
-    groups: list[Sequence[_Atom]] = []
+    groups: list[Sequence[Atom]] = []
     at, left = 0, _columns(atoms)
     while at < len(atoms):
         cut = _cut(atoms[at : at + LINES * LINE_COLUMNS + 1], left)
@@ -118,7 +118,7 @@ def _segment_cues(segment: Segment) -> list[Cue]:
     return found
 
 
-def _atoms(segment: Segment) -> list[_Atom]:
+def atoms_of(segment: Segment) -> list[Atom]:
     """Returns the segment's text in pieces that a cut may separate, each with its times."""
     texts: list[tuple[str, bool]] = []  # a text, and whether a space is before it
     for word in segment.text.split():
@@ -140,7 +140,7 @@ def _atoms(segment: Segment) -> list[_Atom]:
     for text, space in texts:
         for number, part in enumerate(_parts(text)):
             end = at + len(part.replace(" ", ""))
-            atoms.append(_Atom(part, space and not number, times[at][0], times[end - 1][1]))
+            atoms.append(Atom(part, space and not number, times[at][0], times[end - 1][1]))
             at = end
     return atoms
 
@@ -188,7 +188,7 @@ def _letter_times(segment: Segment) -> list[tuple[float, float]]:
     return times
 
 
-def _fitting(atoms: Sequence[_Atom]) -> int:
+def _fitting(atoms: Sequence[Atom]) -> int:
     """Returns how many of the atoms fit into one cue; at least one."""
     lines, columns = 1, 0
     for index, atom in enumerate(atoms):
@@ -201,7 +201,7 @@ def _fitting(atoms: Sequence[_Atom]) -> int:
     return len(atoms)
 
 
-def _cut(atoms: Sequence[_Atom], left: int) -> int:
+def _cut(atoms: Sequence[Atom], left: int) -> int:
     """Returns the end of the first cue: near an even share of the columns left, best after a sentence or pause."""
     most = _fitting(atoms)
     if most == len(atoms):
@@ -215,7 +215,7 @@ def _cut(atoms: Sequence[_Atom], left: int) -> int:
     return min(range(1, most + 1), key=lambda cut: (cost(cut), -cut))
 
 
-def _lines(atoms: Sequence[_Atom]) -> tuple[str, ...]:
+def _lines(atoms: Sequence[Atom]) -> tuple[str, ...]:
     """Returns the atoms as one line, or as two of similar length, preferably cut after a clause."""
     if _columns(atoms) <= LINE_COLUMNS:
         return (_text(atoms),)
@@ -229,17 +229,17 @@ def _lines(atoms: Sequence[_Atom]) -> tuple[str, ...]:
     return (_text(atoms[:best]), _text(atoms[best:]))
 
 
-def _merit(atom: _Atom) -> float:
+def _merit(atom: Atom) -> float:
     """Returns the value of a cut after the atom, as the share of a cue that may be lost for it."""
     closed = atom.text.rstrip("\"'”’」』）)")
     return 0.6 if closed.endswith(_SENTENCE_ENDS) else 0.35 if closed.endswith(_CLAUSE_ENDS) else 0.0
 
 
-def _text(atoms: Sequence[_Atom]) -> str:
+def _text(atoms: Sequence[Atom]) -> str:
     return "".join(" " * (atom.space and index > 0) + atom.text for index, atom in enumerate(atoms))
 
 
-def _columns(atoms: Sequence[_Atom]) -> int:
+def _columns(atoms: Sequence[Atom]) -> int:
     return display_width(_text(atoms))
 
 

@@ -1,0 +1,54 @@
+"""The lanes of the timeline: what every model heard in a recording, word by word, and where models differ.
+
+It turns rows of a run into plain values for the browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from panels.transcribe.run import Row, RunState
+from workbench.text.spoken_words import Disagreement, SpokenWord, disagreements, spoken_words
+
+MOST_COMPARED = 6  # transcripts of a recording that are compared with each other; each pair takes time
+
+
+def lanes_of(board: RunState) -> dict[str, list[dict[str, Any]]]:
+    """Returns the lanes by the recording's path, in the order of the rows: those that have a transcript."""
+    heard: dict[str, list[Row]] = {}
+    for row in board.rows:
+        if row.transcript is not None:
+            heard.setdefault(row.path, []).append(row)
+    return {path: _lanes(rows) for path, rows in heard.items()}
+
+
+def _lanes(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    words = [spoken_words(row.transcript.segments if row.transcript else ()) for row in rows]
+    # A stopped transcript has no words where it did not come to, which is no disagreement.
+    whole = [index for index, row in enumerate(rows) if row.status == "done"][:MOST_COMPARED]
+    differing = dict(zip(whole, disagreements([words[index] for index in whole]), strict=True))
+    nothing = Disagreement(frozenset(), ())
+    return [_lane(row, words[index], differing.get(index, nothing)) for index, row in enumerate(rows)]
+
+
+def _lane(row: Row, words: Sequence[SpokenWord], differing: Disagreement) -> dict[str, Any]:
+    assert row.transcript is not None
+    return {
+        "key": row.key,
+        "title": row.title,
+        "note": "stopped" if row.status == "stopped" else "",
+        "segments": sorted([round(each.start, 3), round(each.end, 3), each.text] for each in row.transcript.segments),
+        "words": [
+            [
+                round(word.start, 3),
+                round(word.end, 3),
+                word.text,
+                int(index in differing.words),
+                int(word.timed),
+                None if word.confidence is None else round(word.confidence, 2),
+            ]
+            for index, word in enumerate(words)
+        ],
+        "missing": [list(each) for each in differing.missing],
+    }

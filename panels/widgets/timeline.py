@@ -1,0 +1,158 @@
+"""The timeline of recordings: what the browser is told, and what the server keeps for it.
+
+The component's value names recordings by keys; assets/timeline draws them from the addresses in `timeline_routes`. A
+recording is opened, and its overview computed in a thread, when a browser first asks for it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from panels.widgets.html_block import html_block
+from panels.widgets.templates import render
+from workbench.audio.overview import Overview
+from workbench.audio.track import Track, open_track
+from workbench.core.errors import BadInput, WorkbenchError
+from workbench.registry.sources import assets
+
+MOST_KEYS = 4096  # recordings that can be asked for; each takes some hundred bytes
+MOST_OPEN = 12  # recordings with an open file and an overview in memory, 3 MB for 2 hours
+PASSES_AT_ONCE = 2
+GONE = "this recording is not on the server any more; add it again"
+
+
+@dataclass
+class Opened:
+    """A recording that is looked at. `ready` is set once it is open, or has an error."""
+
+    path: str
+    ready: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event = field(default_factory=threading.Event)
+    overview: Overview | None = None
+    error: str = ""
+
+    def found(self, patience: float | None = 60.0) -> Overview:
+        """Returns the overview, waiting until the recording is open; raises `BadInput` if it cannot be."""
+        if not self.ready.wait(patience):
+            raise BadInput("the recording is still being decoded; try again in a moment")
+        if self.overview is None:
+            raise BadInput(self.error)
+        return self.overview
+
+    def close(self) -> None:
+        """Ends the pass and closes the file."""
+        self.stop.set()
+        if self.overview is not None:
+            self.overview.track.close()
+
+
+class Timelines:
+    """The recordings that users of the page look at, by keys that only those users have."""
+
+    def __init__(self) -> None:
+        self._paths: OrderedDict[str, str] = OrderedDict()  # by key
+        self._keys: dict[str, str] = {}  # by path
+        self._opened: OrderedDict[str, Opened] = OrderedDict()  # by path; the last used one last
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(PASSES_AT_ONCE)
+
+    def key(self, path: str) -> str:
+        """Returns the key of a recording."""
+        with self._lock:
+            if path not in self._keys:
+                self._keys[path] = secrets.token_urlsafe(12)
+            key = self._keys[path]
+            self._paths[key] = path
+            self._paths.move_to_end(key)
+            while len(self._paths) > MOST_KEYS:
+                del self._keys[self._paths.popitem(last=False)[1]]
+            return key
+
+    def of(self, key: str) -> Opened:
+        """Returns the recording, being opened if it was not; raises `BadInput` for a key that is none."""
+        closed: list[Opened] = []
+        with self._lock:
+            path = self._paths.get(key)
+            if path is None:
+                raise BadInput(GONE)
+            found = self._opened.get(path)
+            if found is None:
+                found = self._opened[path] = Opened(path)
+                threading.Thread(target=self._open, args=(found,), daemon=True, name="timeline").start()
+            self._opened.move_to_end(path)
+            while len(self._opened) > MOST_OPEN:
+                closed.append(self._opened.popitem(last=False)[1])
+        for each in closed:
+            each.close()
+        return found
+
+    def close(self) -> None:
+        """Closes all files."""
+        with self._lock:
+            left, self._opened = list(self._opened.values()), OrderedDict()
+        for each in left:
+            each.close()
+
+    def _open(self, mine: Opened) -> None:
+        with self._slots:
+            track: Track | None = None
+            try:
+                if not mine.stop.is_set():
+                    track = open_track(mine.path)
+                    mine.overview = Overview(track)
+            except WorkbenchError as error:
+                mine.error = str(error)
+            except Exception as error:
+                mine.error = f"{Path(mine.path).name} cannot be shown: {error}"
+            finally:
+                mine.ready.set()
+            if mine.overview is not None:
+                mine.overview.run(mine.stop)
+            if track is not None and mine.stop.is_set():
+                track.close()
+
+
+def timeline(elem_id: str, **settings: Any) -> gr.HTML:
+    """Returns the component. Its value comes from `timeline_value`; it triggers `open` with the key of a lane whose
+    name is pressed.
+    """
+    script = (assets() / "timeline" / "start.js").read_text(encoding="utf-8")
+    return gr.HTML(
+        None,
+        html_template='<div class="timeline-place"></div>',
+        js_on_load=script,
+        apply_default_css=False,
+        elem_id=elem_id,
+        **settings,
+    )
+
+
+def timeline_beside(elem_id: str) -> gr.HTML:
+    """Returns the place where the timeline of that id stands on a phone until there is a transcript."""
+    return html_block(render("widgets/parts.html", "timeline_beside", elem_id))
+
+
+def timeline_value(
+    timelines: Timelines, paths: Iterable[str], lanes: Mapping[str, Sequence[dict[str, Any]]] = {}, active: str = ""
+) -> dict[str, Any]:
+    """Returns the value that shows these recordings.
+
+    Args:
+        lanes: by path, as `timeline_lanes` makes them; recordings that have some are shown even if `paths` lacks them.
+        active: the key of the lane that the user edits; its recording is shown.
+    """
+    listed = list(dict.fromkeys([*paths, *lanes]))
+    return {
+        "tracks": [
+            {"key": timelines.key(path), "name": Path(path).name, "lanes": list(lanes.get(path, ()))} for path in listed
+        ],
+        "active": active,
+    }

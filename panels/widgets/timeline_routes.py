@@ -1,0 +1,182 @@
+"""The addresses of the timeline: what is known of a recording, tiles of its pictures, its samples, its sound, scripts.
+
+A recording is found by a key that only its users have. All errors are `{"error": sentence}`. The sound is a WAV file
+that is made while it is read, so that a player can begin anywhere in hours of any format, on the clock of the pictures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import struct
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+
+from panels.running.answers import Scripts, answered
+from panels.widgets.timeline import Opened, Timelines
+from workbench.audio.overview import COARSEST, FINEST, MEL_COLUMNS, PEAK_COLUMNS, Overview
+from workbench.core.errors import BadInput
+from workbench.registry.sources import assets
+
+BYTES = "application/octet-stream"
+MOST_SENT = 1 << 16  # bytes of a request's body, of which there should be none
+MOST_SAMPLES = 1 << 17  # of one request for samples
+HEADER = 44  # bytes before the samples of a WAV file
+PIECE = 1 << 17  # samples of the sound that are decoded at a time
+KEPT = "private, max-age=86400"
+LATEST = 1 << 40  # tile; far behind the end of any recording
+TELL_AFTER = 0.25  # seconds that a browser waits for a recording to be open until it hears that it is not yet
+
+
+def timeline_routes(timelines: Timelines) -> list[BaseRoute]:
+    """Returns the routes."""
+    work: dict[str, Callable[[Opened, Request], Response]] = {
+        "about": _about,
+        "peaks/{level}/{tile:int}": _peaks,
+        "mels/{level}/{tile:int}": _mels,
+        "samples/{first:int}/{count:int}": _samples,
+    }
+
+    def wrapped(function: Callable[[Opened, Request], Response]) -> Callable[[bytes, Request], Response]:
+        return lambda body, request: function(timelines.of(request.path_params["key"]), request)
+
+    async def sound(request: Request) -> Response:
+        return await answered(wrapped(_sound), MOST_SENT, request)
+
+    found: list[BaseRoute] = [
+        Route(f"/timeline/{{key}}/{path}", partial(answered, wrapped(each), MOST_SENT), methods=["GET"])
+        for path, each in work.items()
+    ]
+    return [
+        Mount("/timeline/scripts", Scripts(directory=assets() / "timeline")),
+        *found,
+        Route("/timeline/{key}/sound.wav", sound, methods=["GET"]),
+    ]
+
+
+def _about(opened: Opened, request: Request) -> Response:
+    if not opened.ready.wait(TELL_AFTER):
+        return JSONResponse({"ready": False}, headers={"Cache-Control": "no-store"})
+    overview = opened.found()
+    low, high = overview.contrast
+    told = {
+        "ready": True,
+        "seconds": overview.seconds,
+        "rate": overview.track.rate,
+        "frames": overview.frames,
+        "share": round(overview.share, 4),
+        "finished": overview.finished,
+        "peak": overview.peak,
+        "contrast": [low, high],
+        "columns": {"peaks": PEAK_COLUMNS, "mels": MEL_COLUMNS},
+        "finest": FINEST,
+        "notes": list(overview.track.notes),
+    }
+    return JSONResponse(told, headers={"Cache-Control": "no-store"})
+
+
+def _peaks(opened: Opened, request: Request) -> Response:
+    overview, level, tile = _asked(opened, request, FINEST)
+    return _tile(overview, overview.peaks(level, tile).astype("<i2"))
+
+
+def _mels(opened: Opened, request: Request) -> Response:
+    overview, level, tile = _asked(opened, request, 0)
+    return _tile(overview, overview.mels(level, tile))
+
+
+def _samples(opened: Opened, request: Request) -> Response:
+    first, count = request.path_params["first"], request.path_params["count"]
+    if count > MOST_SAMPLES:
+        raise BadInput(f"{count} samples were asked for; expected at most {MOST_SAMPLES}")
+    overview = opened.found()
+    return _tile(overview, overview.track.read(min(first, LATEST), count).astype("<i2"))
+
+
+def _asked(opened: Opened, request: Request, finest: int) -> tuple[Overview, int, int]:
+    written, tile = request.path_params["level"], request.path_params["tile"]
+    if not re.fullmatch(r"-?\d{1,3}", written) or not finest <= int(written) <= COARSEST or tile > LATEST:
+        raise BadInput(f"there is no tile {written:.20}/{tile}; expected levels from {finest} to {COARSEST}")
+    return opened.found(), int(written), tile
+
+
+def _tile(overview: Overview, values: np.ndarray) -> Response:
+    """Returns the values; the browser keeps them once the whole recording is known."""
+    kept = KEPT if overview.finished else "no-store"
+    return Response(values.tobytes(), media_type=BYTES, headers={"Cache-Control": kept})
+
+
+def _sound(opened: Opened, request: Request) -> Response:
+    """Returns the recording, or its stretch `from` to `to` in seconds, as 16-bit mono WAV; or the bytes in demand."""
+    overview = opened.found()
+    track = overview.track
+    begin, end = _stretch(request, overview)
+    length = HEADER + 2 * (end - begin)
+    span = _range(request.headers.get("range", ""), length)
+    if span is None:
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{length}"})
+    first, last = span
+    headers = {"Accept-Ranges": "bytes", "Content-Length": str(last + 1 - first), "Cache-Control": "private, no-cache"}
+    if "range" in request.headers:
+        headers["Content-Range"] = f"bytes {first}-{last}/{length}"
+    if "save" in request.query_params:
+        stem = Path(opened.path).stem
+        part = "" if end - begin == track.frames else f"-{begin / track.rate:.2f}-{end / track.rate:.2f}"
+        headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(f'{stem}{part}.wav')}"
+    status = 206 if "range" in request.headers else 200
+
+    async def content() -> AsyncIterator[bytes]:
+        at = first
+        if at < HEADER:
+            head = _wav_header(track.rate, end - begin)
+            yield head[at : last + 1]
+            at = min(HEADER, last + 1)
+        while at <= last:
+            place, odd = divmod(at - HEADER, 2)
+            count = min(PIECE, end - begin - place)
+            samples = await asyncio.to_thread(track.read, begin + place, count)
+            # What the file states and does not hold is silence, so that the length stays what was said.
+            data = samples.astype("<i2").tobytes().ljust(2 * count, b"\0")[odd : odd + last + 1 - at]
+            yield data
+            at += len(data)
+
+    return StreamingResponse(content(), status, headers, "audio/wav")
+
+
+def _stretch(request: Request, overview: Overview) -> tuple[int, int]:
+    """Returns the samples that are asked for, the whole recording if nothing is said."""
+    rate, frames = overview.track.rate, overview.track.frames
+    try:
+        begin = float(request.query_params.get("from", 0.0))
+        end = float(request.query_params.get("to", frames / rate))
+        first, beyond = max(round(begin * rate), 0), min(round(end * rate), frames)
+    except (ValueError, OverflowError):
+        raise BadInput("the stretch has no times; expected seconds such as from=1.25&to=2.5") from None
+    if first >= beyond:
+        raise BadInput(f"no sound lies from {begin:g} s to {end:g} s of a recording of {frames / rate:.2f} s")
+    return first, beyond
+
+
+def _range(written: str, length: int) -> tuple[int, int] | None:
+    """Returns the first and the last byte of a Range header, all bytes without one; None if there are no such bytes."""
+    asked = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", written.strip())
+    if asked is None or asked.groups() == ("", ""):
+        return 0, length - 1
+    first, last = asked.groups()
+    if not first:
+        return max(length - int(last), 0), length - 1
+    found = int(first), min(int(last or length - 1), length - 1)
+    return found if found[0] <= found[1] else None
+
+
+def _wav_header(rate: int, frames: int) -> bytes:
+    size = 2 * frames
+    layout = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16)
+    return struct.pack("<4sI4s", b"RIFF", size + 36, b"WAVE") + layout + struct.pack("<4sI", b"data", size)

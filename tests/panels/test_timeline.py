@@ -1,0 +1,203 @@
+"""The timeline: its addresses, and in a real browser its pictures, sound, lanes and corrected times."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import soundfile
+from starlette.applications import Starlette
+
+from panels.running.choices import ModelOnRuntime
+from panels.transcribe.lanes import lanes_of
+from panels.transcribe.run import Row, RunState
+from panels.widgets import timeline as timeline_module
+from panels.widgets.timeline import Timelines, timeline_value
+from panels.widgets.timeline_routes import timeline_routes
+from tests.panels.conftest import Served
+from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page
+from tests.support import coroutines
+from tests.support.fake_panels import broken, tone
+from workbench.core.errors import BadInput
+from workbench.session.values import Segment, Token, Transcript
+
+SHOWN = ".timeline[data-ready=whole]"
+WHOLE = "document.querySelector('.timeline').timeline"
+
+
+def asked(timelines: Timelines, *requests: tuple[str, dict[str, str]]) -> list[httpx.Response]:
+    """The answers to some requests of one page."""
+
+    async def ask() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(Starlette(routes=timeline_routes(timelines)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://page") as client:
+            return [await client.get(path, headers=headers) for path, headers in requests]
+
+    found: list[httpx.Response] = coroutines.finished(ask())
+    return found
+
+
+def test_any_bytes_of_the_sound_are_those_of_the_whole(tmp_path: Path) -> None:
+    path = tone(tmp_path / "a b.wav")
+    timelines = Timelines()
+    at = f"/timeline/{timelines.key(str(path))}"
+    ranges = ["bytes=0-", "bytes=0-9", "bytes=43-44", "bytes=1001-5000", "bytes=-7", "bytes=63000-99999999"]
+    whole, *parts, beyond, stretch, none, gone = asked(
+        timelines,
+        (f"{at}/sound.wav", {}),
+        *((f"{at}/sound.wav", {"range": each}) for each in ranges),
+        (f"{at}/sound.wav", {"range": "bytes=99999999-"}),
+        (f"{at}/sound.wav?save=1&from=0.25&to=0.75", {}),
+        (f"{at}/sound.wav?from=5&to=6", {}),
+        ("/timeline/nobodys/sound.wav", {}),
+    )
+    assert whole.status_code == 200 and whole.headers["accept-ranges"] == "bytes"
+    (tmp_path / "heard.wav").write_bytes(whole.content)
+    heard, rate = soundfile.read(tmp_path / "heard.wav", dtype="int16")
+    given, _ = soundfile.read(path, dtype="int16")
+    assert rate == 16000 and np.array_equal(heard, given)
+    for part in parts:
+        first, last, length = map(int, re.findall(r"\d+", part.headers["content-range"]))
+        assert part.status_code == 206 and length == len(whole.content)
+        assert part.content == whole.content[first : last + 1] and len(part.content) == last + 1 - first
+    assert beyond.status_code == 416
+    assert "a%20b-0.25-0.75.wav" in stretch.headers["content-disposition"]
+    assert stretch.content[44:] == given[4000:12000].tobytes()
+    assert none.status_code == 400 and "no sound lies from 5 s" in none.json()["error"]
+    assert gone.status_code == 400 and "not on the server any more" in gone.json()["error"]
+    timelines.close()
+
+
+def test_tiles_are_kept_by_the_browser_once_the_recording_is_known(tmp_path: Path) -> None:
+    timelines = Timelines()
+    at = f"/timeline/{timelines.key(str(tone(tmp_path / 'a.wav')))}"
+    timelines.of(at.rpartition("/")[2]).found()
+    for _ in range(400):
+        (about,) = asked(timelines, (f"{at}/about", {}))
+        if about.json()["finished"]:
+            break
+        time.sleep(0.01)
+    assert about.json()["seconds"] == 2.0 and about.json()["rate"] == 16000 and about.json()["share"] == 1
+    peaks, mels, samples, fine, wrong, many = asked(
+        timelines,
+        (f"{at}/peaks/0/0", {}),
+        (f"{at}/mels/3/0", {}),
+        (f"{at}/samples/100/50", {}),
+        (f"{at}/peaks/-3/1", {}),
+        (f"{at}/peaks/-9/0", {}),
+        (f"{at}/samples/0/999999999", {}),
+    )
+    assert len(peaks.content) == 200 * 2 * 2 and "max-age" in peaks.headers["cache-control"]
+    assert len(mels.content) == 25 * 80 and len(samples.content) == 100 and len(fine.content) == (1600 - 1024) * 4
+    assert wrong.status_code == many.status_code == 400
+    timelines.close()
+
+
+def test_recordings_that_are_not_looked_at_are_closed_and_broken_ones_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline_module, "MOST_OPEN", 2)
+    monkeypatch.setattr(timeline_module, "MOST_KEYS", 4)
+    timelines = Timelines()
+    keys = [timelines.key(str(tone(tmp_path / f"{name}.wav", 0.1))) for name in "abc"]
+    first, *_ = opened = [timelines.of(key) for key in keys]
+    for each in opened:
+        each.ready.wait(30)
+    assert first.stop.is_set() and not opened[1].stop.is_set()
+    assert timelines.of(keys[0]) is not first, "opened again"
+    with pytest.raises(BadInput, match=r"text\.wav is not a sound file"):
+        timelines.of(timelines.key(str(broken(tmp_path / "text.wav")))).found()
+    timelines.key("one more")
+    with pytest.raises(BadInput, match="not on the server any more"):
+        timelines.of(keys[1])
+    assert timelines.key("one more") == timelines.key("one more")
+    value = timeline_value(timelines, ["/x/a.wav"], {"/x/b.wav": []}, "0:m")
+    assert [each["name"] for each in value["tracks"]] == ["a.wav", "b.wav"] and value["active"] == "0:m"
+    timelines.close()
+
+
+def test_lanes_have_words_where_models_tell_and_marks_where_they_differ() -> None:
+    def row(model: str, words: tuple[str, ...], timed: bool, status: Any = "done") -> Row:
+        tokens = tuple(Token(n, f" {word}", 0.5 * n, 0.5 * n + 0.25, 0.5) for n, word in enumerate(words))
+        part = Segment(0.0, 2.0, " ".join(words), tokens if timed else ())
+        heard = Transcript(model, "pytorch", part.text, None, (part,), (), 2.0, 0.0, 0.1)
+        return Row(
+            f"0:{model}", "a.wav", "/x/a.wav", ModelOnRuntime(model, "pytorch"), model, None, status, None, heard
+        )
+
+    rows = (row("a", ("three", "eleven"), True), row("b", ("three", "seven"), False), row("c", ("x",), True, "stopped"))
+    lanes = lanes_of(RunState(rows))["/x/a.wav"]
+    assert [each["key"] for each in lanes] == ["0:a", "0:b", "0:c"]
+    assert lanes[0]["words"] == [[0.0, 0.25, "three", 0, 1, 0.5], [0.5, 0.75, "eleven", 1, 1, 0.5]]
+    assert [each[3:] for each in lanes[1]["words"]] == [[0, 0, None], [1, 0, None]]
+    assert lanes[2]["note"] == "stopped" and not lanes[2]["words"][0][3], "what was stopped disagrees with nobody"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_recording_is_seen_heard_compared_and_corrected(
+    served: Served, page: Any, tmp_path: Path, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    open_page(page, served)
+    add_files(page, tone(tmp_path / "first.wav"))
+    expect(page.locator(SHOWN)).to_be_visible()  # before anything is transcribed
+    beside = page.locator("[data-timeline] .timeline")
+    expect(beside).to_have_count(int(width == 390))
+    picture = page.evaluate(f"{WHOLE}.sounds.toDataURL().length")
+    assert picture > 2000, "something was drawn"
+    page.get_by_role("button", name="Play", exact=True).click()
+    page.wait_for_function(f"{WHOLE}.link.cursor > 0.2")  # it plays
+    page.get_by_role("button", name="Pause").click()
+    page.wait_for_function(f"!{WHOLE}.link.playing")
+
+    stage = page.get_by_role("slider", name="Position in first.wav")
+    stage.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(stage).to_have_attribute("aria-valuenow", "1.00")
+    page.keyboard.press("Shift+ArrowLeft")
+    expect(stage).to_have_attribute("aria-valuenow", "0.90")
+    for _ in range(12):
+        page.keyboard.press("+")
+    page.wait_for_function(f"Math.abs({WHOLE}.link.to - {WHOLE}.link.from - 0.01) < 1e-6")  # down to 10 ms
+    page.keyboard.press("0")
+    page.keyboard.press("i")
+    page.keyboard.press("End")
+    page.keyboard.press("o")
+    assert page.evaluate(f"[{WHOLE}.link.stretch, {WHOLE}.link.loop]") == [[0.9, 2], True]
+    assert "from=0.9000&to=2.0000" in (page.get_by_text("Save stretch").get_attribute("href") or "")
+    page.keyboard.press("Escape")
+
+    page.locator("#run").click()
+    expect(page.locator(".segment")).to_have_count(3)
+    expect(page.locator("#timeline .names button")).to_have_count(2)
+    assert no_sideways_scroll(page)
+    page.evaluate(f"{WHOLE}.link.show(0, 2)")
+    page.evaluate(f"{WHOLE}.stage.scrollIntoView({{block: 'center'}})")
+    page.wait_for_timeout(700)  # the page itself scrolls to the results
+    box = page.locator(".timeline .lanes").bounding_box()
+    border, row = box["x"] + box["width"] * 0.25, box["y"] + 36
+    page.mouse.move(border, row)
+    page.mouse.down()
+    page.mouse.move(border + box["width"] * 0.05, row, steps=4)
+    page.mouse.up()
+    moved = [page.get_by_label("End of segment 1"), page.get_by_label("Start of segment 2")]
+    corrected = [float(each.input_value()) for each in moved]
+    assert sorted(round(each, 1) for each in corrected) in ([0.5, 0.6],), corrected
+    page.get_by_label("Start of segment 3").fill("1.25")
+    page.wait_for_function(f"{WHOLE}.lanes.list[0].segments[2][0] === 1.25")  # the lane follows the editor
+    with page.expect_download() as waiting:
+        page.locator("#export-csv").click()
+    saved = Path(waiting.value.path()).read_text(encoding="utf-8-sig")
+    assert "1.250" in saved and f"{max(corrected):.3f}" in saved, saved
+
+    page.get_by_role("button", name="Play segment 2").click()
+    page.wait_for_function(f"{WHOLE}.link.cursor > 0.65")
+    page.wait_for_function(f"!{WHOLE}.link.playing")  # at its end
+    assert abs(page.evaluate(f"{WHOLE}.link.cursor") - 1.0) < 0.05

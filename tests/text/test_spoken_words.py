@@ -1,0 +1,63 @@
+"""Words with their times, and where transcripts differ."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.session.values import Segment, Token, Transcript
+from workbench.text.spoken_words import SpokenWord, disagreements, spoken_words
+
+TEXTS = st.lists(st.lists(st.sampled_from(("one", "two", "three", "One,", "…")), max_size=8), min_size=1, max_size=4)
+
+
+def words(texts: list[str]) -> list[SpokenWord]:
+    return [SpokenWord(float(n), n + 0.5, text, True) for n, text in enumerate(texts)]
+
+
+def test_words_take_the_times_and_the_least_confidence_of_their_tokens() -> None:
+    tokens = (
+        Token(1, " three", 0.1, 0.3, 0.9),
+        Token(2, " ele", 0.5, 0.6, 0.4),
+        Token(3, "ven", 0.6, 0.8, 0.8),
+        Token(4, " one", 1.0, 1.2),
+    )
+    found = spoken_words([Segment(3.0, 4.0, "no times"), Segment(0.0, 2.0, "three eleven, one", tokens)])
+    assert [(each.text, each.start, each.end, each.timed, each.confidence) for each in found[:3]] == [
+        ("three", 0.1, 0.3, True, 0.9),
+        ("eleven,", 0.5, 0.8, True, 0.4),
+        ("one", 1.0, 1.2, True, None),
+    ]
+    assert [(each.text, each.timed) for each in found[3:]] == [("no", False), ("times", False)]
+    assert found[3].start == 3.0 and found[-1].end == 4.0
+    assert [each.text for each in spoken_words([Segment(0.0, 1.0, "三七 one")])] == ["三", "七", "one"]
+
+
+def test_a_wrong_word_is_marked_and_a_missing_one_has_its_place() -> None:
+    mine, theirs = words(["three", "eleven", "one"]), words(["Three", "seven", "four", "one"])
+    found = disagreements([mine, theirs])
+    assert found[0].words == {1} and [text for _, text in found[0].missing] in (["seven"], ["four"])
+    assert found[1].words == {1, 2} and found[1].missing == ()
+    alone = disagreements([mine])
+    assert alone[0].words == frozenset() and alone[0].missing == ()
+
+
+@given(TEXTS)
+def test_equal_transcripts_agree_and_every_difference_is_on_both_sides(texts: list[list[str]]) -> None:
+    assert all(not each.words and not each.missing for each in disagreements([words(texts[0])] * 3))
+    found = disagreements([words(each) for each in texts])
+    assert len(found) == len(texts)
+    for mine, given_words in zip(found, texts, strict=True):
+        assert all(given_words[index] != "…" for index in mine.words), "a sign alone is no word"
+    for one, other in zip(found, found[1:], strict=False):
+        assert bool(found[0].words or found[0].missing) or len(found) > 2 or not (one.words or other.missing)
+
+
+def test_a_confidence_is_told_only_where_it_is_known() -> None:
+    tokens = (Token(1, " a", 0.0, 0.1, 0.123456), Token(2, " b", 0.1, 0.2))
+    told = Transcript("m", "r", "a b", None, (Segment(0, 1, "a b", tokens),), (1, 2), 1.0, 0.0, 0.0).to_dict()
+    assert told["segments"][0]["tokens"] == (
+        {"id": 1, "text": " a", "start": 0.0, "end": 0.1, "confidence": 0.123},
+        {"id": 2, "text": " b", "start": 0.1, "end": 0.2},
+    )
+    assert Token(1, "a", confidence=0.5) == Token(1, "a"), "it does not make two transcripts different"

@@ -1,0 +1,143 @@
+"""A recording that is read at any place, as mono int16 at its own rate, without ever being in memory as a whole.
+
+libsndfile seeks in the file itself. What only ffmpeg reads, and MP3, is decoded once into a nameless temporary file. Players and
+pictures take their samples here, so both have the same clock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from workbench.audio.constants import INT16_SCALE
+from workbench.audio.read import blocks_of, opened
+from workbench.core.errors import BadInput
+from workbench.system.memory import size
+from workbench.system.tempdirs import nameless_file
+
+if TYPE_CHECKING:
+    import soundfile
+
+LONGEST_SECONDS = 12 * 3600.0  # of a recording; what comes after is not shown
+MOST_DECODED = 1 << 30  # bytes of the temporary file of a recording that libsndfile does not read
+_EXACT = ("PCM_16", "PCM_U8", "PCM_S8", "ULAW", "ALAW")  # subtypes that int16 holds without loss
+_INEXACT = ("MP3",)  # containers in which a place that is sought is not exactly found
+_UNSTATED = 1 << 62  # frames of a stream without a stated length
+
+
+class Track(Protocol):
+    """What `open_track` returns."""
+
+    rate: int  # Hz
+    frames: int  # as the file states; there may be fewer
+    notes: tuple[str, ...]  # remarks for the user
+
+    def read(self, first: int, count: int) -> np.ndarray:
+        """Returns the samples [first, first + count) as int16; fewer at the end of the recording, or of what can be
+        decoded.
+        """
+
+    def close(self) -> None:
+        """Closes the file."""
+
+
+def open_track(path: str | Path) -> Track:
+    """Returns the recording at that path. Raises `BadInput` for a file without sound.
+
+    MP3 and formats that only ffmpeg reads are decoded first, which takes about a second for ten minutes.
+    """
+    file, notes = opened(Path(path))
+    if file is not None and 0 < file.frames < _UNSTATED and file.seekable() and file.format not in _INEXACT:
+        return _Seekable(file, notes)
+    if file is not None:
+        file.close()
+    return _Decoded(Path(path))
+
+
+def mono_int16(block: np.ndarray) -> np.ndarray:
+    """Returns float samples [n, channels] with full scale 1 as int16 [n]: averaged, rounded, clipped; what is no number
+    becomes silence.
+    """
+    mixed = block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float32)
+    scaled = np.nan_to_num(mixed * np.float32(INT16_SCALE), nan=0.0, posinf=0.0, neginf=0.0)
+    return np.clip(np.rint(scaled), -INT16_SCALE, INT16_SCALE - 1).astype(np.int16)
+
+
+class _Seekable:
+    def __init__(self, file: soundfile.SoundFile, notes: list[str]):
+        self._file = file
+        self._lock = threading.Lock()
+        self._exact = file.subtype in _EXACT and file.channels == 1
+        self.rate = int(file.samplerate)
+        self.frames = min(int(file.frames), round(LONGEST_SECONDS * self.rate))
+        self.notes = (*notes, *_cut(file.frames, self.frames, self.rate))
+
+    def read(self, first: int, count: int) -> np.ndarray:
+        import soundfile
+
+        count = min(count, self.frames - first)
+        if first < 0 or count <= 0:
+            return np.empty(0, dtype=np.int16)
+        with self._lock:
+            try:
+                if self._file.closed:
+                    return np.empty(0, dtype=np.int16)
+                if self._file.tell() != first:
+                    self._file.seek(first)
+                if self._exact:
+                    found: np.ndarray = self._file.read(count, dtype="int16")
+                    return found
+                block = self._file.read(count, dtype="float32", always_2d=True)
+            except soundfile.LibsndfileError:  # damaged from here on
+                return np.empty(0, dtype=np.int16)
+        return mono_int16(block)
+
+    def close(self) -> None:
+        with self._lock:
+            self._file.close()
+
+
+class _Decoded:
+    """A recording that is decoded from its start to its end, once."""
+
+    def __init__(self, path: Path):
+        blocks, self.rate, close = blocks_of(path)
+        self._file = nameless_file()
+        self.frames = 0
+        most = min(round(LONGEST_SECONDS * self.rate), MOST_DECODED // 2)
+        self.notes: tuple[str, ...] = ()
+        try:
+            for block in blocks:
+                samples = mono_int16(block[: most - self.frames])
+                self._file.write(samples.tobytes())
+                self.frames += len(samples)
+                if self.frames >= most:
+                    self.notes = (
+                        f"the first {self.frames / self.rate / 3600:.1f} h are shown, which take {size(MOST_DECODED)}",
+                    )
+                    break
+            self._file.flush()
+        finally:
+            close()
+        if not self.frames:
+            self._file.close()
+            raise BadInput(f"{path.name} holds no samples, so there is no sound to read")
+
+    def read(self, first: int, count: int) -> np.ndarray:
+        count = min(count, self.frames - first)
+        if first < 0 or count <= 0 or self._file.closed:
+            return np.empty(0, dtype=np.int16)
+        return np.frombuffer(os.pread(self._file.fileno(), 2 * count, 2 * first), dtype=np.int16)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _cut(stated: int, shown: int, rate: int) -> list[str]:
+    if stated <= shown:
+        return []
+    return [f"the first {shown / rate / 3600:g} h of {stated / rate / 3600:.1f} h are shown"]

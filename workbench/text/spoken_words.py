@@ -1,0 +1,80 @@
+"""The words of transcripts with their times, and where several transcripts of one recording differ.
+
+It knows transcripts only: no page and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from workbench.session.values import Segment
+from workbench.text.normalisers import find_normaliser
+from workbench.text.rates import edits
+from workbench.text.subtitles import atoms_of, tokens_in
+
+
+@dataclass(frozen=True)
+class SpokenWord:
+    """A word (or a CJK character with its punctuation) of a segment, in seconds of the recording."""
+
+    start: float
+    end: float
+    text: str
+    timed: bool  # whether the model gave its times; else the text is spread over its segment
+    confidence: float | None = None  # 0 to 1: the least sure of its tokens, where the model tells
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Where one transcript differs from the others."""
+
+    words: frozenset[int]  # indices of its words that another transcript does not have there
+    missing: tuple[tuple[float, str], ...]  # time and text of words that only others have
+
+
+def spoken_words(segments: Sequence[Segment]) -> list[SpokenWord]:
+    """Returns the words of the segments by their start."""
+    return sorted((word for segment in segments for word in _words(segment)), key=lambda word: word.start)
+
+
+def _words(segment: Segment) -> Iterator[SpokenWord]:
+    spelt = tokens_in(segment.text, segment.tokens)
+    at, place = 0, 0
+    for atom in atoms_of(segment):
+        end = at + len(atom.text.replace(" ", ""))
+        while place < len(spelt) and spelt[place][2] <= at:
+            place += 1
+        mine = list(takewhile(lambda found: found[1] < end, spelt[place : place + end - at]))  # noqa: B023
+        sure = [token.confidence for token, _, _ in mine if token.confidence is not None]
+        timed = any(token.start is not None for token, _, _ in mine)
+        yield SpokenWord(atom.start, atom.end, atom.text, timed, min(sure, default=None))
+        at = end
+
+
+def disagreements(transcripts: Sequence[Sequence[SpokenWord]], normaliser: str = "basic") -> list[Disagreement]:
+    """Returns for each transcript where any other has something else.
+
+    Every two transcripts are aligned by the least number of edits of their normalised words.
+    """
+    same = find_normaliser(normaliser).function
+    spelt = [[same(word.text) for word in words] for words in transcripts]
+    places = [[index for index, text in enumerate(texts) if text] for texts in spelt]  # punctuation alone is no word
+    texts = [[row[index] for index in kept] for row, kept in zip(spelt, places, strict=True)]
+    wrong: list[set[int]] = [set() for _ in transcripts]
+    missing: list[dict[tuple[float, str], None]] = [{} for _ in transcripts]
+    for one in range(len(transcripts)):
+        for other in range(one + 1, len(transcripts)):
+            for kind, mine, theirs in edits(texts[one], texts[other]):
+                if kind != "insert":
+                    wrong[one].add(places[one][mine])
+                if kind != "delete":
+                    wrong[other].add(places[other][theirs])
+                if kind == "insert":
+                    word = transcripts[other][places[other][theirs]]
+                    missing[one][round(word.start, 3), word.text] = None
+                elif kind == "delete":
+                    word = transcripts[one][places[one][mine]]
+                    missing[other][round(word.start, 3), word.text] = None
+    return [Disagreement(frozenset(each), tuple(sorted(gaps))) for each, gaps in zip(wrong, missing, strict=True)]

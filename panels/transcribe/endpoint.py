@@ -161,7 +161,7 @@ def row_dict(row: Row) -> dict[str, Any]:
     """Returns a finished row as plain JSON values."""
     cell = row.cell
     who = {"model": cell.model, "runtime": cell.runtime, "quantization": cell.quantization or None}
-    if row.transcript is None:
+    if row.transcript is None or row.status != "done":
         return {**who, "file": row.recording, "error": row.error or "the run was stopped before"}
     return {
         **json.loads(FORMATS["json"].write(row.transcript)),

@@ -33,6 +33,7 @@ from workbench.text.rates import Score, score
 from workbench.text.scripts import join_texts
 
 ROWS_AT_ONCE = 16  # recordings that one run sends in parallel to a session that takes several calls
+STOPPED_NOTE = "stopped before its end"
 Status = Literal["waiting", "running", "done", "failed", "stopped"]
 Show = Callable[["Row"], None]  # called with a row that has changed
 Step = TypeVar("Step")
@@ -57,6 +58,7 @@ class Row:
     error: str = ""
     weight_bytes: int = 0  # size of the files with the weights
     writing: str = ""  # the text so far of a running or stopped row
+    heard: tuple[Segment, ...] = ()  # the segments so far, the last one perhaps not whole
 
 
 @dataclass(frozen=True)
@@ -168,8 +170,29 @@ def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[RunState
         partial(_work, pool, job, rows, stop),
         stop,
         RunState,
-        lambda row: replace(row, status="stopped", progress=None),
+        stopped,
     )
+
+
+def stopped(row: Row) -> Row:
+    """Returns a running or waiting row as it is after a stop: what was heard until then is its transcript."""
+    found = replace(row, status="stopped", progress=None)
+    if not row.heard:
+        return found
+    transcript = Transcript(
+        row.cell.model,
+        row.cell.runtime,
+        row.writing,
+        None,
+        row.heard,
+        tuple(token.id for part in row.heard for token in part.tokens),
+        row.heard[-1].end,
+        0.0,
+        0.0,
+        notes=(STOPPED_NOTE,),
+        quantization=row.cell.quantization or None,
+    )
+    return replace(found, transcript=transcript, heard=())
 
 
 def _work(
@@ -205,7 +228,7 @@ def _work(
                 _listen(session, row, job, stop, show)
             except Cancelled:
                 if not stop.is_set():
-                    show(replace(row, status="stopped"))
+                    show(stopped(row))
             except Exception as error:
                 show(replace(row, status="failed", error=sentence_of(error)))
 
@@ -266,7 +289,7 @@ def _tell(row: Row, show: Show, activity: str) -> None:
 
 def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, show: Show) -> None:
     row = replace(row, status="running", weight_bytes=session.weight_bytes)
-    written: list[str] = []  # texts of the finished segments
+    finished: tuple[Segment, ...] = ()
     heard = listening(follower(stop, partial(_tell, row, show)))  # for waits before the call's first event
     with heard, closing(session.stream(row.path, **job.options.get(row.cell.model, {}))) as events:
         for event in events:
@@ -275,14 +298,19 @@ def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, sho
             if isinstance(event, Progress):
                 row = replace(row, progress=event)
             elif isinstance(event, Partial):
-                row = replace(row, writing=join_texts([*written, event.text]))
+                begun = (Segment(event.start, event.end, event.text),) if event.text.strip() else ()
+                row = _written(row, (*finished, *begun))
             elif isinstance(event, Segment):
-                written.append(event.text)
-                row = replace(row, writing=join_texts(written))
+                finished = (*finished, event)
+                row = _written(row, finished)
             elif isinstance(event, Transcript):
                 rated = None if row.reference is None else score(row.reference, event.text, job.normaliser)
-                row = replace(row, status="done", progress=None, writing="", transcript=event, score=rated)
+                row = replace(row, status="done", progress=None, writing="", heard=(), transcript=event, score=rated)
             show(row)
+
+
+def _written(row: Row, heard: tuple[Segment, ...]) -> Row:
+    return replace(row, heard=heard, writing=join_texts([part.text for part in heard]))
 
 
 def sentence_of(error: Exception) -> str:

@@ -109,7 +109,7 @@ def _activity(row: Row) -> str:
 
 
 def _recording(rows: Sequence[Row]) -> Markup:
-    lengths = [row.transcript.audio_seconds for row in rows if row.transcript]
+    lengths = [row.transcript.audio_seconds for row in rows if row.transcript and row.status == "done"]
     wrong = any(row.score and row.score.counts.errors for row in rows)
     return render(VIEW, "recording", rows[0], lengths[0] if lengths else None, map(row_html, rows), wrong)
 
@@ -120,7 +120,7 @@ def row_html(row: Row) -> Markup:
         "waiting": lambda: render(VIEW, "waiting"),
         # The text so far, visibly unfinished.
         "running": lambda: render(VIEW, "running", *phrases(row.writing), _activity(row)),
-        "stopped": lambda: render(VIEW, "stopped", row.writing),
+        "stopped": lambda: render(VIEW, "stopped", row),
         "failed": lambda: render("widgets/parts.html", "failure", row.error),
         "done": lambda: _done(row),
     }[row.status]()
@@ -213,7 +213,7 @@ def _summary(board: RunState, recordings: int) -> str:
     """Returns each model over all recordings: pooled error rate, time, speed, memory and size of its weights."""
     lines = []
     for cell in dict.fromkeys(row.cell for row in board.rows):
-        done = [row for row in board.rows if row.cell == cell and row.transcript]
+        done = [row for row in board.rows if row.cell == cell and row.transcript and row.status == "done"]
         if not done:
             continue
         scores = [row.score for row in done if row.score]

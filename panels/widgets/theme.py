@@ -23,8 +23,8 @@ MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono
 
 
 def head() -> str:
-    """Returns the head of the page: the style sheets unchanged, that of the parts of parity reports, and the script for
-    the addresses of tabs.
+    """Returns the head of the page: the style sheets unchanged, that of the parts of parity reports, and the scripts
+    for the addresses of tabs and for messages.
 
     Gradio's own way (`css_paths`) rewrites every selector, splits it at commas even inside `:is()`, and drops the
     original rule inside `@media`.
@@ -40,8 +40,8 @@ def head() -> str:
             "timeline/timeline.css",
         )
     )
-    script = (assets() / "address.js").read_text(encoding="utf-8")
-    return f"<style>{sheets}{PARTS}</style><script>{script}</script>"
+    scripts = "".join((assets() / name).read_text(encoding="utf-8") for name in ("address.js", "toasts.js"))
+    return f"<style>{sheets}{PARTS}</style><script>{scripts}</script>"
 
 
 def words() -> gr.I18n:

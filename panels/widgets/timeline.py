@@ -83,6 +83,7 @@ class Timelines:
             path = self._paths.get(key)
             if path is None:
                 raise BadInput(GONE)
+            self._paths.move_to_end(key)
             found = self._opened.get(path)
             if found is None:
                 found = self._opened[path] = Opened(path)

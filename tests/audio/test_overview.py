@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,7 @@ def slow_peaks(samples: np.ndarray, rate: int, level: int) -> np.ndarray:
     """Least and greatest sample of the columns: those of 10 ms begin at the sample at or before their time."""
     finer = 2 ** max(-level, 0)
     edges = [n * rate // (100 * finer) for n in range(len(samples) * 100 * finer // rate + 2)]
-    columns = [samples[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    columns = [samples[a:b] for a, b in pairwise(edges)]
     fine = [(int(c.min()), int(c.max())) if len(c) else (0, 0) for c in columns if len(c)]
     step = 2 ** max(level, 0)
     groups = [fine[n : n + step] for n in range(0, len(fine), step)]

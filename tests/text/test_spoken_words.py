@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,7 +51,7 @@ def test_equal_transcripts_agree_and_every_difference_is_on_both_sides(texts: li
     assert len(found) == len(texts)
     for mine, given_words in zip(found, texts, strict=True):
         assert all(given_words[index] != "…" for index in mine.words), "a sign alone is no word"
-    for one, other in zip(found, found[1:], strict=False):
+    for one, other in pairwise(found):
         assert bool(found[0].words or found[0].missing) or len(found) > 2 or not (one.words or other.missing)
 
 

@@ -1,7 +1,7 @@
 """A recording that is read at any place, as mono int16 at its own rate, without ever being in memory as a whole.
 
-libsndfile seeks in the file itself. What only ffmpeg reads, and MP3, is decoded once into a nameless temporary file. Players and
-pictures take their samples here, so both have the same clock.
+libsndfile seeks in the file itself. MP3, and what only ffmpeg reads, is decoded once into a nameless temporary file.
+Players and pictures take their samples here, so both have the same clock.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def timed_words(segment: Segment) -> list[tuple[str, float, float]]:
     """
     if not segment.tokens or any(token.start is None or token.end is None for token in segment.tokens):
         return []
-    return [(atom.text, atom.start, atom.end) for atom in _atoms(segment)]
+    return [(atom.text, atom.start, atom.end) for atom in atoms_of(segment)]
 
 
 def tokens_in(text: str, tokens: Iterable[Token]) -> list[tuple[Token, int, int]]:

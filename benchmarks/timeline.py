@@ -1,8 +1,8 @@
-"""How soon a recording of two hours is seen, how smoothly its timeline pans, and how near the cursor and the lit word are
-to the sound: `python -m benchmarks.timeline [--hours 2] [--width 1280]`.
+"""How soon a recording of two hours is seen, how smoothly its timeline pans, how near cursor and lit word are to the
+sound: `python -m benchmarks.timeline [--hours 2] [--width 1280]`.
 
-It makes a recording with a beep in every second, serves the page with a model that writes a word for each beep, and looks
-at it in headless Chromium. What is heard is measured at the media element's output.
+It makes a recording with a beep in every second, serves the page with a model that writes a word for each beep, and
+looks at it in headless Chromium. What is heard is measured at the media element's output.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ def served() -> Iterator[str]:
 
 
 def measure(hours: float, width: int, runs: int) -> None:
+    """Prints what was measured."""
     from playwright.sync_api import sync_playwright
 
     folder = Path(tempfile.mkdtemp(prefix="workbench-"))

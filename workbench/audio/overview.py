@@ -60,7 +60,8 @@ class Overview:
         spoken = known[known.max(axis=1) > 0]  # without digital silence
         if not len(spoken):
             return 0, 255
-        low, high = np.percentile(spoken[:: max(len(spoken) // 2000, 1)], [5.0, 99.8])
+        some = spoken[:: max(len(spoken) // 2000, 1)]
+        low, high = float(np.percentile(some, 5.0)), float(np.percentile(some, 99.8))
         return int(low), int(max(high, low + 16))
 
     def run(self, stop: threading.Event) -> None:
@@ -130,7 +131,7 @@ class Overview:
     def _reduced(self, samples: np.ndarray, begin: int, end: int, level: int) -> np.ndarray:
         """Returns least and greatest sample of the columns; `samples` begin with the first column, and may be cut."""
         length, rest = divmod(self.track.rate, FRAMES_PER_SECOND << max(-level, 0))
-        found = np.zeros((end - begin, 2), dtype=np.int16)
+        found: np.ndarray = np.zeros((end - begin, 2), dtype=np.int16)
         whole = len(samples) // length if length and not rest else 0
         if whole:
             table = samples[: whole * length].reshape(whole, length)

@@ -29,6 +29,7 @@ from workbench.serving.keys import Keys
 BODY_SECONDS = 30.0  # how long the next piece of a body may take to come
 API = ("/v1/", "/mcp", "/metrics")  # what programs ask; keys are for these
 OPEN = ("/health", "/ready")
+OWN = ("/chat/", "/visualise/", "/timeline/", "/live")  # routes of the page beside Gradio's
 UPLOAD = "/gradio_api/upload"
 FILES = "/gradio_api/file="
 # Gradio's routes that this page does not use: they fetch addresses, keep states on the disk, or show figures.
@@ -144,7 +145,7 @@ class Door:
                     code="invalid_api_key",
                     status=401,
                 )
-        elif self._signed_in and path.startswith(("/chat/", "/visualise/", "/live")) and not self._signed_in(scope):
+        elif self._signed_in and path.startswith(OWN) and not self._signed_in(scope):
             raise Refusal("sign in on the page first", status=401)
         return name
 

@@ -136,7 +136,7 @@ def test_what_the_toolkit_refuses_is_said_in_our_words(served: Served, tmp_path:
         ([], "/transcribe got 0 values; expected 7, one for each parameter"),
         ([{"path": path, "meta": FILE}, *rest], "/transcribe got a file that was not uploaded to this page"),
         ([{"path": path, "meta": FILE, "size": "x"}, *rest], "/transcribe got a value that cannot be read"),
-        ([{"path": "http://127.0.0.1:1/a.wav", "meta": FILE}, *rest], "/transcribe got a value that cannot be read"),
+        ([{"path": "http://127.0.0.1:1/a.wav", "meta": FILE}, *rest], "none is fetched here; upload its content"),
     ]:
         told = answer_to(served, "transcribe", values)
         assert "event: error" in told and sentence in told, told

@@ -10,6 +10,8 @@ from panels.chat import endpoint as chat_endpoint
 from panels.chat import layout as chat
 from panels.decode import endpoint as decode_endpoint
 from panels.decode import layout as decode
+from panels.evaluate import endpoint as evaluate_endpoint
+from panels.evaluate import layout as evaluate
 from panels.inject import endpoint as inject_endpoint
 from panels.inject import layout as inject
 from panels.models import layout as models
@@ -36,6 +38,7 @@ TABS: tuple[tuple[str, str, Callable[[Page, SessionPool, gr.Tab], None]], ...] =
     ("chat", "Chat", chat.build),
     ("decode", "Decode", decode.build),
     ("visualise", "Visualise", visualise.build),
+    ("evaluate", "Evaluate", evaluate.build),
     ("inject", "Inject", inject.build),
     ("models", "Models", models.build),
 )
@@ -76,6 +79,7 @@ def build_page(pool: SessionPool) -> Page:
         parity_endpoint.build(page, pool)
         decode_endpoint.build(page, pool)
         visualise_endpoint.build(page, pool)
+        evaluate_endpoint.build(page, pool)
         inject_endpoint.build(page, pool)
         chat_endpoint.build(page, pool)
         page.routes += api_routes(Service(pool))

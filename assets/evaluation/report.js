@@ -30,7 +30,13 @@ if (embedded) {
   document.documentElement.classList.add('embedded');
   new ResizeObserver(() => tell({height: document.documentElement.scrollHeight})).observe(document.body);
   window.addEventListener('message', (event) => {
-    if (event.source === window.parent && ['light', 'dark'].includes(event.data?.theme)) document.documentElement.dataset.theme = event.data.theme;
+    if (event.source !== window.parent) return;
+    if (['light', 'dark'].includes(event.data?.theme)) document.documentElement.dataset.theme = event.data.theme;
+    const {id, address, error} = event.data?.sound || {};
+    const place = document.querySelector('#row .player');
+    if (!id || place?.dataset.id !== id) return; // another recording was opened since
+    if (typeof address === 'string' && address.startsWith('data:audio/')) place.replaceChildren(make('audio', {controls: 'controls', src: address, 'aria-label': id}));
+    else place.textContent = `The sound is not here: ${error}`;
   });
   for (const link of document.querySelectorAll('nav a')) {
     link.addEventListener('click', (event) => {
@@ -47,9 +53,13 @@ const unpack = async () => {
   const place = document.getElementById('rows-data');
   const text = place.textContent;
   place.remove(); // the text is not needed twice
-  const letters = atob(text);
-  const bytes = new Uint8Array(letters.length);
-  for (let at = 0; at < letters.length; at += 1) bytes[at] = letters.charCodeAt(at);
+  let bytes;
+  if (Uint8Array.fromBase64) bytes = Uint8Array.fromBase64(text);
+  else {
+    const letters = atob(text);
+    bytes = new Uint8Array(letters.length);
+    for (let at = 0; at < letters.length; at += 1) bytes[at] = letters.charCodeAt(at);
+  }
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate'));
   return JSON.parse(await new Response(stream).text());
 };
@@ -61,8 +71,10 @@ const start = (data) => {
 
   // Values of a row.
   const saidBy = (model, row) => (model.text[row] === 0 ? null : model.text[row] === 1 ? data.reference[row] : model.text[row]);
-  const unitsOf = (row) => (data.units[row] === 1 ? data.reference[row] : data.units[row]);
-  const unitsBy = (model, row) => (model.units[row] === 1 ? saidBy(model, row) : model.units[row]);
+  const plainly = (text) => text.toLowerCase().replace(/[.,;:!?"()-]/g, ' ').trim().replace(/\s+/g, ' ');
+  const told = (units, text) => (units === 1 ? text : units === 2 ? plainly(text) : units);
+  const unitsOf = (row) => told(data.units[row], data.reference[row]);
+  const unitsBy = (model, row) => told(model.units[row], saidBy(model, row));
   const errorsBy = (model, row) => (model.counts[0][row] < 0 ? NaN : model.counts[0][row] + model.counts[1][row] + model.counts[2][row]);
   const lengthBy = (model, row) => model.counts[0][row] + model.counts[1][row] + model.counts[3][row];
   const rateBy = (model, row) => errorsBy(model, row) / Math.max(lengthBy(model, row), 1);
@@ -93,43 +105,63 @@ const start = (data) => {
     ...models.map((model) => ({key: `time:${model.key}`, title: `${model.name}: ms`, hint: 'Milliseconds of computing', width: '7rem', keys: keep((row) => (model.milliseconds[row] < 0 ? NaN : model.milliseconds[row])), show: (row) => (model.milliseconds[row] < 0 ? '–' : String(model.milliseconds[row]))})),
   ];
 
-  // Sorting. Texts are packed into numbers first: most comparisons are then of numbers.
-  const ranks = new Map();
-  const rank = (column) => {
-    if (ranks.has(column.key)) return ranks.get(column.key);
-    const texts = Array.from({length: count}, (_, row) => column.text(row));
+  // Sorting. Each column is put in order once: its different values are sorted as numbers, natively, and the rows are
+  // dealt out to them. Texts are packed into numbers; those that begin alike are compared in full.
+  const orders = new Map(); // by column: {rows, ends: where the groups of equal values end, known: rows with a value}
+  const packedKeys = (texts) => {
     let shared = texts.length ? texts[0].length : 0; // what all begin with does not tell them apart
     for (const text of texts) {
       let same = 0;
       while (same < shared && text.charCodeAt(same) === texts[0].charCodeAt(same)) same += 1;
       shared = same;
     }
-    const packed = Float64Array.from(texts, (text) => {
+    return Float64Array.from(texts, (text) => {
       let key = 0;
-      for (let at = shared; at < shared + 7; at += 1) key = key * 128 + Math.min(at < text.length ? text.charCodeAt(at) + 1 : 0, 127);
+      for (let at = shared; at < shared + 7; at += 1) key = key * 128 + (at < text.length ? Math.min(text.charCodeAt(at) + 1, 127) : 0);
       return key;
     });
-    const order = Uint32Array.from(texts.keys()).sort((one, two) => packed[one] - packed[two] || (texts[one] < texts[two] ? -1 : texts[one] > texts[two] ? 1 : one - two));
-    const found = new Float64Array(count);
-    order.forEach((row, place) => { found[row] = place; });
-    ranks.set(column.key, found);
-    return found;
+  };
+  const ordered = (column) => {
+    if (orders.has(column.key)) return orders.get(column.key);
+    const texts = column.text ? Array.from({length: count}, (_, row) => column.text(row)) : null;
+    const keys = texts ? packedKeys(texts) : column.keys();
+    const values = Float64Array.from(new Set(keys)).sort(); // NaN comes last
+    const places = new Map(Array.from(values, (value, place) => [value, place]));
+    const group = Uint32Array.from(keys, (key) => places.get(key));
+    const ends = new Uint32Array(values.length + 1);
+    for (const each of group) ends[each + 1] += 1;
+    for (let each = 0; each < values.length; each += 1) ends[each + 1] += ends[each];
+    const next = ends.slice();
+    const found = new Uint32Array(count);
+    for (let row = 0; row < count; row += 1) found[next[group[row]]++] = row;
+    if (texts) {
+      for (let each = 0; each < values.length; each += 1) {
+        if (ends[each + 1] - ends[each] > 1) found.subarray(ends[each], ends[each + 1]).sort((one, two) => (texts[one] < texts[two] ? -1 : texts[one] > texts[two] ? 1 : one - two));
+      }
+    }
+    const known = values.length && Number.isNaN(values[values.length - 1]) ? ends[values.length - 1] : count;
+    orders.set(column.key, {rows: found, ends, known});
+    return orders.get(column.key);
   };
   let sorted = {key: null, down: false};
   let chosen = Uint32Array.from({length: count}, (_, row) => row); // the rows that pass the filters
   let order = chosen;
   const sort = () => {
     const column = columns.find((each) => each.key === sorted.key);
-    order = chosen.slice();
+    order = chosen;
     if (!column) return;
-    const keys = column.keys ? column.keys() : rank(column);
-    const sign = sorted.down ? -1 : 1;
-    // What is not known comes last, whatever the direction.
-    order.sort((one, two) => {
-      const [left, right] = [keys[one], keys[two]];
-      if (left !== left || right !== right) return (left !== left) - (right !== right) || one - two;
-      return sign * (left - right) || one - two;
-    });
+    const {rows: all, ends, known} = ordered(column);
+    const passes = new Uint8Array(count);
+    for (const row of chosen) passes[row] = 1;
+    order = new Uint32Array(chosen.length);
+    let at = 0;
+    const take = (from, to) => { for (let place = from; place < to; place += 1) if (passes[all[place]]) order[at++] = all[place]; };
+    if (!sorted.down) take(0, count);
+    else if (column.text) for (let place = count - 1; place >= 0; place -= 1) take(place, place + 1);
+    else { // groups from the last to the first, each in its own order; what is not known comes last all the same
+      for (let each = ends.length - 2; each >= 0; each -= 1) if (ends[each] < known) take(ends[each], ends[each + 1]);
+      take(known, count);
+    }
   };
 
   // Filters.
@@ -343,11 +375,13 @@ const start = (data) => {
       }
     }
     const sound = document.querySelector(`.recording[data-row="${row}"] audio`);
-    const player = sound ? make('audio', {controls: 'controls', src: sound.src, 'aria-label': data.ids[row]}) : make('p', {class: 'quiet'}, 'This file has the sound of the worst and the most different recordings only.');
+    const player = make('div', {class: 'player quiet', 'data-id': data.ids[row]});
+    if (sound) player.append(make('audio', {controls: 'controls', src: sound.src, 'aria-label': data.ids[row]}));
+    else player.append(embedded ? 'Fetching the sound' : 'This file has the sound of the worst and the most different recordings only.');
     closer.replaceChildren(head, player, texts, make('div', {class: 'doors'}, ...doors(row)));
     closer.hidden = false;
     draw();
-    tell({look: data.ids[row]});
+    if (!sound) tell({look: data.ids[row]});
     closer.scrollIntoView({block: 'nearest', behavior: 'smooth'});
     if (focus) head.focus({preventScroll: true});
   };
@@ -397,7 +431,7 @@ const start = (data) => {
     const {value} = event.target;
     pause = setTimeout(() => { filters.search = value; refilter(); }, 120);
   }});
-  const choice = (name, options) => make('select', {onchange: (event) => { filters[name] = event.target.value; refilter(); }}, ...options.map(([value, title]) => make('option', {value}, title)));
+  const choice = (name, options) => make('select', {name, onchange: (event) => { filters[name] = event.target.value; refilter(); }}, ...options.map(([value, title]) => make('option', {value}, title)));
   const bound = (name) => make('input', {type: 'number', min: 0, step: 'any', oninput: (event) => { filters[name] = event.target.value === '' ? NaN : Number(event.target.value); refilter(); }});
   const pick = make('details', {}, make('summary', {}, 'Columns'), make('div', {}, ...columns.slice(1).map((column) => {
     const box = make('input', {type: 'checkbox', checked: Boolean(column.on), onchange: () => { column.on = box.checked; drawHead(); draw(); }});
@@ -422,7 +456,7 @@ const start = (data) => {
   new ResizeObserver(draw).observe(grid);
   document.documentElement.dataset.ready = performance.now().toFixed(0); // milliseconds since the page was asked for
   const idle = window.requestIdleCallback || ((work) => setTimeout(work, 200));
-  for (const column of columns) if (column.text && column.on) idle(() => rank(column));
+  for (const column of columns) if (column.on) idle(() => ordered(column));
 };
 
 unpack().then(start).catch((error) => {

@@ -43,7 +43,16 @@ def answer_to(served: Served, endpoint: str, values: list[Any]) -> str:
 
 def test_endpoints_and_parameters_are_described(served: Served) -> None:
     endpoints = described(served)
-    assert set(endpoints) == {"/transcribe", "/models", "/compare", "/inject", "/chat", "/decode", "/visualise"}
+    assert set(endpoints) == {
+        "/transcribe",
+        "/models",
+        "/compare",
+        "/inject",
+        "/chat",
+        "/decode",
+        "/visualise",
+        "/evaluate",
+    }
     for name, endpoint in endpoints.items():
         assert endpoint["description"].endswith("."), name
         for each in endpoint["parameters"]:

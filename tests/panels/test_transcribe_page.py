@@ -355,9 +355,16 @@ def test_the_endpoints_for_scripts(served: Served, tmp_path: Path) -> None:
     client = client_module.Client(served.url, verbose=False)
     names = client.view_api(return_format="dict")["named_endpoints"]
     assert set(names) >= {"/transcribe", "/models"}
-    assert set(names) <= {"/transcribe", "/models", "/compare", "/inject", "/chat", "/decode", "/visualise"}, (
-        "events of the page are no endpoints"
-    )
+    assert set(names) <= {
+        "/transcribe",
+        "/models",
+        "/compare",
+        "/inject",
+        "/chat",
+        "/decode",
+        "/visualise",
+        "/evaluate",
+    }, "events of the page are no endpoints"
 
     models = client.predict(api_name="/models")
     assert [each["id"] for each in models] == ["fake/sense", "fake/para", "fake/hub", "fake/vad"]

@@ -10,7 +10,7 @@ import pytest
 from tests.panels.conftest import Served
 from tests.panels.test_transcribe_page import expect, open_page
 
-TABS = ("Transcribe", "Parity", "Chat", "Decode", "Visualise", "Inject", "Models")
+TABS = ("Transcribe", "Parity", "Chat", "Decode", "Visualise", "Evaluate", "Inject", "Models")
 
 # What can be reached with the keyboard, with what its focus ring lacks. The ring may be drawn around a label.
 RINGS = """() => {

@@ -19,6 +19,7 @@ from workbench.cli.input_arguments import add_conversation, add_embeddings, add_
 from workbench.cli.live import add_live
 from workbench.cli.model_commands import Training
 from workbench.cli.model_flags import ANY, add_model, add_options, add_settings, help_of
+from workbench.cli.report_arguments import add_report
 from workbench.cli.visualise import add_visualise
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
@@ -141,6 +142,7 @@ def parser() -> argparse.ArgumentParser:
     add_parity(commands.add_parser("parity", help="run a model on several runtimes and compare them stage by stage"))
 
     add_evaluate(commands.add_parser("evaluate", help="run models over a corpus, and count their errors"))
+    add_report(commands.add_parser("report", help="write the report of an evaluation again, and its rows as a table"))
 
     add_decode(commands.add_parser("decode", help="turn logits of CTC into text by beam search"))
 

@@ -326,6 +326,12 @@ def _visualise(parsed: argparse.Namespace) -> int:
     return _printed(visualise_file(parsed, _say))
 
 
+def _report(parsed: argparse.Namespace) -> int:
+    from workbench.cli.report import report_on
+
+    return _printed(report_on(parsed))
+
+
 def _convert(parsed: argparse.Namespace) -> int:
     from workbench.cli.model_commands import convert_model
 
@@ -386,6 +392,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "compare": _compare,
     "parity": _parity,
     "evaluate": _evaluate,
+    "report": _report,
     "decode": _decode,
     "visualise": _visualise,
     "convert": _convert,

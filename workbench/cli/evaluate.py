@@ -15,10 +15,12 @@ from types import FrameType
 
 from workbench.cli.columns import aligned
 from workbench.cli.model_flags import chosen_options, chosen_settings
+from workbench.cli.report import make_report
 from workbench.cli.transcribe import ProgressLine
 from workbench.evaluation import Outcome, read, run
 from workbench.evaluation.manifests import Bad
 from workbench.evaluation.models import split_models
+from workbench.evaluation.report import REPORT
 from workbench.system.memory import size
 
 MOST_SHOWN = 5  # rows that cannot be used; skipped.jsonl has all
@@ -70,8 +72,17 @@ def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:
         say(f"workbench: {skipped - MOST_SHOWN} more rows cannot be used; skipped.jsonl in {parsed.out} has them all")
     if outcome.torn:
         say(f"workbench: {outcome.torn} damaged rows of an earlier run were computed again")
-    for line in [json.dumps(outcome.to_dict(), ensure_ascii=False)] if parsed.json else lines(outcome):
+    progress.show(1.0, "writing the report")
+    try:
+        found = make_report(outcome.evaluation)
+    finally:
+        progress.clear()
+    if parsed.json:
+        print(json.dumps({**outcome.to_dict(), "report": found.to_dict()}, ensure_ascii=False))
+        return 0
+    for line in (*lines(outcome), *(pair.sentence for pair in found.pairs)):
         print(line)
+    print(f"the report is {outcome.evaluation.path / REPORT}")
     return 0
 
 

@@ -104,6 +104,10 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
             "      --word-lm words.arpa --gamma 0.8 --json",
         ),
     ),
+    "report": (
+        ("the report, written again", "workbench report results"),
+        ("all rows as a table too", "workbench report results --table rows.csv"),
+    ),
     "visualise": (
         (
             "where the tokens of a CTC model lie",

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 
+from workbench.core.errors import BadInput
 from workbench.evaluation.rows import COUNTED, Result, Utterance
 from workbench.evaluation.statistics import Blocks, blocks_of
 from workbench.evaluation.store import Evaluation, Run
@@ -108,8 +110,9 @@ def columns_of(
             if result.audio_seconds:
                 seconds[place] = result.audio_seconds
             measured = result.measured
-            compute[place, column] = measured.get("compute_seconds", np.nan)
-            cpu[place, column] = measured.get("cpu_seconds", np.nan)
+            # A server's processor time is not known.
+            compute[place, column] = _number(measured.get("compute_seconds"))
+            cpu[place, column] = _number(measured.get("cpu_seconds"))
             memory[model] = max(memory[model], measured.get("memory_bytes") or 0)
             scores = result.scores
             if scores is not None:
@@ -135,11 +138,18 @@ def columns_of(
     )
 
 
+def _number(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
 _PRIMARY = {"WER": "words", "CER": "chars", "MER": "mixed"}
 
 
 def read_columns(evaluation: Evaluation) -> Columns:
-    """Reads a directory of results; utterances that no model has worked on are left out, as after a limit."""
+    """Reads a directory of results; utterances that no model has worked on are left out, as after a limit.
+
+    Raises `BadInput` if there is no result at all.
+    """
     run = evaluation.run
     utterances = list(evaluation.utterances())
     found = columns_of(
@@ -149,9 +159,11 @@ def read_columns(evaluation: Evaluation) -> Columns:
         run.normaliser["version"],
         skipped=evaluation.skipped(),
         run=run,
-        title=f"Evaluation of {evaluation.path.resolve().name}",
+        title=f"Evaluation over {PurePosixPath(run.manifest.path).name}",
     )
     some = np.array([any(found.texts[m][place] is not None for m in found.models) for place in range(len(found))], bool)
+    if not some.any():
+        raise BadInput(f"{evaluation.path} holds no results yet; expected at least one recording that is done")
     return found if some.all() else chosen_rows(found, np.flatnonzero(some))
 
 

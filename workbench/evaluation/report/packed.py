@@ -1,8 +1,9 @@
 """All rows of a report as compact data for the script of its table: JSON columns, deflated, in base64.
 
 Texts that are there already are left out: a hypothesis that equals its reference is 1, a normalised text that equals
-its raw text is 1, and what a model has not done is 0. The counts come along, so the script never counts errors itself;
-of normalised texts it gets the units, with `SEPARATOR` between them where that is not a blank, to mark differences.
+its raw text is 1, one that equals `plain` of its raw text is 2, and what a model has not done is 0. The counts come
+along, so the script never counts errors itself; of normalised texts it gets the units, with `SEPARATOR` between them
+where that is not a blank, to mark differences.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def plain_columns(columns: Columns) -> dict[str, Any]:
                 "key": model,
                 "name": columns.short[model],
                 "text": [_told(text, raw) for text, raw in zip(said, given)],
-                "units": [_told(text, raw) for text, raw in zip(heard, said)],
+                "units": [_units_told(text, raw) for text, raw in zip(heard, said)],
                 "counts": [counts[:, place, kind].tolist() for kind in range(4)],
                 "failed": {str(row): _short(why) for row, why in columns.failures[model].items()},
                 "milliseconds": _whole(1000 * columns.compute[:, place]),
@@ -65,7 +66,7 @@ def plain_columns(columns: Columns) -> dict[str, Any]:
         "centiseconds": _whole(100 * columns.seconds),
         "kinds": "".join(name[0] for name in columns.names),  # W, C or M
         "reference": given,
-        "units": [_told(text, raw) for text, raw in zip(normal, given)],
+        "units": [_units_told(text, raw) for text, raw in zip(normal, given)],
         "groups": {
             name: _indexed([getattr(each, name) for each in columns.utterances])
             for name in ("speaker", "noise", "language")
@@ -88,6 +89,22 @@ def _units(normaliser: str) -> Any:
 
 def _told(text: str | None, known: str | None) -> str | int:
     return 0 if text is None else 1 if text == known else text
+
+
+def _units_told(text: str | None, raw: str | None) -> str | int:
+    known = _told(text, raw)
+    return 2 if isinstance(known, str) and raw is not None and text == plain(raw) else known
+
+
+def plain(text: str) -> str:
+    """Returns what the script makes of a text itself: ASCII letters small, marks between words blanks, single blanks.
+
+    Of a text that is not ASCII it returns what no normalised text is.
+    """
+    return " ".join(text.lower().translate(_MARKS).split()) if text.isascii() else SEPARATOR
+
+
+_MARKS = str.maketrans(dict.fromkeys('.,;:!?"()-', " "))
 
 
 def _short(text: str) -> str:

@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from workbench import __version__
+from workbench.audio.read import read as read_sound
 from workbench.core.errors import BadInput
 from workbench.display.html import Html, element
+from workbench.evaluation.places import Recordings
 from workbench.evaluation.report import sections
 from workbench.evaluation.report.columns import Columns, read_columns
 from workbench.evaluation.report.confusions import confusions
@@ -101,11 +103,12 @@ def write_report(directory: str | Path | Evaluation, path: str | Path | None = N
     Raises `BadInput` for a directory without results, and for a file that cannot be written.
     """
     evaluation = directory if isinstance(directory, Evaluation) else read(directory)
-    path = Path(path) if path is not None else evaluation.path / REPORT
-    columns = read_columns(evaluation)
-    if not len(columns):
-        raise BadInput(f"{evaluation.path} holds no results yet; expected at least one recording that is done")
-    text = page(columns, hear_in(evaluation))
+    return written(page(read_columns(evaluation), hear_in(evaluation)), path or evaluation.path / REPORT)
+
+
+def written(text: str, path: str | Path) -> Path:
+    """Writes a report to a file and returns its path; raises `BadInput` if it cannot be written."""
+    path = Path(path)
     try:
         path.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
@@ -115,14 +118,10 @@ def write_report(directory: str | Path | Evaluation, path: str | Path | None = N
 
 def hear_in(evaluation: Evaluation) -> Hear:
     """Returns what reads the sound of a directory's utterances."""
-    from workbench.audio.read import read as read_sound
-
-    root = evaluation.run.manifest.root
+    recordings = Recordings(evaluation.run.manifest.root)
 
     def hear(utterance: Utterance) -> tuple[np.ndarray, int]:
-        sound = read_sound(Path(root) / utterance.audio)
-        begin = int(utterance.offset * sound.sample_rate)
-        length = None if utterance.duration is None else round(utterance.duration * sound.sample_rate)
-        return sound.samples[begin : None if length is None else begin + length], sound.sample_rate
+        sound = read_sound(recordings.source(utterance))
+        return sound.samples, sound.sample_rate
 
     return hear

@@ -1,0 +1,141 @@
+"""The report of `workbench evaluate` on 100,000 recordings, in a browser: `python -m benchmarks.evaluate_report`.
+
+The results are made up: English words, four models that err now and then. Measured are the time to write the report,
+its size, the time until the table can be used, the longest sort over all columns, a search, and frames while scrolling.
+Needs Debian's chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.evaluation.report import Columns, page
+from workbench.evaluation.report.columns import columns_of
+from workbench.evaluation.rows import Result, Utterance, scores_of
+from workbench.text.rates import score
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = ("demo/a|pytorch", "demo/a|gguf|f32", "demo/a|gguf|q8_0", "demo/a|gguf|q4_0")
+POOL = 3000  # different texts; scoring more would take longer than the measurement
+SCROLL = """async () => {
+  const grid = document.querySelector('.grid');
+  const times = [];
+  for (let step = 0; step < 60; step += 1) {
+    const begun = performance.now();
+    grid.scrollTop = (grid.scrollHeight * step) / 60;
+    await new Promise(requestAnimationFrame);
+    await new Promise(requestAnimationFrame);
+    times.push(performance.now() - begun);
+  }
+  return Math.max(...times);
+}"""
+
+
+def made(count: int, seed: int = 24) -> Columns:
+    """Returns results of four models over so many recordings."""
+    source = random.Random(seed)
+    words = sorted(set(re.findall(r"[a-z]{2,}", (ROOT / "README.md").read_text(encoding="utf-8").lower())))
+    pool: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = []
+    for _ in range(POOL):
+        text = " ".join(source.choices(words, k=source.randint(3, 20)))
+        heard = []
+        for place in range(len(MODELS)):
+            said = [source.choice(words) if source.random() < 0.02 * (place + 1) else each for each in text.split()]
+            written = " ".join(said).capitalize() + "."
+            heard.append((written, scores_of(score(text, written))))
+        pool.append((text, heard))
+    chosen = [source.randrange(POOL) for _ in range(count)]
+    corpus = [
+        Utterance(
+            f"corpus-{number:06d}",
+            f"audio/{number // 1000:03d}/{number:06d}.wav",
+            pool[place][0],
+            duration=round(source.uniform(1, 20), 2),
+            speaker=f"speaker {source.randrange(500):03d}",
+            noise=source.choice(("clean", "20 dB", "10 dB", "0 dB")),
+            language="en",
+        )
+        for number, place in enumerate(chosen)
+    ]
+    found = {
+        model: [
+            Result(
+                each.id,
+                model,
+                pool[place][1][number][0],
+                audio_seconds=each.duration or 0.0,
+                scores=pool[place][1][number][1],
+                measured={"compute_seconds": source.uniform(0.01, 0.5), "cpu_seconds": 0.3, "memory_bytes": 400 << 20},
+            )
+            for each, place in zip(corpus, chosen)
+        ]
+        for number, model in enumerate(MODELS)
+    }
+    return columns_of(corpus, found, "basic", "1")
+
+
+def noise(utterance: Utterance) -> tuple[np.ndarray, int]:
+    """Returns eight seconds of noise, which no format makes small."""
+    return np.random.default_rng(0).uniform(-0.3, 0.3, 8 * 16000), 16000
+
+
+def main() -> None:
+    """Prints the figures."""
+    from playwright.sync_api import sync_playwright
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--keep", help="write the report here")
+    parsed = parser.parse_args()
+    columns = made(parsed.rows)
+    begun = time.monotonic()
+    text = page(columns, noise)
+    print(f"written in {time.monotonic() - begun:.1f} s")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        path = Path(parsed.keep or Path(folder) / "report.html").absolute()
+        path.write_text(text, encoding="utf-8")
+        print(f"{path.stat().st_size / 1e6:.1f} MB")
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        ready, busy = [], []
+        for _ in range(3):
+            shown = browser.new_page(viewport={"width": 1280, "height": 900})
+            thread = shown.context.new_cdp_session(shown)
+            thread.send("Performance.enable", {"timeDomain": "threadTicks"})
+            shown.goto(path.as_uri())
+            shown.wait_for_selector("html[data-ready]", timeout=60_000)
+            ready.append(float(shown.evaluate("document.documentElement.dataset.ready")) / 1000)
+            spent = {each["name"]: each["value"] for each in thread.send("Performance.getMetrics")["metrics"]}
+            busy.append(spent["TaskDuration"])
+            if len(ready) < 3:
+                shown.close()
+        print(f"table ready after {', '.join(f'{each:.2f}' for each in sorted(ready))} s")
+        print(f"of these, the page's own thread computed {', '.join(f'{each:.2f}' for each in sorted(busy))} s")
+        grid = shown.locator(".grid")
+        sorts = {}
+        for number in range(shown.locator(".grid .top button").count()):
+            button = shown.locator(".grid .top button").nth(number)
+            name = button.inner_text()
+            for direction in (1, 2):
+                button.click()
+                sorts[f"{name} {direction}"] = float(grid.get_attribute("data-sorted") or "nan")
+        slowest = max(sorts, key=lambda each: sorts[each])
+        print(f"sorted in {min(sorts.values()):.0f} to {sorts[slowest]:.0f} ms; slowest: {slowest}")
+        begun = time.monotonic()
+        shown.locator(".tools input[type=search]").fill("model speech")
+        shown.locator(".count", has_text=" of 100,000" if parsed.rows == 100_000 else " of ").wait_for(timeout=60_000)
+        print(f"searched in {time.monotonic() - begun:.2f} s, with a pause of 0.12 s after the last letter")
+        print(f"slowest of 60 jumps while scrolling: {shown.evaluate(SCROLL):.0f} ms for two frames")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

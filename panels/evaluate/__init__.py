@@ -1,0 +1,1 @@
+"""The tab "Evaluate": models over a corpus, and whether they differ."""

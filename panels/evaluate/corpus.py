@@ -1,0 +1,94 @@
+"""What a user of the page evaluates on: the samples, files that were uploaded, or a place on the server's machine.
+
+Uploaded manifests may name uploaded recordings alone. Places of the server come through `server_path` only.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from workbench.core.errors import BadInput
+from workbench.evaluation.manifests import Found, read_manifest
+from workbench.evaluation.rows import Utterance
+from workbench.registry.sources import assets
+
+LISTS = (".csv", ".tsv", ".jsonl", ".gz")
+MOST_UNPACKED = 4 << 30  # bytes of one uploaded archive
+MOST_FILES = 100_000
+EXAMPLE = "samples/manifest.csv"  # in the assets
+
+
+def example() -> str:
+    """Returns the manifest of the shipped samples."""
+    return str(assets() / EXAMPLE)
+
+
+def server_path(written: str) -> Path:
+    """Returns a place on the machine of the server, as a user wrote it; the only way by which one comes in.
+
+    Raises `BadInput` if nothing is there.
+    """
+    path = Path(written.strip()).expanduser()
+    try:
+        there = path.exists()
+    except (OSError, ValueError):
+        there = False
+    if not there:
+        raise BadInput(f"there is no {written.strip()!r:.200} on the machine that runs this page")
+    return path.absolute()
+
+
+def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
+    """Gathers uploaded files in a folder and returns their manifest, or the folder if there is none among them.
+
+    The files are a manifest with its recordings, recordings with their texts beside, or a .zip of either. Raises
+    `BadInput` for an archive that is broken or too large, for several manifests, and for a manifest that names a
+    recording which was not uploaded with it.
+    """
+    folder.mkdir(parents=True)
+    for file in map(Path, files):
+        if file.suffix.lower() == ".zip":
+            _unpack(file, folder)
+        else:
+            place = folder / file.name
+            if place.exists():
+                raise BadInput(f"two uploaded files are called {file.name}; expected different names")
+            shutil.copyfile(file, place)
+    lists = [each for each in sorted(folder.rglob("*")) if each.is_file() and each.name.lower().endswith(LISTS)]
+    top = min((len(each.parts) for each in lists), default=0)
+    lists = [each for each in lists if len(each.parts) == top]
+    if len(lists) > 1:
+        raise BadInput(f"there are {len(lists)} manifests: {', '.join(each.name for each in lists)}; expected one")
+    manifest = lists[0] if lists else folder
+    _check_inside(read_manifest(manifest), folder)
+    return manifest
+
+
+def _unpack(file: Path, folder: Path) -> None:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = [each for each in archive.infolist() if not each.is_dir()]
+            if sum(each.file_size for each in members) > MOST_UNPACKED or len(members) > MOST_FILES:
+                raise BadInput(
+                    f"{file.name} is too large; expected at most {MOST_FILES} files and {MOST_UNPACKED >> 30} GB"
+                )
+            archive.extractall(folder, members)  # never outside of the folder
+    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
+        raise BadInput(f"{file.name} cannot be unpacked: {error}") from error
+
+
+def _check_inside(found: Found, folder: Path) -> None:
+    root = Path(found.root)
+    if not root.resolve().is_relative_to(folder.resolve()):
+        raise BadInput("the manifest leads outside of what was uploaded")
+    for row in found.rows():
+        if isinstance(row, Utterance):
+            path = PurePosixPath(row.audio)
+            if path.is_absolute() or ".." in path.parts or ":" in row.audio or "|" in row.audio:
+                raise BadInput(
+                    f"the recording {row.id!r:.80} is at {row.audio!r:.120}; expected a file that is uploaded with the "
+                    "manifest, named relative to it"
+                )

@@ -1,0 +1,95 @@
+"""The endpoint `/evaluate` for `gradio_client` and notebooks: models over a corpus, with intervals and differences.
+
+It computes the same as the Evaluate tab and `workbench evaluate`. It reads uploaded files alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from panels.evaluate.events import EvaluateActions
+from panels.evaluate.run import run
+from panels.running.choices import ModelOnRuntime
+from panels.running.parameters import FILES, OBJECT_SCHEMA, SWITCH, TEXT, UPLOAD, Parameter, endpoint
+from panels.running.root import Page
+from panels.running.sessions import SessionPool
+from panels.transcribe.endpoint import LIMITS, MODELS, RUNTIME_OF_MODELS, first_of
+from workbench.core.errors import BadInput
+from workbench.evaluation.report.exports import table_rows
+from workbench.text.normalisers import NORMALISERS
+
+MOST_ROWS = 20_000  # of an answer; the command and the report have no such limit
+
+EVALUATE = {
+    "models": MODELS,
+    "files": Parameter(
+        "corpus",
+        f"A manifest with its recordings, recordings with texts beside, or a .zip of either: {UPLOAD}. Without any, "
+        "the sample recordings of the workbench.",
+        FILES,
+    ),
+    "runtime": RUNTIME_OF_MODELS,
+    "normaliser": Parameter(
+        "normaliser", f"What both texts go through before they are compared: {', '.join(NORMALISERS)}.", TEXT, "basic"
+    ),
+    "limit": Parameter("limit", "How many recordings, as text; empty for all.", TEXT, ""),
+    "rows": Parameter("rows", f"Whether every result comes along too, at most {MOST_ROWS} of them.", SWITCH, False),
+}
+
+
+def build(page: Page, pool: SessionPool) -> None:
+    """Adds the endpoint to the page, in the current context."""
+
+    def evaluate(
+        models: list[str],
+        files: list[str] | None = None,
+        runtime: str = "pytorch",
+        normaliser: str = "basic",
+        limit: str = "",
+        rows: bool = False,
+    ) -> dict[str, Any]:
+        return evaluated(EvaluateActions(pool), models, files or [], runtime, normaliser, limit, rows)
+
+    with gr.Column(visible=False):
+        endpoint(
+            page,
+            evaluate,
+            EVALUATE,
+            "evaluation",
+            OBJECT_SCHEMA,
+            "evaluate",
+            "Runs models over a corpus; gives error rates with intervals, speed, and whether differences are real.",
+            {"models": first_of(pool.registry, "transcribe")},
+            **LIMITS,
+        )
+
+
+def evaluated(
+    actions: EvaluateActions,
+    models: Sequence[str],
+    files: list[str],
+    runtime: str = "pytorch",
+    normaliser: str = "basic",
+    limit: str = "",
+    rows: bool = False,
+) -> dict[str, Any]:
+    """Evaluates models: returns `models`, `pairs` and `intervals` of the report, `skipped`, and maybe `rows`.
+
+    Raises `BadInput` for errors in the request, and what a run raises.
+    """
+    cells = [model if "|" in model else ModelOnRuntime(model, runtime or "pytorch").value for model in models]
+    job = actions.job(files, "", cells, normaliser or "basic", limit)
+    for step in run(actions.pool.registry, job, threading.Event(), actions.compute):
+        if step.results is not None:
+            try:
+                columns = step.results.columns
+                found = {**step.results.figures.to_dict(), "skipped": [dict(each) for each in columns.skipped]}
+                listed = [row for row, _ in zip(table_rows(columns), range(MOST_ROWS))] if rows else []
+                return found | ({"rows": listed} if rows else {})
+            finally:
+                step.results.close()
+    raise BadInput("the evaluation was stopped before it had any result")

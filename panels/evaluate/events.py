@@ -1,0 +1,154 @@
+"""The event handlers of the Evaluate tab: from the values of inputs to the values of outputs.
+
+All users of the page share the same object. Results are found by a key that only their user has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from panels.evaluate.corpus import example, server_path, uploaded_corpus
+from panels.evaluate.run import GONE, Compute, Job, Results, Step, evaluate, new_folder, opened, run
+from panels.evaluate.view import result_html, status_html
+from panels.running.cancel import Stops
+from panels.running.choices import chosen_offers, offers
+from panels.running.kept import Kept
+from panels.running.sessions import SessionPool
+from panels.widgets.html_block import run_buttons
+from panels.widgets.markup import datum
+from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
+from workbench.audio.read import read as read_sound
+from workbench.audio.read import write_wav
+from workbench.core.errors import BadInput
+from workbench.evaluation.store import read
+from workbench.text.normalisers import find_normaliser
+
+Update = dict[str, Any]
+
+
+class EvaluateActions:
+    """The event handlers of the Evaluate tab."""
+
+    def __init__(self, pool: SessionPool, compute: Compute | None = None):
+        self.pool = pool
+        self.compute = compute or evaluate
+        self.kept: Kept[Results] = Kept(GONE, close=Results.close)
+        self._stops = Stops()
+
+    def find(self, key: str) -> Results:
+        """Returns the results of a key; raises `BadInput` if they are not kept."""
+        return self.kept.of(key)
+
+    # Inputs.
+
+    def refresh(self, chooser: Any) -> dict[str, Any]:
+        """Returns the models that can be chosen now, without changing the choice."""
+        return chooser_value(offers(self.pool.registry), chosen_in(chooser))
+
+    def measure(self, chooser: Any, event: gr.EventData) -> dict[str, Any]:
+        """Looks up the size of a model's files in every quantisation."""
+        return with_sizes(self.pool.registry, chooser, datum(event._data, "cell"))
+
+    # Runs.
+
+    def start(
+        self,
+        files: list[str] | None,
+        written: str,
+        chooser: Any,
+        normaliser: str,
+        limit: str,
+        request: gr.Request,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Evaluates models; yields progress, the report, and the buttons Evaluate and Cancel.
+
+        Without files and without a place on the server, the corpus is that of the samples.
+        """
+        job = self.job(files or [], written or "", chosen_in(chooser), normaliser, limit or "")
+        yield status_html_of_start(), gr.skip(), *run_buttons(True)
+        try:
+            with self._stops.run(str(request.session_hash)) as stop:
+                for step in run(self.pool.registry, job, stop, self.compute):
+                    shown = gr.skip()
+                    if step.results is not None:
+                        self.kept.put(step.results.key, step.results)
+                        shown = result_html(step.results)
+                    yield status_html(step), shown, *run_buttons(not step.finished)
+        except Exception:
+            yield "", gr.skip(), *run_buttons(False)
+            raise
+
+    def job(self, files: list[str], written: str, chosen: list[str], normaliser: str, limit: str) -> Job:
+        """Returns what to evaluate, checked; raises `BadInput` for a choice that cannot be."""
+        models = chosen_offers(chosen, offers(self.pool.registry))
+        find_normaliser(normaliser)
+        most = read_limit(limit)
+        folder = new_folder(upload_folder())
+        if files:
+            manifest = str(uploaded_corpus(files, folder / "corpus"))
+        else:
+            manifest = str(server_path(written)) if written.strip() else example()
+        keys = [each.cell.value for each in models]
+        return Job(manifest, keys, normaliser, most, folder)
+
+    def open(self, written: str) -> tuple[str, str]:
+        """Opens a directory of results on the server's machine; returns a status and the report."""
+        if not written.strip():
+            raise BadInput("there is no place; expected a directory that `workbench evaluate` has written")
+        evaluation = read(server_path(written))
+        results = opened(evaluation, new_folder(upload_folder()))
+        self.kept.put(results.key, results)
+        return "", result_html(results)
+
+    def cancel(self, request: gr.Request) -> Update:
+        """Stops the user's run; what is done stays."""
+        self.leave(request)
+        return gr.update(interactive=False)
+
+    def leave(self, request: gr.Request) -> None:
+        """Stops the run of a user who closed the page."""
+        self._stops.stop(str(request.session_hash))
+
+    # A recording, for another tab.
+
+    def take(self, event: gr.EventData) -> tuple[list[str], str]:
+        """Returns the sound of the recording that the event names, as a list of one file, and what is said in it."""
+        results = self.find(datum(event._data, "key"))
+        utterance = results.utterance(datum(event._data, "id"))
+        with contextlib.closing(results.recordings()) as recordings:
+            sound = read_sound(recordings.source(utterance))
+        name = "".join(each if each.isalnum() or each in "-_" else "-" for each in Path(utterance.id).name)[-60:]
+        path = results.folder / f"{name or 'recording'}.wav"
+        write_wav(path, sound.samples)
+        return [str(path)], utterance.text
+
+    def take_one(self, event: gr.EventData) -> str:
+        """The same for a tab with one recording and no text."""
+        return self.take(event)[0][0]
+
+
+def read_limit(written: str) -> int | None:
+    """Reads how many recordings to take; None for an empty text. Raises `BadInput` for anything but a whole number."""
+    written = written.strip()
+    if not written:
+        return None
+    if not (written.isascii() and written.isdecimal() and int(written[:10]) >= 1):
+        raise BadInput(f"the limit is {written!r:.40}; expected a number of recordings from 1 on, or nothing for all")
+    return int(written[:10])
+
+
+def status_html_of_start() -> str:
+    """Returns what is shown before the first step."""
+    return status_html(Step())
+
+
+def upload_folder() -> Path:
+    """Returns the folder of what belongs to visitors of this page; it goes with the server."""
+    from gradio.utils import get_upload_folder
+
+    return Path(get_upload_folder())

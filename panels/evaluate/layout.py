@@ -1,0 +1,115 @@
+"""The Evaluate tab: layout and event wiring only. The event handlers are in `events`, the scripts in assets/."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from panels.evaluate.events import EvaluateActions
+from panels.evaluate.routes import evaluate_routes
+from panels.evaluate.view import NOTHING_YET
+from panels.running.error_boundary import guarded
+from panels.running.root import Page
+from panels.running.sessions import SessionPool
+from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.transcribe.view import normaliser_label
+from panels.widgets.html_block import HIDDEN, html_block, scripted_html
+from panels.widgets.model_chooser import model_chooser
+from workbench.text.normalisers import NORMALISERS
+
+CORPUS = """<p class="muted small">Without files, the nine sample recordings are taken. A corpus is a manifest (.csv,
+.tsv, .jsonl) with its recordings, recordings with a text file beside each, or a .zip of either.</p>"""
+PLACE = "A manifest, a Kaldi or lhotse folder, or a folder of finished results on the machine that runs this page."
+# On a phone, the results begin below the window.
+SHOW_RESULTS = """(...values) => {
+  const results = document.querySelector('#evaluate-results');
+  const top = results.getBoundingClientRect().top;
+  if (top < 0 || top > innerHeight / 2) results.scrollIntoView({behavior: 'smooth', block: 'start'});
+  return values;
+}"""
+# Where a recording goes: the tab, and the ids of its box for recordings and of its reference text.
+TABS = {
+    "transcribe": ("recordings", "reference"),
+    "parity": ("parity-recording",),
+    "visualise": ("visualise-recording",),
+}
+
+
+def open_tab(key: str) -> str:
+    """Returns a script that opens the tab of that key."""
+    return f'() => document.querySelector(\'#tabs button[role="tab"][data-tab-id="{key}"]\')?.click()'
+
+
+def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
+    """Builds the tab in the current context and wires its events; the tabs that recordings go to are there already."""
+    actions = EvaluateActions(pool)
+    page.routes += evaluate_routes(actions.find)
+
+    with gr.Row(equal_height=False, elem_classes="bench"):
+        with gr.Column(scale=4, min_width=300, elem_classes="inputs"):
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">1</span>Corpus</h2>')
+                html_block(CORPUS)
+                files = gr.File(
+                    file_count="multiple",
+                    label="Manifest and recordings",
+                    height=130,
+                    elem_id="evaluate-files",
+                    elem_classes="boxed",
+                )
+                with gr.Accordion("Or a place on this machine", open=False, elem_classes="plain"):
+                    written = gr.Textbox(
+                        value="", label="Path", info=PLACE, max_lines=1, elem_id="evaluate-path", lines=1
+                    )
+                    opening = gr.Button("Open finished results", size="sm", elem_id="evaluate-open")
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">2</span>Models</h2>')
+                cells = model_chooser(elem_id="evaluate-models")
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">3</span>How</h2>')
+                normaliser = gr.Dropdown(
+                    [(normaliser_label(each), name) for name, each in NORMALISERS.items()],
+                    value="basic",
+                    label="Normaliser",
+                    info="What both texts go through before they are compared; the raw text is kept.",
+                    elem_id="evaluate-normaliser",
+                )
+                limit = gr.Textbox(
+                    value="",
+                    label="Only the first recordings",
+                    info="How many; empty for all.",
+                    max_lines=1,
+                    elem_id="evaluate-limit",
+                )
+            with gr.Row(elem_classes="go"):
+                start = gr.Button("Evaluate", variant="primary", elem_id="evaluate-run")
+                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="evaluate-cancel")
+
+        with gr.Column(scale=9, min_width=300, elem_id="evaluate-results", elem_classes="results"):
+            status = html_block("", elem_id="evaluate-status", elem_classes="status")
+            report = scripted_html("evaluate.js", NOTHING_YET, elem_id="evaluate-report")
+
+    def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
+        """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
+        settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
+        return event(guarded(function), takes, gives, **settings)
+
+    wire(page.load, actions.refresh, cells, cells)
+    wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
+    limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
+    shown = [status, report, start, cancel]
+    wire(start.click, actions.start, [files, written, cells, normaliser, limit], shown, js=SHOW_RESULTS, **limits)
+    wire(cancel.click, actions.cancel, None, cancel, queue=False)
+    wire(opening.click, actions.open, written, [status, report], js=SHOW_RESULTS, **limits)
+    for key, ids in TABS.items():
+        boxes = [_component(page, each) for each in ids]
+        taken = wire(getattr(report, key), actions.take if len(boxes) > 1 else actions.take_one, None, boxes)
+        taken.success(None, None, None, js=open_tab(key), api_visibility="private")
+    page.unload(actions.leave)
+
+
+def _component(page: Page, elem_id: str) -> Any:
+    """Returns the component of that id on a tab that was built before."""
+    return next(each for each in page.blocks.values() if getattr(each, "elem_id", None) == elem_id)

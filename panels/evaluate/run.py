@@ -1,0 +1,167 @@
+"""Runs an evaluation for the page in a thread, and says how far it is. It knows no Gradio."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import BadInput, Cancelled
+from workbench.evaluation.places import Recordings
+from workbench.evaluation.report import REPORT, Columns, page, read_columns
+from workbench.evaluation.report.overview import Overview, overview
+from workbench.evaluation.report.page import hear_in
+from workbench.evaluation.rows import Utterance
+from workbench.evaluation.runner import run as evaluate
+from workbench.evaluation.store import Evaluation, read
+from workbench.registry.registry import Registry
+
+BEAT = 0.4  # seconds between two lines of progress
+GONE = "these results are not kept any more; run or open the evaluation again"
+
+Compute = Callable[..., Any]  # takes what `workbench.evaluation.run` takes
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to evaluate."""
+
+    manifest: str
+    models: Sequence[str]
+    normaliser: str
+    limit: int | None
+    folder: Path  # of this job alone; removed with its results
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Finished results, or as many as there are, with their report."""
+
+    key: str  # only its user knows it
+    evaluation: Evaluation
+    columns: Columns
+    figures: Overview
+    folder: Path  # of the report
+    seconds: float
+
+    @property
+    def report(self) -> Path:
+        """The file of the report."""
+        return self.folder / REPORT
+
+    def utterance(self, name: str) -> Utterance:
+        """Returns the recording of that name; raises `BadInput` if there is none."""
+        for each in self.columns.utterances:
+            if each.id == name:
+                return each
+        raise BadInput(f"there is no recording {name!r:.80} among these results")
+
+    def recordings(self) -> Recordings:
+        """Returns what reads their sound."""
+        return Recordings(self.evaluation.run.manifest.root)
+
+    def close(self) -> None:
+        """Removes what was made for the page."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far a run is."""
+
+    share: float = 0.0
+    activity: str = "starting"
+    seconds: float = 0.0
+    stopping: bool = False
+    stopped: bool = False
+    skipped: int = 0  # rows of the manifest that cannot be used
+    results: Results | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will come."""
+        return self.results is not None or self.stopped
+
+
+def new_folder(below: Path) -> Path:
+    """Returns a folder for one job, which is not made yet; nobody can guess its name."""
+    return below / f"evaluation-{secrets.token_urlsafe(12)}"
+
+
+def run(registry: Registry, job: Job, stop: threading.Event, compute: Compute = evaluate) -> Iterator[Step]:
+    """Runs a job and yields how far it is; the last step has the results, also after a stop if any are there.
+
+    Raises what the run raises. If the caller leaves, the run is stopped.
+    """
+    begun = time.monotonic()
+    state = Step()
+    found: list[Results] = []
+    failed: list[Exception] = []
+    out = job.folder / "results"
+
+    def told(share: float, activity: str) -> None:
+        nonlocal state
+        state = replace(state, share=share, activity=activity)
+        if stop.is_set():
+            raise Cancelled("the evaluation was stopped")
+
+    def skipped(row: object) -> None:
+        nonlocal state
+        state = replace(state, skipped=state.skipped + 1)
+
+    def work() -> None:
+        nonlocal state
+        try:
+            try:
+                compute(
+                    job.manifest,
+                    job.models,
+                    out,
+                    normaliser=job.normaliser,
+                    limit=job.limit,
+                    registry=registry,
+                    on_progress=told,
+                    on_skipped=skipped,
+                )
+            except Cancelled:
+                state = replace(state, stopped=True)
+                if not left.is_set() and any(read(out).done().values()):
+                    found.append(opened(read(out), job.folder, time.monotonic() - begun))
+                return
+            state = replace(state, share=1.0, activity="writing the report")
+            found.append(opened(read(out), job.folder, time.monotonic() - begun))
+        except Exception as error:
+            failed.append(error)
+
+    left = threading.Event()  # the caller is gone
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(BEAT)
+            if thread.is_alive():
+                yield replace(state, stopped=False, stopping=stop.is_set(), seconds=time.monotonic() - begun)
+    finally:
+        left.set()
+        stop.set()
+    if failed:
+        raise failed[0]
+    yield replace(state, seconds=time.monotonic() - begun, results=found[0] if found else None)
+
+
+def opened(evaluation: Evaluation, folder: Path, seconds: float = 0.0) -> Results:
+    """Returns the results of a directory, with a report that is written into `folder`.
+
+    Raises `BadInput` if there are none.
+    """
+    columns = read_columns(evaluation)
+    figures = overview(columns)
+    folder.mkdir(parents=True, exist_ok=True)
+    results = Results(secrets.token_urlsafe(16), evaluation, columns, figures, folder, seconds)
+    results.report.write_text(page(columns, hear_in(evaluation), figures), encoding="utf-8", errors="replace")
+    return results

@@ -1,0 +1,47 @@
+"""The contents of the Evaluate tab as HTML. The results are the report itself, in a frame."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from panels.evaluate.run import Results, Step
+from panels.widgets.markup import seconds
+from panels.widgets.templates import render
+
+VIEW = "evaluate/view.html"
+NOTHING_YET = """<div class="empty">
+<p class="lead">Is one model better than another, or was it luck?</p>
+<ol>
+<li>Take the samples, or upload a corpus: recordings and what is said in them.</li>
+<li>Tick models, runtimes and quantisations.</li>
+<li>Press <b>Evaluate</b>. Cancel keeps what is done.</li>
+</ol>
+<p>Error rates come with intervals, and every difference between two models with a sentence on whether it is real.</p>
+</div>"""
+NO_PARQUET = "For Parquet files, install pyarrow beside the page: pip install pyarrow"
+
+
+def status_html(step: Step) -> str:
+    """Returns the progress of a run as a line and a bar; after its end, the result."""
+    if step.finished:
+        return render("widgets/parts.html", "progress", summary(step), None, True)
+    doing = "stopping" if step.stopping else step.activity
+    return render(VIEW, "progress", f"{100 * step.share:.0f}", doing, step.seconds, step.skipped)
+
+
+def summary(step: Step) -> str:
+    """Returns the result of a run in a line."""
+    skipped = f"; {step.skipped} rows of the manifest could not be used" if step.skipped else ""
+    if step.results is None:
+        return f"Stopped after {seconds(step.seconds)}; nothing was done yet{skipped}"
+    done = sum(each.done for each in step.results.figures.models)
+    how = "Stopped: " if step.stopped else ""
+    return f"{how}{done} {'result' if done == 1 else 'results'} in {seconds(step.seconds)}{skipped}"
+
+
+def result_html(results: Results) -> str:
+    """Returns links to save the results, and a frame with the report."""
+    kinds = [("csv", "CSV"), ("jsonl", "JSON lines")]
+    if find_spec("pyarrow"):
+        kinds.append(("parquet", "Parquet"))
+    return render(VIEW, "result", results.key, kinds)

@@ -1,0 +1,43 @@
+"""`workbench report`: the file, the sentences, the table, and what is said of a directory without results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.evaluations import MODELS, make_evaluation
+from workbench.cli.commands import main
+
+
+def test_the_report_of_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = make_evaluation(tmp_path / "out", 30)
+    table = tmp_path / "rows.csv"
+    assert main(["report", str(found.path), "--table", str(table)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"{MODELS[0]}: WER ") and "Intervals are over" in said[-1] and len(said) == 4
+    assert len(table.read_text(encoding="utf-8").splitlines()) == 61
+    text = (found.path / "report.html").read_text(encoding="utf-8")
+    assert "Evaluation over list.csv" in text and "list.csv, line 7" in text and "digest of demo/sensevoice" in text
+    assert "The sound is not here: there is no file" in text or 'id="worst"' not in text
+    assert main(["report", str(found.path), "--out", str(tmp_path / "other.html"), "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert [each["model"] for each in plain["models"]] == list(MODELS) and plain["pairs"][0]["sentence"]
+    assert (tmp_path / "other.html").is_file()
+
+
+@pytest.mark.parametrize(
+    "extra, sentence",
+    [(["--out", "nowhere/r.html"], "cannot be written"), (["--table", "a.xls"], "no ending of a table")],
+)
+def test_places_that_cannot_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: list[str], sentence: str
+) -> None:
+    assert main(["report", str(make_evaluation(tmp_path / "out", 3).path), *extra]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_directory_without_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert "holds no run.json" in capsys.readouterr().err

@@ -1,0 +1,203 @@
+"""The Evaluate tab in a real browser at both widths, its addresses, and its endpoint for scripts."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import soundfile
+
+from panels.evaluate.corpus import example, uploaded_corpus
+from panels.evaluate.events import EvaluateActions
+from panels.running.sessions import SessionPool
+from tests.panels.conftest import Served, serve
+from tests.panels.test_transcribe_page import expect, no_sideways_scroll
+from tests.support.fake_evaluation import FakeEvaluation
+from tests.support.fake_panels import FakeRegistry, tone
+from workbench.core.errors import BadInput
+from workbench.evaluation.manifests import read_manifest
+from workbench.evaluation.rows import Utterance
+
+
+@pytest.fixture(scope="module")
+def fake() -> FakeEvaluation:
+    return FakeEvaluation()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's folders, which the tests of this file share, as they share the page."""
+    return tmp_path_factory.mktemp("evaluate")
+
+
+@pytest.fixture(scope="module")
+def bench(fake: FakeEvaluation, home: Path) -> Iterator[Served]:
+    """The page over fake models."""
+    with pytest.MonkeyPatch.context() as set_:
+        live_in(home, set_)
+        set_.setattr("panels.evaluate.events.evaluate", fake)
+        yield from serve(SessionPool(FakeRegistry()))  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def at_home(user_folders: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live_in(home, monkeypatch)
+
+
+def live_in(home: Path, set_: pytest.MonkeyPatch) -> None:
+    set_.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    set_.setenv("GRADIO_TEMP_DIR", str(home / "uploads"))
+
+
+def open_tab(page: Any, bench: Served) -> None:
+    page.goto(f"{bench.url}#evaluate")
+    if page.viewport_size["width"] < 700:  # the tab is one of those behind the dots
+        page.locator("#tabs .overflow-menu > button").click()
+        page.locator("#tabs .overflow-dropdown button", has_text="Evaluate").click()
+    expect(page.locator("#evaluate-models input:checked")).to_have_count(2)
+
+
+@pytest.mark.browser
+def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any) -> None:
+    open_tab(page, bench)
+    page.locator("#evaluate-run").click()
+    expect(page.locator("#evaluate-status")).to_contain_text("18 results in")
+    report = page.frame_locator("#evaluate-report iframe")
+    expect(report.locator("#overview tbody tr")).to_have_count(2)
+    expect(report.locator("#differences")).to_contain_text("fake/para is")
+    expect(report.locator("#worst .recording").first).to_contain_text("eleven")
+
+    # A filter, a row closely with its sound, and where it goes.
+    report.locator(".tools input[type=search]").fill("six five")
+    expect(report.locator(".count")).to_contain_text("of 9 recordings")
+    report.locator(".tools input[type=search]").fill("three_seven")
+    expect(report.locator(".grid .rows .line")).to_have_count(1)
+    report.locator(".grid .rows .line").first.click()
+    expect(report.locator("#row .wrong").first).to_contain_text("eleven instead of seven")
+    expect(report.locator("#row audio")).to_have_attribute("src", re.compile("^data:audio/flac"))
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="CSV").click()
+    rows = list(csv.DictReader(Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == 18 and rows[0]["reference"] == "three seven one"
+    with page.expect_download() as waiting:
+        report.get_by_role("button", name="Save JSON").click()
+    [saved] = json.loads(Path(waiting.value.path()).read_text(encoding="utf-8"))
+    assert saved["id"] == "three_seven_one"
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="Report (HTML)").click()
+    assert "<!doctype html>" in Path(waiting.value.path()).read_text(encoding="utf-8")
+    report.locator("#row .doors button", has_text="Transcribe").click()
+    expect(page.locator("#recordings")).to_contain_text("three_seven_one")
+    expect(page.locator("#reference textarea")).to_have_value("three seven one")
+    expect(page.get_by_role("tab", name="Transcribe")).to_have_attribute("aria-selected", "true")
+    page.get_by_role("tab", name="Evaluate").click()
+    report.locator("#row .doors button", has_text="Parity").click()
+    expect(page.locator("#parity-recording")).to_contain_text("three_seven_one")
+
+
+@pytest.mark.browser
+def test_cancel_keeps_what_is_done_on_a_phone(bench: Served, fake: FakeEvaluation, page: Any, tmp_path: Path) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_tab(page, bench)
+    page.get_by_role("button", name="Or a place on this machine").click()
+    page.locator("#evaluate-path input, #evaluate-path textarea").fill(str(tmp_path / "nowhere"))
+    page.locator("#evaluate-run").click()
+    expect(page.locator(".toast-body")).to_contain_text("there is no")
+    page.locator("#evaluate-path input, #evaluate-path textarea").fill("")
+    with patch.object(fake, "free", 5):
+        fake.gate.clear()
+        try:
+            page.locator("#evaluate-run").click()
+            expect(page.locator("#evaluate-status")).to_contain_text("about 3 s left")
+            page.locator("#evaluate-cancel").click()
+            expect(page.locator("#evaluate-status")).to_contain_text("Stopped: 5 results")
+        finally:
+            fake.gate.set()
+    report = page.frame_locator("#evaluate-report iframe")
+    expect(report.locator("#overview")).to_contain_text("5 of 9")
+    expect(report.locator(".grid .rows .line").first).to_be_visible()
+    assert no_sideways_scroll(page)
+
+
+def test_the_endpoint(bench: Served, tmp_path: Path) -> None:
+    client_module = pytest.importorskip("gradio_client")
+    client = client_module.Client(bench.url, verbose=False)
+    found = client.predict(models=["fake/sense", "fake/para"], limit="3", rows=True, api_name="/evaluate")
+    assert [each["done"] for each in found["models"]] == [3, 3]
+    assert found["models"][0]["wer"]["value"] == pytest.approx(1 / 12) and found["models"][1]["wer"]["value"] == 0
+    assert found["pairs"][0]["sentence"] and len(found["rows"]) == 6
+    archive = tmp_path / "corpus.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        made.write(tone(tmp_path / "a.wav", 1.0), "wavs/a.wav")
+        made.writestr("list.csv", "audio,text\nwavs/a.wav,seven\nwavs/b.wav\n")
+    found = client.predict(models="fake/sense", files=[client_module.handle_file(str(archive))], api_name="/evaluate")
+    assert found["models"][0]["wer"]["value"] == 1 and found["skipped"][0]["where"].startswith("list.csv, line 3")
+    for wrong, sentence in (({"limit": "x"}, "the limit is 'x'"), ({"models": "fake/none"}, "there is no 'fake/none'")):
+        with pytest.raises(client_module.exceptions.AppError, match=sentence):
+            client.predict(**{"models": "fake/sense", **wrong}, api_name="/evaluate")
+
+
+def test_addresses_need_a_key(bench: Served) -> None:
+    import httpx
+
+    for path in ("report/x", "table/x?as=csv", "sound/x?id=a"):
+        answer = httpx.get(f"{bench.url}evaluate/{path}")
+        assert answer.status_code == 400 and "not kept any more" in answer.json()["error"]
+
+
+def test_uploaded_manifests_reach_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(b"")
+    for number, place in enumerate(
+        ("/etc/passwd", "../a.wav", "wavs/../../a.wav", "s3://bucket/a.wav", "file:///a.wav")
+    ):
+        listed = tmp_path / f"list{number}.csv"
+        listed.write_text(f"audio,text\n{place},one\n")
+        with pytest.raises(BadInput, match="uploaded with the manifest"):
+            uploaded_corpus([str(listed)], tmp_path / f"corpus{number}")
+    with pytest.raises(BadInput, match=r"there are 2 manifests: list0\.csv, list1\.csv"):
+        uploaded_corpus([str(tmp_path / f"list{number}.csv") for number in range(2)], tmp_path / "two")
+    broken = tmp_path / "broken.zip"
+    broken.write_bytes(b"PK no archive")
+    with pytest.raises(BadInput, match="cannot be unpacked"):
+        uploaded_corpus([str(broken)], tmp_path / "unpacked")
+
+
+def test_texts_beside_recordings_need_no_manifest(tmp_path: Path) -> None:
+    recording = Path(tone(tmp_path / "a.wav", 1.0))
+    (tmp_path / "a.txt").write_text("one two")
+    corpus = uploaded_corpus([str(recording), str(tmp_path / "a.txt")], tmp_path / "corpus")
+    [row] = read_manifest(corpus).rows()
+    assert isinstance(row, Utterance) and row.text == "one two"
+
+
+def test_the_example_is_the_samples() -> None:
+    rows = list(read_manifest(example()).rows())
+    assert all(isinstance(each, Utterance) for each in rows)
+    listed = json.loads((Path(example()).parent / "samples.json").read_text(encoding="utf-8"))
+    assert [(each.audio, each.text) for each in rows] == [(each["file"], each["text"]) for each in listed]  # type: ignore[union-attr]
+    for each in listed:
+        assert soundfile.info(Path(example()).parent / each["file"]).duration == pytest.approx(
+            each["seconds"], abs=0.01
+        )
+
+
+def test_choices_are_checked(pool: SessionPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    actions = EvaluateActions(pool)
+    for given, sentence in (
+        (([], "", [], "basic", ""), "no model is chosen"),
+        (([], "", ["fake/sense"], "nothing", ""), "no normaliser 'nothing'"),
+        (([], "", ["fake/sense"], "basic", "0"), "a number of recordings from 1 on"),
+        (([], str(tmp_path / "x"), ["fake/sense"], "basic", ""), "on the machine that runs this page"),
+    ):
+        with pytest.raises(BadInput, match=sentence):
+            actions.job(*given)  # type: ignore[arg-type]
+    job = actions.job([], "", ["fake/sense", "fake/para|pytorch"], "digits", "5")
+    assert job.models == ["fake/sense|pytorch", "fake/para|pytorch"] and job.limit == 5 and job.manifest == example()

@@ -104,7 +104,7 @@ def serve(host: str, port: int, opening: Opening) -> None:
     with (
         own_uploads(),
         prepared_processes(),
-        SessionPool(Registry(patient=True), guard=opening.guard) as pool,
+        SessionPool(Registry(patient=True), guard=opening.guard, opens_ahead=True) as pool,
     ):
         page = build_page(pool)
         pool.watch()

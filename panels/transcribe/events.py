@@ -6,7 +6,10 @@ user's session. The layout is in `layout`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -31,6 +34,7 @@ from panels.widgets.timeline import Timelines, timeline_value
 from workbench.core.errors import BadInput
 
 Update = dict[str, Any]
+log = logging.getLogger(__name__)
 
 
 class Actions(RecordingActions):
@@ -64,6 +68,20 @@ class Actions(RecordingActions):
         stays.
         """
         return chooser_value(offers(self.pool.registry), chosen_in(chooser), keep=True)
+
+    def open_ahead(self, chooser: Any) -> None:
+        """Begins to load what the first press needs while the visitor looks, if nothing is loaded yet.
+
+        Only the demo models that are ticked: they are small. Nothing makes room for them.
+        """
+        if not self.pool.opens_ahead or self.pool.residents():
+            return
+        ticked = set(chosen_in(chooser))
+        for offer in offers(self.pool.registry):
+            if offer.cell.value in ticked and offer.ready and offer.card.kind == "demo":
+                cell = offer.cell
+                load = partial(self.pool.session, cell.model, cell.runtime, cell.quantization)
+                threading.Thread(target=quietly, args=(load,), name=f"ahead: {cell.value}", daemon=True).start()
 
     def toggle_options(self, chooser: Any) -> list[Update]:
         """Shows the options of the chosen models."""
@@ -172,6 +190,14 @@ class Actions(RecordingActions):
         if opened is None:
             raise BadInput("no row is open; press Segments and export in one")
         return editor_value(opened)
+
+
+def quietly(work: Callable[[], Any]) -> None:
+    """Does what nobody waits for; who needs it later meets the same error."""
+    try:
+        work()
+    except Exception as error:
+        log.info("a model could not be opened ahead", exc_info=error)
 
 
 def unavailable_html(listed: Sequence[RuntimeOffer]) -> str:

@@ -131,6 +131,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
 
     found = wire(page.load, actions.refresh, cells, [cells, unavailable, engine])
     wire(found.success, actions.toggle_options, cells, list(inputs.values()))
+    wire(found.success, actions.open_ahead, cells, None)
     found.success(None, None, None, js=follow_address(TAB), api_visibility="private")
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     wire(cells.choose, actions.toggle_options, cells, list(inputs.values()), trigger_mode="always_last")

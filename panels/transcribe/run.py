@@ -6,6 +6,7 @@ that finished before a stop or a failure of another model stay. This file knows 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -204,6 +205,8 @@ def _work(
 ) -> None:
     """Computes the rows and shows every change."""
     hopeless: set[ModelOnRuntime] = set()  # models that could not be loaded
+    loads = Loads(show)
+    loads.begin(pool, job, rows, stop)
 
     def occupied(step: tuple[RuntimeOffer, list[Row]]) -> bool:
         cell = step[0].cell
@@ -212,6 +215,7 @@ def _work(
     for offer, mine in idle_first(_steps(job, rows), occupied):
         if offer.cell in hopeless:
             continue
+        loads.take(offer.cell)
         try:
             session = _open(pool, mine[0], job.settings_of(offer), stop, show)
         except Cancelled:
@@ -235,6 +239,44 @@ def _work(
         _each(mine, hear, ROWS_AT_ONCE, stop)
         if stop.is_set():
             return
+
+
+class Loads:
+    """Loads the small models of a run side by side, while the run computes with those that are ready.
+
+    Computing stays one model after another, so that the figures are of one model alone. Large models load when it is
+    their turn, as two of them may not fit into memory together.
+    """
+
+    def __init__(self, show: Show):
+        self._show = show
+        self._taken: set[ModelOnRuntime] = set()  # models whose rows the run itself shows now
+        self._lock = threading.Lock()
+
+    def take(self, cell: ModelOnRuntime) -> None:
+        """The run goes on with that model, and shows its rows from now on."""
+        with self._lock:
+            self._taken.add(cell)
+
+    def begin(self, pool: SessionPool, job: Job, rows: Sequence[Row], stop: threading.Event) -> None:
+        """Starts a load for each demo model of the run, if there are several."""
+        small = [offer for offer in job.offers if offer.ready and offer.card.kind == "demo"]
+        for offer in small if len(small) > 1 else ():
+            row = next(row for row in rows if row.cell == offer.cell)
+            threading.Thread(target=self._load, args=(pool, row, job.settings_of(offer), stop), daemon=True).start()
+
+    def _load(self, pool: SessionPool, row: Row, settings: Mapping[str, Any], stop: threading.Event) -> None:
+        with contextlib.suppress(Exception):  # the run opens it again, and says what is wrong
+            opened(pool, row.cell, stop, partial(self._tell, row), settings)
+            self._change(replace(row, progress=Progress(0.0, 0.0, "loaded, waiting for its turn"), status="running"))
+
+    def _tell(self, row: Row, activity: str) -> None:
+        self._change(replace(row, status="running", progress=Progress(0.0, 0.0, activity)))
+
+    def _change(self, row: Row) -> None:
+        with self._lock:
+            if row.cell not in self._taken:
+                self._show(row)
 
 
 def _steps(job: Job, rows: Sequence[Row]) -> list[tuple[RuntimeOffer, list[Row]]]:

@@ -93,10 +93,13 @@ def status_line(board: RunState) -> str:
         outcome = f"{done} of {total} transcripts" if done < total else whole
         ends = "Stopped: " if board.stopped else ""
         return f"{ends}{outcome} in {seconds(board.seconds)}" + (f", {failed} failed" if failed else "")
-    for row in board.rows:
-        if row.status == "running":
-            count = f"{board.settled + 1} of {total}" if total > 1 else ""
-            return render(VIEW, "underway", count, row.title, row.recording, _activity(row))
+    running = sorted(
+        (row for row in board.rows if row.status == "running"),
+        key=lambda row: not (row.progress and row.progress.total),  # one that computes before those that load
+    )
+    for row in running[:1]:
+        count = f"{board.settled + 1} of {total}" if total > 1 else ""
+        return render(VIEW, "underway", count, row.title, row.recording, _activity(row))
     return "Starting"
 
 

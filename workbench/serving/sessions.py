@@ -34,10 +34,18 @@ class SessionPool:
         registry: opens them; closed together with the pool.
         idle_minutes: a session without calls for this long is unloaded; the next call loads it again.
         guard: what visitors may do; by default what the owner may.
+        opens_ahead: small models that are likely to be used next are loaded before they are asked for.
     """
 
-    def __init__(self, registry: Registry, idle_minutes: float = IDLE_MINUTES, guard: Guard | None = None):
+    def __init__(
+        self,
+        registry: Registry,
+        idle_minutes: float = IDLE_MINUTES,
+        guard: Guard | None = None,
+        opens_ahead: bool = False,
+    ):
         self.registry = registry
+        self.opens_ahead = opens_ahead
         self.guard = guard or Guard()
         if self.guard.limits.process_gb:
             registry.allowance_bytes = int(self.guard.limits.process_gb * (1 << 30))

@@ -98,7 +98,7 @@ const draw = () => {
   if (!props.value || !props.value.models) return;
   if (props.value.keep) props.value = {...props.value, chosen: ticked(), keep: false};
   const focused = holder.contains(document.activeElement) ? document.activeElement.id : '';
-  const list = make('ul', {class: 'choices'});
+  const list = make('ul', {class: 'choices', role: 'none'}); // its items are groups
   list.append(...props.value.models.map(drawModel));
   holder.replaceChildren(list);
   if (focused) document.getElementById(focused)?.focus();

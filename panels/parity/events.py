@@ -7,7 +7,7 @@ whose traces are in files. The layout is in `layout`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -176,9 +176,15 @@ class ParityActions:
             precision=precision or AUTO,
             inputs=uploaded_inputs(several or [], family),
         )
-        yield from self._run(asked, str(request.session_hash))
+        yield from self.run(asked, str(request.session_hash))
 
-    def _run(self, asked: Request, user: str) -> Iterator[tuple[Any, ...]]:
+    def run(self, asked: Request, user: str, shown: Callable[[Any], str] | None = None) -> Iterator[tuple[Any, ...]]:
+        """Computes a request and keeps its run; yields as `start`.
+
+        Args:
+            shown: makes the HTML of the finished run; by default its verdicts and all stages.
+        """
+        shown = shown or shown_html
         busy, idle = run_buttons(True), run_buttons(False)
         try:
             with self._stops.run(user) as stop:
@@ -187,7 +193,7 @@ class ParityActions:
                     if step.run is not None:
                         self.kept.put(user, step.run)
                         exports = gr.update(elem_classes=seen_classes(True, EXPORTS))
-                        yield _shown(step.run), status, *idle, exports, None
+                        yield shown(step.run), status, *idle, exports, None
                     elif step.stopped:
                         yield gr.skip(), status, *idle, gr.skip(), gr.skip()
                     else:
@@ -278,7 +284,8 @@ def first_look(run: ParityRun) -> tuple[int, str] | None:
     return None
 
 
-def _shown(run: ParityRun | ParityRuns) -> str:
+def shown_html(run: ParityRun | ParityRuns) -> str:
+    """Returns a finished run with its most telling stage marked."""
     if not isinstance(run, ParityRun):
         return several_html(run)
     _, stage = first_look(run) or (0, "")

@@ -8,7 +8,10 @@ from typing import Any
 
 import gradio as gr
 
+from panels.parity.breaking import BreakingActions
+from panels.parity.breaking_layout import breaking_card, wire_breaking
 from panels.parity.events import BARE, END_TO_END, EXPERIMENTS, EXPORTS, MODES, PROMPTED, ParityActions
+from panels.parity.example import example_html
 from panels.parity.several import RECORDINGS
 from panels.parity.view import NOTHING_YET, precision_choices, preset_choices
 from panels.running.error_boundary import guarded
@@ -183,13 +186,14 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                     info="Computes the reference in float64 too.",
                     elem_id="parity-exact",
                 )
+            card = breaking_card()
             with gr.Row(elem_classes="go"):
                 start = gr.Button("Compare", variant="primary", elem_id="parity-run")
                 cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="parity-cancel")
 
         with gr.Column(scale=8, min_width=300, elem_id="parity-results", elem_classes="results"):
             status = html_block("", elem_id="parity-status", elem_classes="status")
-            result = scripted_html("heat.js", NOTHING_YET, elem_id="parity-result")
+            result = scripted_html("heat.js", example_html() or NOTHING_YET, elem_id="parity-result")
             with gr.Row(elem_classes=seen_classes(False, EXPORTS), elem_id="parity-exports") as exports:
                 html_block('<span class="label">Report</span>')
                 as_page = gr.Button("HTML", size="sm", min_width=56, elem_id="parity-html")
@@ -244,7 +248,14 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     shown = [result, status, start, cancel, exports, opened]
     ran = wire(start.click, actions.start, taken, shown, js=SHOW_RESULTS, **limits)
-    wire(ran.success, actions.look_at_first, opened, [closer, opened])
+
+    def look(event: Any) -> Any:
+        return wire(event.success, actions.look_at_first, opened, [closer, opened])
+
+    look(ran)
+    breaking = BreakingActions(actions)
+    wire_breaking(card, breaking, wire, recording, shown, closer, look, limits)
+    page.unload(breaking.leave)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)
 

@@ -85,6 +85,17 @@ def result_html(run: ParityRun, opened: str = "") -> str:
     return render(VIEW, "result", run, *shown[:2], noise, shown[2])
 
 
+def still_html(run: ParityRun) -> str:
+    """Returns a run as `result_html` does, with stages that cannot be pressed: for one whose traces are not kept."""
+    shown = [_joined(part) for part in (map(verdict, run.outcomes), heat_map(run, False, ""), sides(run))]
+    return render(VIEW, "result", run, *shown[:2], (), shown[2])
+
+
+def game_html(run: ParityRun) -> str:
+    """Returns the errors of a run at each stage, without its verdicts."""
+    return render(VIEW, "game", run, _joined(heat_map(run, False, "")))
+
+
 def several_html(run: ParityRuns) -> str:
     """Returns a run over several inputs: a verdict on each candidate, every stage over all inputs, and each input."""
     return render(VIEW, "several", run, _joined(several_parts(run)))

@@ -302,3 +302,23 @@ def test_disagreement_is_zero_for_equal_texts_and_knows_no_order(texts: list[str
     assert found == disagreement(texts[::-1]) or found == pytest.approx(disagreement(texts[::-1]))
     assert disagreement([*texts[:1], *texts[:1]]) in (None, 0.0)
     assert disagreement(["a b", "c d"]) == 1.0
+
+
+@pytest.mark.browser
+@WIDTHS
+def test_no_tab_has_a_serious_finding_of_axe(bench: Served, visit: Callable[[int], Any], width: int) -> None:
+    axe = pytest.importorskip("axe_playwright_python.base", reason="needs axe-playwright-python")
+    page = visit(width)
+    open_page(page, bench)
+    page.evaluate(axe.AXE_SCRIPT)
+    found = {}
+    for tab in page.locator("#tabs button[data-tab-id]").all():
+        tab.click()
+        findings = page.evaluate(
+            "axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa']})"
+            ".then((all) => all.violations.filter((each) => ['serious', 'critical'].includes(each.impact))"
+            ".map((each) => [each.id, ...each.nodes.map((node) => node.target.join(' '))]))"
+        )
+        if findings:
+            found[tab.inner_text()] = findings
+    assert not found

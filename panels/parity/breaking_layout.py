@@ -1,0 +1,72 @@
+"""The card "Break it yourself" of the Parity tab: layout and wiring only. The event handlers are in `breaking`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gradio as gr
+
+from panels.parity.breaking import KINDS, BreakingActions, Game
+from panels.widgets.html_block import html_block
+from workbench.parity_lab.breaking import FAULTS
+
+ABOUT = """<p class="muted small">A fault is planted into a copy of a demo model, and the comparison looks for it. It
+takes the recording above, or the first sample.</p>"""
+GAME = """<h4>A game</h4><p class="muted small">A fault is hidden. Find the first stage that is wrong.</p>"""
+
+
+class Breaking(NamedTuple):
+    """The components of the card, from top to bottom."""
+
+    fault: gr.Radio
+    plant: gr.Button
+    hide: gr.Button
+    stage: gr.Dropdown
+    kind: gr.Dropdown
+    reveal: gr.Button
+    told: gr.HTML
+    game: gr.State
+
+
+def breaking_card() -> Breaking:
+    """Creates the card at the current position of the page."""
+    with gr.Accordion("Break it yourself", open=False, elem_classes="card accordion-card", elem_id="parity-breaking"):
+        html_block(ABOUT)
+        choices = [(each.title, each.name) for each in FAULTS]
+        fault = gr.Radio(choices, value=FAULTS[0].name, label="Fault", elem_id="parity-fault")
+        plant = gr.Button("Plant it and compare", elem_id="parity-plant")
+        html_block(GAME)
+        hide = gr.Button("Hide a fault", elem_id="parity-hide")
+        stage = gr.Dropdown([], label="First stage that is wrong", elem_id="parity-guess")
+        kind = gr.Dropdown(
+            [(title, name) for name, title in KINDS], value=None, label="What was done", elem_id="parity-kind"
+        )
+        reveal = gr.Button("Reveal", elem_id="parity-reveal")
+        told = html_block("", elem_id="parity-told")
+    return Breaking(fault, plant, hide, stage, kind, reveal, told, gr.State(Game()))
+
+
+def wire_breaking(
+    card: Breaking,
+    actions: BreakingActions,
+    wire: Callable[..., Any],
+    recording: gr.File,
+    shown: Sequence[Any],
+    closer: gr.HTML,
+    look: Callable[[Any], Any],
+    limits: dict[str, Any],
+) -> None:
+    """Wires the card.
+
+    Args:
+        shown: what a comparison changes; its first is the result.
+        closer: the open stage; empty while a fault is hidden.
+        look: wires what follows a finished comparison.
+    """
+    look(wire(card.plant.click, actions.plant, [card.fault, recording], shown, **limits))
+    hidden = wire(
+        card.hide.click, actions.hide, [card.game, recording], [*shown, card.game, card.stage, card.told], **limits
+    )
+    hidden.then(lambda: "", None, closer, api_visibility="private", show_progress="hidden")
+    look(wire(card.reveal.click, actions.reveal, [card.game, card.stage, card.kind], [shown[0], card.game, card.told]))

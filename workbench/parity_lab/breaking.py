@@ -1,0 +1,196 @@
+"""Faults to plant into a copy of a demo model, so that one can watch a comparison find them.
+
+A fault is a change of one file of a checkpoint, or of how a side computes. The copy runs as any checkpoint does: what
+is shown is what the broken model has really computed. The demo models themselves stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import BadInput, WorkbenchError
+from workbench.core.progress import OnProgress
+from workbench.core.sides import Side
+from workbench.registry.registry import Registry
+from workbench.registry.sources import assets
+
+LANGUAGE_CONFIG = "Qwen3-demo/config.json"
+LONGEST_SECONDS = 120.0  # until a copy's weights are changed
+Plant = Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that can be planted.
+
+    Args:
+        name: as scripts and links call it.
+        title: what was done, in a few words.
+        model: the demo model that it is planted in.
+        first: the first stage that the fault changes.
+        why: how such a fault comes about, and how it shows.
+        side: the candidate, for a fault in how a side computes.
+        plant: changes a copy of the checkpoint, for the others.
+    """
+
+    name: str
+    title: str
+    model: str
+    first: str
+    why: str
+    side: str = ""
+    plant: Plant | None = None
+
+    @property
+    def kind(self) -> str:
+        """The name without the layer: what is to be guessed in a game."""
+        return self.name.rstrip("0123456789-")
+
+
+def _set_json(file: str, place: tuple[str, ...], value: Any, checkpoint: Path) -> None:
+    """Sets one value in a JSON file of a checkpoint."""
+    path = checkpoint / file
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    inner = whole
+    for name in place[:-1]:
+        inner = inner[name]
+    if place[-1] not in inner:
+        raise BadInput(f"{file} has no {'.'.join(place)}; expected the configuration of a demo model")
+    inner[place[-1]] = value
+    path.write_text(json.dumps(whole), encoding="utf-8")
+
+
+def _silence(names: tuple[str, ...], checkpoint: Path) -> None:
+    """Sets weights to zero, in a process of its own: the caller's does not import torch."""
+    words = [sys.executable, "-P", "-m", "workbench.parity_lab.breaking", str(checkpoint / "model.pt"), *names]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
+    if done.returncode:
+        raise WorkbenchError(f"the fault could not be planted: {done.stderr.strip().splitlines()[-1:]}")
+
+
+def _silence_here(path: Path, names: list[str]) -> None:
+    """Sets the tensors of those names in a checkpoint to zero."""
+    import torch
+
+    whole = torch.load(path, map_location="cpu", weights_only=True)
+    tensors = whole.get("state_dict", whole)
+    for name in names:
+        tensors[name] = torch.zeros_like(tensors[name])
+    torch.save(whole, path)
+
+
+def _skipped(layer: int) -> Fault:
+    # Without the outputs of attention and feed-forward network, only the residual stream is left.
+    parts = [f"llm.model.layers.{layer}.{part}.weight" for part in ("self_attn.o_proj", "mlp.down_proj")]
+    return Fault(
+        f"layer-{layer}",
+        f"Layer {layer} skipped",
+        "demo/funasr-nano",
+        f"llm.layers.{layer}",
+        "A loop that begins at 1, or a layer whose weights were not loaded: the layer adds nothing to the residual "
+        "stream. All before it agrees to the last digits; from it on, everything is wrong.",
+        plant=partial(_silence, tuple(parts)),
+    )
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault(
+        "cmvn",
+        "CMVN off",
+        "demo/sensevoice",
+        "frontend.features",
+        "The front end does not normalise its features with the means and variances of am.mvn. The filter bank agrees, "
+        "and the features that enter the encoder do not.",
+        side="pytorch+cmvn=off",
+    ),
+    Fault(
+        "epsilon",
+        "Wrong epsilon",
+        "demo/funasr-nano",
+        "llm.layers.0",
+        "RMSNorm divides by the root of the mean square plus an epsilon: 0.001 in place of the checkpoint's 0.000001. "
+        "The error is small where activations are large, and grows from layer to layer.",
+        plant=partial(_set_json, LANGUAGE_CONFIG, ("rms_norm_eps",), 1e-3),
+    ),
+    Fault(
+        "rope",
+        "RoPE base",
+        "demo/funasr-nano",
+        "llm.layers.0",
+        "Rotary positions with base 10000, the default of many programs, in place of the checkpoint's 1000000. The "
+        "first position is not turned and agrees; later positions are turned too far.",
+        plant=partial(_set_json, LANGUAGE_CONFIG, ("rope_parameters", "rope_theta"), 1e4),
+    ),
+    *map(_skipped, (1, 2, 3)),
+    Fault(
+        "four-bit",
+        "4-bit weights",
+        "demo/funasr-nano",
+        "",
+        "The weights are rounded to 4 bits (q4_0). That is a loss and not a bug: each stage differs, by no more than "
+        "this type's own rounding does.",
+        side="gguf:q4_0",
+    ),
+)
+
+
+def find_fault(name: str) -> Fault:
+    """Returns the fault of that name; raises `BadInput` for an unknown one."""
+    for fault in FAULTS:
+        if fault.name == name:
+            return fault
+    raise BadInput(
+        f"there is no fault {name!r:.40} to plant; expected one of {', '.join(each.name for each in FAULTS)}"
+    )
+
+
+def broken_copy(registry: Registry, fault: Fault, folder: Path) -> Path:
+    """Copies the fault's demo model into the folder and plants the fault; returns the copy's directory.
+
+    Raises `BadInput` for a fault in how a side computes, which needs no copy.
+    """
+    if fault.plant is None:
+        raise BadInput(f"{fault.title} is no change of a checkpoint; expected the side {fault.side}")
+    original = assets() / registry.card(fault.model).source["demo"]
+    copy = folder / f"{original.name}-{fault.name}"
+    shutil.copytree(original, copy)
+    fault.plant(copy)
+    return copy
+
+
+def planted_side(
+    registry: Registry,
+    fault: Fault,
+    source: Any,
+    folder: Path,
+    name: str = "",
+    on_progress: OnProgress | None = None,
+) -> str | Side:
+    """Returns the candidate with the fault: a side that computes wrong, or the trace of a broken copy of the model.
+
+    Args:
+        folder: receives the copy and its trace.
+        name: of the candidate in the report; by default the fault's title.
+    """
+    if fault.plant is None:
+        return fault.side
+    if on_progress:
+        on_progress(0.0, f"planting: {name or fault.title}")
+    copy = broken_copy(registry, fault, folder)
+    path = folder / "planted.safetensors"
+    with registry.open(copy, runtime="pytorch", dtype="float32") as session:
+        session.trace(source, "*", out=path)
+    shutil.rmtree(copy, ignore_errors=True)
+    return Side(name or fault.title, path=path)
+
+
+if __name__ == "__main__":
+    _silence_here(Path(sys.argv[1]), sys.argv[2:])

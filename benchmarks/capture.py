@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.audio.read import read, write_wav
-from workbench.cli.compare import compare_files
+from workbench.compare.files import compare_files
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets

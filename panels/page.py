@@ -82,7 +82,8 @@ def build_page(pool: SessionPool) -> Page:
         evaluate_endpoint.build(page, pool)
         inject_endpoint.build(page, pool)
         chat_endpoint.build(page, pool)
-        page.routes += api_routes(Service(pool))
+        page.service = Service(pool)
+        page.routes += api_routes(page.service)
         page.guard = pool.guard
         html_block(footer(pool.guard))
         page.load(None, None, None, js=OPEN_ADDRESS, api_visibility="private")

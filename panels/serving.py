@@ -24,6 +24,7 @@ from workbench.serving.guard import Guard
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.keys import Keys, keys_path
 from workbench.serving.limits import LOCAL, PUBLIC, read_limits
+from workbench.serving.mcp_server import Mcp
 from workbench.serving.mode import PUBLIC as PUBLIC_MODE
 from workbench.serving.mode import SPACE, mode_for
 from workbench.system.endings import Ended, end_in_order, remove_leftovers
@@ -155,6 +156,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     opening = opening or Opening(page.guard)
     limits = opening.guard.limits
     kept = KeptFiles(Path(get_upload_folder()), limits)
+    mcp = Mcp(page.service, kept) if page.service is not None else None
     door = Middleware(
         Door,
         guard=opening.guard,
@@ -169,7 +171,14 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
         theme=theme(),
         head=head(),
         app_kwargs={
-            "routes": [upload_route(page, kept), *routes(), *sharing_routes(), *page.routes],
+            "routes": [
+                upload_route(page, kept),
+                *routes(),
+                *sharing_routes(),
+                *(mcp.routes() if mcp is not None else ()),
+                *page.routes,
+            ],
+            **({"lifespan": mcp.lifespan} if mcp is not None else {}),
             "exception_handlers": HANDLERS,
             "middleware": [door, Middleware(LinkTags, title=page.title)],
         },

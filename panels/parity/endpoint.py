@@ -29,7 +29,7 @@ from panels.running.parameters import (
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.endpoint import LIMITS, sample
-from workbench.cli.compare import compare_files
+from workbench.compare.files import compare_files
 from workbench.compare.precision import AUTO
 from workbench.compare.presets import PRESETS
 from workbench.core.errors import BadInput

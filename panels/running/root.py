@@ -24,6 +24,7 @@ from panels.widgets.timeline import Timelines
 from panels.widgets.timeline_routes import timeline_routes
 from workbench.core.errors import BadInput
 from workbench.serving.guard import Guard
+from workbench.serving.service import Service
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//")
 CALL = "/gradio_api/call/v2/"  # followed by the name of an endpoint
@@ -36,7 +37,8 @@ class Page(gr.Blocks):
 
     `examples` has the values of a working call, by the endpoint's name. `routes` are addresses of tabs that the server
     answers itself, before Gradio. `runs` keeps results, so that links show them again. `guard` says what visitors may
-    do. `timelines` has the recordings that users look at, in any tab.
+    do. `timelines` has the recordings that users look at, in any tab. `service` answers
+    other programs, where the page has their routes.
     """
 
     def __init__(self, **settings: Any):
@@ -46,6 +48,7 @@ class Page(gr.Blocks):
         self.routes: list[BaseRoute] = timeline_routes(self.timelines)
         self.runs: RunStore = usual_store()
         self.guard = Guard()
+        self.service: Service | None = None
 
     async def preprocess_data(
         self, block_fn: BlockFunction, inputs: list[Any], state: Any, explicit_call: bool = False

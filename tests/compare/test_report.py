@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.support.networks import META, STAGES, computed
-from workbench.cli.compare import Result
 from workbench.compare import compare, judge, noise_or_bug
+from workbench.compare.files import Result
 from workbench.compare.presets import PRESETS, Tolerances
 from workbench.compare.report import table, to_dict, to_json
 from workbench.trace.trace import Trace

@@ -102,6 +102,22 @@ def test_paths_of_the_server_are_refused(client: httpx.Client, path: str) -> Non
     assert "there is no" in transcribe(client, model=path)
 
 
+def test_the_tools_of_mcp_stand_beside_the_page_and_take_no_paths(client: httpx.Client) -> None:
+    sent = client.post("/mcp/files", files={"file": ("a.wav", SAMPLE.read_bytes())}).json()["id"]
+
+    def called(**audio: str) -> dict[str, Any]:
+        given = {"name": "transcribe", "arguments": {"model": "fake/sense", "audio": audio}}
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": given}
+        answer = client.post("/mcp", json=asked, headers={"accept": "application/json, text/event-stream"})
+        [line] = [line for line in answer.text.splitlines() if line.startswith("data: {")]
+        return dict(json.loads(line.removeprefix("data: "))["result"])
+
+    assert called(upload=sent)["content"][0]["text"] == "three eleven one"
+    assert "/gradio_api" not in sent
+    for refused in (called(path="/etc/passwd"), called(upload="/etc/passwd"), called(upload=f"../{sent}")):
+        assert refused["isError"] and "upload" in refused["content"][0]["text"]
+
+
 @pytest.mark.parametrize(
     "address",
     [

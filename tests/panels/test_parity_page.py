@@ -18,7 +18,7 @@ from tests.support.fake_lab import waits
 from tests.support.fake_panels import broken, tone
 from tests.support.fake_parity import FakeParityRegistry
 from tests.support.networks import META, STAGES, computed
-from workbench.cli.compare import compare_files
+from workbench.compare.files import compare_files
 from workbench.trace.trace import Trace
 
 

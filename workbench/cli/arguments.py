@@ -49,9 +49,10 @@ def parser() -> argparse.ArgumentParser:
     app.add_argument("--port", type=int, help="port to listen on, 0 to 65535 (default: 7860, or the next that is free)")
     add_opening_arguments(app)
 
-    serve = commands.add_parser("serve", help="answer OpenAI's routes for every model, without the page")
+    serve = commands.add_parser("serve", help="answer OpenAI's routes and MCP for every model, without the page")
     serve.description = (
-        "The routes are under /v1; /health, /ready and /metrics say how the server is. The page has the same routes."
+        "The routes are under /v1; /mcp has tools for assistants that speak MCP (the model context protocol); /health, "
+        "/ready and /metrics say how the server is. The page has the same routes."
     )
     serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     serve.add_argument("--port", help="port to listen on, 0 for any that is free (default: 8000, or the next free one)")

@@ -237,7 +237,7 @@ def _trace(parsed: argparse.Namespace) -> int:
 
 
 def _compare(parsed: argparse.Namespace) -> int:
-    from workbench.cli.compare import compare_files
+    from workbench.compare.files import compare_files
 
     if parsed.profiles and not parsed.json:
         raise BadInput("--profiles are part of the JSON; give --json too")

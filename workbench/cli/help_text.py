@@ -13,6 +13,7 @@ from workbench.core.errors import BadInput
 EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "serve": (
         ("OpenAI's routes on this machine, at http://127.0.0.1:8000/v1", "workbench serve"),
+        ("for an assistant that speaks MCP: http://127.0.0.1:8000/mcp is its address", "workbench serve"),
         ("for others in the network, on another port", "workbench serve --host 0.0.0.0 --port 9000"),
     ),
     "key": (

@@ -30,7 +30,7 @@ BODY_SECONDS = 30.0  # how long the next piece of a body may take to come
 API = ("/v1/", "/mcp", "/metrics")  # what programs ask; keys are for these
 OPEN = ("/health", "/ready")
 OWN = ("/chat/", "/visualise/", "/timeline/", "/live")  # routes of the page beside Gradio's
-UPLOAD = "/gradio_api/upload"
+UPLOADS = ("/gradio_api/upload", "/mcp/files")
 FILES = "/gradio_api/file="
 # Gradio's routes that this page does not use: they fetch addresses, keep states on the disk, or show figures.
 UNUSED = re.compile(
@@ -121,8 +121,8 @@ class Door:
         host = (scope.get("client") or ("", 0))[0]
         cookie = COOKIE.search(headers.get("cookie", ""))
         visitor = Visitor(address_of(host), cookie[1] if cookie else "", key)
-        if method not in HARMLESS and (path == UPLOAD or ASKING.match(path)):
-            guard.arrived(visitor, upload=path == UPLOAD)
+        if method not in HARMLESS and (path in UPLOADS or ASKING.match(path)):
+            guard.arrived(visitor, upload=path in UPLOADS)
         return visitor
 
     def _same_site(self, headers: Headers) -> bool:

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import shutil
 import threading
@@ -23,6 +24,7 @@ from workbench.serving.limits import Limits
 
 SPARE = 64 << 20  # bytes of the disk that uploads leave free for all else
 FOLDERS, SECRET = "visitors", ".secret"
+NAME = re.compile(r"[0-9a-f]{32}")  # of a folder with files
 
 
 class KeptFiles:
@@ -69,6 +71,17 @@ class KeptFiles:
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # the visitor has others
             folder.parent.rmdir()
+
+    def find(self, name: str) -> Path | None:
+        """Returns the one file in the folder of that random name; None if there is none."""
+        if not NAME.fullmatch(name):
+            return None
+        with contextlib.suppress(OSError):
+            for home in (self.root / FOLDERS).iterdir():
+                found = [path for path in (home / name).rglob("*") if path.is_file() and not path.is_symlink()]
+                if len(found) == 1:
+                    return found[0]
+        return None
 
     def _home(self, visitor: Visitor) -> Path:
         name = hmac.new(self._secret(), f"{visitor.address} {visitor.key}".encode(), hashlib.sha256).hexdigest()[:24]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 from starlette.applications import Starlette
 
@@ -17,6 +16,7 @@ from workbench.serving.door import Door
 from workbench.serving.guard import Guard
 from workbench.serving.keys import Keys, keys_path
 from workbench.serving.limits import LOCAL, PUBLIC, read_limits
+from workbench.serving.mcp_server import Mcp
 from workbench.serving.mode import PUBLIC as PUBLIC_MODE
 from workbench.serving.mode import mode_for
 from workbench.serving.service import Service
@@ -28,13 +28,9 @@ LEAVING_SECONDS = 5  # for answers that are under way when the server ends
 
 
 def application(service: Service) -> Starlette:
-    """Returns the routes as an application."""
-
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
-
-    return Starlette(routes=api_routes(service), lifespan=lifespan)
+    """Returns the routes as an application, MCP's among them."""
+    mcp = Mcp(service)
+    return Starlette(routes=[*mcp.routes(), *api_routes(service)], lifespan=mcp.lifespan)
 
 
 def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Namespace | None = None) -> None:
@@ -77,5 +73,5 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
             timeout_graceful_shutdown=LEAVING_SECONDS,
             server_header=False,
         )
-        say(f"http://{host}:{port}/v1 answers in {mode} mode; Ctrl-C ends it")
+        say(f"http://{host}:{port}/v1 and /mcp answer in {mode} mode; Ctrl-C ends it")
         uvicorn.Server(settings).run()

@@ -35,6 +35,11 @@ KNOWN_SECONDS = 5.0  # how long what can run is remembered
 
 log = logging.getLogger(__name__)
 Answer = Callable[["Call"], Awaitable[Any]]
+Tell = Callable[[str], None]
+
+
+def to_nobody(activity: str) -> None:
+    """Takes what a load, or a wait, says of itself."""
 
 
 class Service:
@@ -91,13 +96,13 @@ class Service:
         except BadInput as error:
             raise Refusal(str(error), "model", "model_not_found", status=404) from None
 
-    def open(self, offer: RuntimeOffer, stop: threading.Event) -> OpenSession:
+    def open(self, offer: RuntimeOffer, stop: threading.Event, tell: Tell = to_nobody) -> OpenSession:
         """Returns the session of a model, opened if needed. Setting `stop` ends the wait."""
-        return opened(self.pool, offer.cell, stop, lambda activity: None)
+        return opened(self.pool, offer.cell, stop, tell)
 
-    def waiting(self, stop: threading.Event) -> contextlib.AbstractContextManager[None]:
-        """Ends the waits of this thread for a busy model when `stop` is set."""
-        return listening(follower(stop, lambda activity: None))
+    def waiting(self, stop: threading.Event, tell: Tell = to_nobody) -> contextlib.AbstractContextManager[None]:
+        """Ends the waits of this thread for a busy model when `stop` is set; `tell` hears of them."""
+        return listening(follower(stop, tell))
 
 
 class Call:

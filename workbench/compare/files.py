@@ -1,4 +1,4 @@
-"""The command `workbench compare`: reads, compares, judges, and returns the lines to print and the exit status."""
+"""Compares two files that hold traces: reads, compares, judges; gives the lines to print and the exit status."""
 
 from __future__ import annotations
 

@@ -1,0 +1,305 @@
+"""MCP as its own client sees it over HTTP: the tools, their progress, their refusals, and what strangers may not."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import numpy as np
+import pytest
+import soundfile
+import uvicorn
+from mcp import Client
+
+from tests.support.fake_chat import FakeChatRegistry
+from tests.support.fake_injection import WIDTH, FakeInjectRegistry
+from tests.support.fake_panels import tone
+from tests.support.waits import until
+from workbench.families.language import PLACEHOLDER
+from workbench.serving.door import Door
+from workbench.serving.guard import Guard
+from workbench.serving.keys import Keys
+from workbench.serving.limits import PUBLIC
+from workbench.serving.server import application
+from workbench.serving.service import Service
+from workbench.serving.sessions import SessionPool
+from workbench.trace.write import write_trace
+
+Found = TypeVar("Found")
+Told = list[tuple[float, str]]
+
+
+@contextmanager
+def answering(registry: Any, guard: Guard | None = None, keys: Keys | None = None) -> Iterator[str]:
+    """The routes of a server behind their door, on a port that the system chose."""
+    with SessionPool(registry, guard=guard) as pool, closing(socket.socket()) as listening:
+        listening.bind(("127.0.0.1", 0))
+        door = Door(application(Service(pool)), pool.guard, keys=keys)
+        server = uvicorn.Server(uvicorn.Config(door, log_level="warning", timeout_graceful_shutdown=2))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            until(lambda: server.started)
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def address(registry: FakeChatRegistry) -> Iterator[str]:
+    with answering(registry) as found:
+        yield found
+
+
+def asked(address: str, use: Callable[[Client], Awaitable[Found]], mode: str = "auto") -> Found:
+    async def connected() -> Found:
+        async with Client(f"{address}/mcp", mode=mode) as client:
+            return await use(client)
+
+    return asyncio.run(connected())
+
+
+def called(address: str, tool: str, arguments: Mapping[str, Any], mode: str = "auto") -> tuple[Any, Told]:
+    """The result of a tool, and the progress on the way."""
+    told: Told = []
+
+    async def progress(done: float, total: float | None, message: str | None) -> None:
+        assert total == 1.0
+        told.append((done, message or ""))
+
+    async def use(client: Client) -> Any:
+        return await client.call_tool(tool, dict(arguments), progress_callback=progress)
+
+    return asked(address, use, mode), told
+
+
+def refusal(address: str, tool: str, arguments: Mapping[str, Any]) -> str:
+    """The one sentence of a tool that refused."""
+    result, _ = called(address, tool, arguments)
+    assert result.is_error and len(result.content) == 1
+    said = str(result.content[0].text)
+    assert said and "\n" not in said and "Error executing" not in said and "Traceback" not in said
+    return said
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def uploaded(address: str, content: bytes, name: str) -> httpx.Response:
+    return httpx.post(f"{address}/mcp/files", files={"file": (name, content)})
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> bytes:
+    return tone(tmp_path / "two seconds.wav").read_bytes()
+
+
+def test_the_tools_say_what_they_do_and_what_they_take(address: str) -> None:
+    async def use(client: Client) -> Any:
+        return (await client.list_tools()).tools, client.instructions
+
+    tools, instructions = asked(address, use)
+    assert {each.name for each in tools} == {"transcribe", "compare", "inject", "chat", "models"}
+    for tool in tools:
+        assert tool.title and len(tool.description) > 40
+        for name, parameter in tool.input_schema["properties"].items():
+            assert parameter.get("description"), f"{tool.name} does not describe {name}"
+        assert "ctx" not in tool.input_schema["properties"]
+    assert "/mcp/files" in instructions
+
+
+def test_the_models_are_listed_with_their_tasks(address: str) -> None:
+    result, _ = called(address, "models", {"task": "transcribe"})
+    found = {each["id"]: each for each in result.structured_content["models"]}
+    assert {"fake/sense", "fake/sense|pytorch"} <= found.keys() and "fake/words" not in found
+    assert found["fake/sense"]["ready"] and "fake/sense: transcribe" in result.content[0].text
+    assert refusal(address, "models", {"task": "sing"}) == "task is 'sing'; expected one of converse, transcribe"
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_transcription_tells_its_progress_and_its_text(
+    address: str, registry: FakeChatRegistry, wav: bytes, mode: str
+) -> None:
+    registry.gate.clear()  # after the first word, until its progress has come
+    audio = {"data": encoded(wav), "name": "a.wav"}
+    told: Told = []
+
+    async def progress(done: float, total: float | None, message: str | None) -> None:
+        told.append((done, message or ""))
+        if len(told) > 1:
+            registry.gate.set()
+
+    async def use(client: Client) -> Any:
+        given = {"model": "fake/sense", "audio": audio, "language": "en", "words": True}
+        return await client.call_tool("transcribe", given, progress_callback=progress)
+
+    result = asked(address, use, mode)
+    assert not result.is_error and result.content[0].text == "three eleven one"
+    found = result.structured_content
+    assert (found["model"], found["duration"], found["language"]) == ("fake/sense|pytorch", 2.0, "en")
+    assert [(each["start"], each["text"]) for each in found["segments"]] == [(0, "three"), (0.5, "eleven"), (1, "one")]
+    assert "words" in found
+    assert len(told) >= 2 and told == sorted(told) and len({done for done, _ in told}) == len(told)
+    assert told[-1][0] <= 1 and any("of 2 s" in message for _, message in told)
+
+
+def test_an_upload_is_taken_by_its_id(address: str, wav: bytes) -> None:
+    answer = uploaded(address, wav, "../../two seconds.wav")
+    assert answer.status_code == 200 and answer.json()["name"] == "two seconds.wav"
+    assert answer.json()["bytes"] == len(wav)
+    result, _ = called(address, "transcribe", {"model": "fake/sense", "audio": {"upload": answer.json()["id"]}})
+    assert result.content[0].text == "three eleven one"
+    gone = refusal(address, "transcribe", {"model": "fake/sense", "audio": {"upload": "0" * 32}})
+    assert gone.startswith(f"audio: there is no upload '{'0' * 32}'; expected an id from POST /mcp/files")
+    nothing = httpx.post(f"{address}/mcp/files", files={"other": ("a.wav", wav)})
+    assert nothing.status_code == 400 and "expected one recording as file" in nothing.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "given, sentence",
+    [
+        ({"audio": {"data": "no base64!"}}, "audio: data is not base64; expected the file's content in base64"),
+        ({"audio": {"data": encoded(b"no sound " * 99), "name": "x.wav"}}, "x.wav is not a sound file"),
+        ({"audio": {}}, "audio is empty; expected either data (base64) or upload"),
+        ({"audio": {"data": "AAAA", "upload": "0" * 32}}, "audio has data and upload; expected either"),
+        ({"audio": {"path": "/etc/passwd"}}, "audio.path is no field here; a file has data (base64) or upload"),
+        ({"audio": "/etc/passwd"}, "audio is not as transcribe expects it"),
+        ({"audio": {"upload": "/etc/passwd"}}, "audio: there is no upload '/etc/passwd'"),
+        ({"audio": {"upload": "../../etc"}}, "audio: there is no upload '../../etc'"),
+        ({}, "audio is missing in the call of transcribe"),
+        ({"audio": {"data": "AAAA"}, "model": "/etc"}, "the server has no model '/etc' for this route; it has fake/"),
+        ({"audio": {"data": "AAAA"}, "options": {"vad": "/etc/passwd"}}, "option vad is '/etc/passwd'; expected one"),
+        ({"audio": {"data": "AAAA"}, "options": {"lm": "/etc/passwd"}}, "option lm is '/etc/passwd'; expected a file"),
+        ({"audio": {"data": "AAAA"}, "options": {"beem": 1}}, "none of the chosen models has an option 'beem'"),
+        ({"audio": {"data": "AAAA"}, "file": "a.wav"}, "transcribe has no parameter 'file'; it has model, audio"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_one_sentence(wav: bytes, given: dict[str, Any], sentence: str, shared: str) -> None:
+    assert sentence in refusal(shared, "transcribe", {"model": "fake/sense", **given})
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[str]:
+    """A public server that no test changes."""
+    with answering(FakeInjectRegistry(), Guard("public", replace(PUBLIC, requests_per_minute=10_000))) as found:
+        yield found
+
+
+def test_two_traces_are_compared(shared: str, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    stages = {f"encoder.layers.{n}": draw.normal(size=(5, 4)).astype(np.float32) for n in range(3)}
+    meta = {"dtype": "float32", "model": "m"}
+    reference = write_trace(tmp_path / "reference.safetensors", stages, meta)
+    wrong = {name: each + (0.1 if name.endswith("1") else 0) for name, each in stages.items()}
+    candidate = write_trace(tmp_path / "candidate.safetensors", wrong, meta)
+    sent = uploaded(shared, reference.read_bytes(), "reference.safetensors").json()["id"]
+    given = {
+        "reference": {"upload": sent},
+        "candidate": {"data": encoded(candidate.read_bytes()), "name": "candidate.safetensors"},
+    }
+    result, told = called(shared, "compare", {**given, "preset": "f32"})
+    assert not result.is_error, result.content
+    found = result.structured_content
+    assert not found["verdict"]["within"] and found["verdict"]["first_divergent"] == "encoder.layers.1"
+    assert result.content[0].text.startswith("encoder.layers.1 is the first of 3 stages")
+    assert [each["stage"] for each in found["stages"]] == ["encoder.layers.1"] and found["stages_compared"] == 3
+    assert told
+    every, _ = called(shared, "compare", {**given, "all_stages": True, "preset": "f32"})
+    assert len(every.structured_content["stages"]) == 3
+    broken = {**given, "candidate": {"data": encoded(b"PK no trace"), "name": "candidate.safetensors"}}
+    assert "candidate.safetensors" in refusal(shared, "compare", broken)
+
+
+def test_an_embedding_goes_into_a_prompt(shared: str) -> None:
+    written = io.BytesIO()
+    np.save(written, np.zeros((3, WIDTH), np.float32))
+    sent = {"data": encoded(written.getvalue())}
+    given = {"model": "fake/text", "prompt": f"What is {PLACEHOLDER}?", "embeddings": [sent]}
+    result, _ = called(shared, "inject", given)
+    assert result.content[0].text == "seven one three" and result.structured_content["model"] == "fake/text|pytorch"
+    assert (
+        refusal(shared, "inject", {**given, "prompt": "no place"}) == "the prompt has 0 placeholders and 1 embeddings"
+    )
+    assert "embeddings is empty" in refusal(shared, "inject", {**given, "embeddings": []})
+    assert "embeddings[0]" in refusal(shared, "inject", {**given, "embeddings": [{"data": encoded(b"\x93NUM")}]})
+
+
+def test_a_chat_answers_with_text_and_with_speech(address: str, wav: bytes) -> None:
+    result, told = called(address, "chat", {"model": "fake/words", "message": "one two three"})
+    assert result.content[0].text == result.structured_content["text"] == "one two three" and told
+    given = {"model": "fake/speech", "message": "hello", "audio": {"data": encoded(wav), "name": "a.wav"}}
+    result, _ = called(
+        address,
+        "chat",
+        {**given, "speak": True, "options": {"seed": 3, "max_audio_rows": 20, "audio": {"format": "mp3"}}},
+    )
+    text, speech = result.content
+    assert text.text == "hello" and speech.mime_type == "audio/mpeg"
+    assert soundfile.info(io.BytesIO(base64.b64decode(speech.data))).duration > 0.1
+    assert "message is empty" in refusal(address, "chat", {"model": "fake/words"})
+    assert "did you mean seed" in refusal(address, "chat", {**given, "options": {"sede": 3}})
+    assert "messages, which the tool sets" in refusal(address, "chat", {**given, "options": {"messages": []}})
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_client_that_leaves_stops_its_work(address: str, registry: FakeChatRegistry, wav: bytes, mode: str) -> None:
+    registry.gate.clear()
+
+    async def use(client: Client) -> None:
+        heard = asyncio.Event()
+
+        async def progress(done: float, total: float | None, message: str | None) -> None:
+            heard.set()
+
+        given = {"model": "fake/sense", "audio": {"data": encoded(wav)}}
+        task = asyncio.create_task(client.call_tool("transcribe", given, progress_callback=progress))
+        await asyncio.wait_for(heard.wait(), 20)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asked(address, use, mode)
+    registry.gate.set()
+    session = registry.open("fake/sense")
+    until(session.abandoned.is_set)
+
+
+def test_strangers_get_what_the_owner_opened_and_no_more(tmp_path: Path, wav: bytes) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    key = keys.add("assistant")
+    limits = replace(PUBLIC, requests_per_minute=6, per_address=1, uploads_per_hour=1)
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    accept = {"accept": "application/json, text/event-stream"}
+    with answering(FakeChatRegistry(), Guard("public", limits), keys) as address, httpx.Client() as client:
+
+        def posted(path: str = "/mcp", **headers: str) -> httpx.Response:
+            return client.post(f"{address}{path}", json=ping, headers={**accept, **headers})
+
+        assert posted().status_code == 401 and posted("/mcp/files").status_code == 401
+        mine = {"authorization": f"Bearer {key}"}
+        assert posted(**mine).status_code == posted("/mcp/", **mine).status_code == 200
+        assert posted(**mine, origin="https://elsewhere.example").status_code == 403
+        assert client.put(f"{address}/mcp", headers=mine).status_code == 405
+        large = client.post(f"{address}/mcp", content=b"x" * (17 << 20), headers={**mine, **accept})
+        assert large.status_code == 413 and "16 MB" in large.json()["error"]["message"]
+        files = {"files": {"file": ("a.wav", wav)}, "headers": mine}
+        assert client.post(f"{address}/mcp/files", **files).status_code == 200  # type: ignore[arg-type]
+        assert client.post(f"{address}/mcp/files", **files).status_code == 429  # type: ignore[arg-type]
+        asked = [posted(**mine).status_code for _ in range(6)]
+        assert asked[-1] == 429, asked
+
+
+def test_a_model_of_a_hub_is_not_for_strangers(shared: str, wav: bytes) -> None:
+    audio = {"data": encoded(wav)}
+    assert "no model 'fake/hub'" in refusal(shared, "transcribe", {"model": "fake/hub", "audio": audio})

@@ -1,0 +1,101 @@
+"""One call of a tool of MCP: work in a thread, whose progress goes to the client, and which ends when that leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Generator
+from typing import Any, TypeVar
+
+from mcp.server.mcpserver import Context
+
+from workbench.core.progress import listening
+from workbench.serving.carried import events_of
+from workbench.serving.service import Call, Service
+from workbench.serving.work import follower
+
+Event = TypeVar("Event")
+STEP = 1e-3  # of what is left: how much the progress grows where nobody knows how far the work is
+LONGEST_MESSAGE = 160  # characters
+
+
+class Telling:
+    """Sends a client how far a call is. `say` may be called in any thread; what comes too fast is left out."""
+
+    def __init__(self, context: Context[Any, Any]):
+        self._context, self._loop = context, asyncio.get_running_loop()
+        self._news: tuple[float | None, str] | None = None
+        self._changed, self._ended = asyncio.Event(), False
+
+    def say(self, message: str, done: float | None = None) -> None:
+        """Tells what is being done.
+
+        Args:
+            done: 0 to 1; None where nobody knows.
+        """
+        with contextlib.suppress(RuntimeError):  # the server has ended
+            self._loop.call_soon_threadsafe(self._take, (done, message[:LONGEST_MESSAGE]))
+
+    def _take(self, news: tuple[float | None, str] | None) -> None:
+        self._news = news or self._news
+        self._ended = news is None
+        self._changed.set()
+
+    @contextlib.asynccontextmanager
+    async def sending(self) -> AsyncIterator[None]:
+        """Sends what is said within the block, the last of it too."""
+        task = asyncio.create_task(self._send())
+        try:
+            yield
+            self._take(None)
+            await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _send(self) -> None:
+        reached = 0.0
+        while not self._ended:
+            await self._changed.wait()
+            self._changed.clear()
+            news, self._news = self._news, None
+            if news is None:
+                continue
+            done, message = news
+            # By the protocol, it grows with every message.
+            reached = done if done is not None and done > reached else reached + (1 - reached) * STEP
+            await self._context.report_progress(reached, 1.0, message)
+
+
+async def worked(
+    context: Context[Any, Any],
+    work: Callable[[threading.Event, Telling], Generator[Event, None, None]],
+) -> list[Event]:
+    """Returns all events of work. What models say while they load, or wait, goes to the client; if it leaves, or
+    cancels, the work stops."""
+    telling = Telling(context)
+
+    def run(stop: threading.Event) -> Generator[Event, None, None]:
+        with listening(follower(stop, telling.say)):
+            yield from work(stop, telling)
+
+    async with telling.sending(), contextlib.aclosing(events_of(run)) as events:
+        return [event async for event in events]
+
+
+@contextlib.asynccontextmanager
+async def counted(service: Service, context: Context[Any, Any], tool: str) -> AsyncIterator[Call]:
+    """Yields the call of a tool, which is counted and checked as a request of a route is."""
+    request: Any = context.request_context.request
+    call = Call(service, request, f"mcp {tool}")
+    status = 500
+    try:
+        service.gate.check(call.request)
+        yield call
+        status = 200
+    except asyncio.CancelledError:
+        status = 499
+        raise
+    finally:
+        call.end(status)

@@ -1,0 +1,90 @@
+"""MCP at /mcp: the tools of `workbench.serving.mcp_tools` by HTTP, for assistants and editors that speak the protocol.
+
+The door and the gate stand before it as before the other routes. Each request is complete by itself: the server keeps
+no sessions. Where the package `mcp` is not installed, /mcp says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from workbench.core.errors import Unavailable
+from workbench.openai_api.errors import Refusal
+from workbench.serving.kept_files import KeptFiles
+from workbench.serving.mcp_files import upload_route
+from workbench.serving.service import Service, error_response
+from workbench.system.tempdirs import make_scratch, remove_scratch
+
+PATH = "/mcp"
+
+
+class Mcp:
+    """The routes of MCP over a service. They answer while `lifespan` runs.
+
+    Args:
+        kept: where uploads lie; by default in a folder that goes with the server.
+    """
+
+    def __init__(self, service: Service, kept: KeptFiles | None = None):
+        self._service = service
+        self._kept = kept
+        self._app: ASGIApp | None = None
+
+    def routes(self) -> list[BaseRoute]:
+        """Returns the routes."""
+        return [upload_route(self._service, self._folder), *(Route(path, self) for path in (PATH, f"{PATH}/"))]
+
+    def _folder(self) -> KeptFiles:
+        if self._kept is None:
+            raise Unavailable("the server has not started yet, or ends; try again in a moment")
+        return self._kept
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
+        """Answers calls within the block."""
+        scratch = make_scratch() if self._kept is None else None
+        if scratch is not None:
+            self._kept = KeptFiles(scratch, self._service.pool.guard.limits)
+        try:
+            try:
+                from mcp.server.transport_security import TransportSecuritySettings
+
+                from workbench.serving.mcp_tools import build
+            except ImportError:
+                yield
+                return
+            server = build(self._service, self._folder())
+            server.streamable_http_app(
+                stateless_http=True,
+                max_request_body_size=self._service.gate.largest_json,
+                transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the door's
+            )
+            async with server.session_manager.run():
+                self._app = server.session_manager.handle_request
+                try:
+                    yield
+                finally:
+                    self._app = None
+        finally:
+            if scratch is not None:
+                self._kept = None
+                remove_scratch(scratch)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        try:
+            self._service.gate.check(Request(scope))
+            if scope["method"] not in ("POST", "GET", "DELETE"):
+                raise Refusal(f"{PATH} takes POST, not {scope['method']:.20}", status=405)
+            if self._app is None:
+                raise Unavailable("MCP needs the package mcp of version 2: pip install 'speech-workbench[mcp]'")
+        except Exception as error:
+            await error_response(error)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)

@@ -1,0 +1,324 @@
+"""The tools of MCP: transcribe, compare, inject, chat and models, as an assistant reads and calls them.
+
+Each computes what its route, its tab or its command computes. What goes wrong is one sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import threading
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.types import AudioContent, CallToolResult, TextContent, ToolAnnotations
+from pydantic import Field
+
+from workbench.compare.files import Result, compare_files
+from workbench.compare.presets import PRESETS
+from workbench.compare.report import to_dict
+from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.options import option_specs
+from workbench.embeddings import read_embedding
+from workbench.families.family import CONVERSE
+from workbench.families.language import PLACEHOLDER
+from workbench.openai_api.chat_answer import ChatAnswer
+from workbench.openai_api.transcription_answer import verbose
+from workbench.openai_api.transcription_request import VERBOSE, read_transcription_request
+from workbench.serving import chats
+from workbench.serving.health import listed
+from workbench.serving.kept_files import KeptFiles
+from workbench.serving.mcp_arguments import SentEmbedding, SentFile, Tools
+from workbench.serving.mcp_calls import Telling, counted, worked
+from workbench.serving.mcp_files import Given
+from workbench.serving.offers import check_options_known, options_for
+from workbench.serving.service import Service
+from workbench.serving.work import opened
+from workbench.session.conversation import Answer, ConversationEvent
+from workbench.session.values import Event, Generation, Partial, Piece, Progress, Segment, Transcript
+
+READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+MIME_TYPES = {"mp3": "audio/mpeg"}  # where it is not the format's name
+MOST_STAGES = 20  # in the answer of a comparison, unless all are asked for
+
+
+def _model_for(what: str, example: str) -> Any:
+    return Field(
+        description=f"a model that can {what}, by its id as `models` lists it; it may go on with a runtime and a "
+        f"quantisation: {example}"
+    )
+
+
+OPTIONS = Field(description="options of the model by name, such as those of `workbench options`")
+Ctx = Context[Any, Any]
+
+
+def build(service: Service, kept: KeptFiles) -> MCPServer:
+    """Returns the server with its tools.
+
+    Args:
+        kept: where uploads lie.
+    """
+    server = Tools(service)
+    given = Given(kept, service.gate.largest_body)
+
+    @server.tool(title="List the models", annotations=READS, structured_output=False)
+    async def models(
+        ctx: Ctx,
+        task: Annotated[str, Field(description="transcribe, converse or generate; empty for all")] = "",
+    ) -> CallToolResult:
+        """Lists the models of this server: names for the other tools, tasks, languages, and whether each is ready."""
+        async with counted(service, ctx, "models"):
+            found = list((await asyncio.to_thread(listed, service)).values())
+            tasks = sorted({each for model in found for each in model["tasks"]})
+            if task and task not in tasks:
+                raise BadInput(f"task is {task!r:.60}; expected one of {', '.join(tasks)}")
+            keys = ("id", "tasks", "languages", "runtime", "ready")
+            shown = [{key: model[key] for key in keys} for model in found if not task or task in model["tasks"]]
+            lines = (f"{each['id']}: {', '.join(each['tasks'])}" for each in shown)
+            return _result("\n".join(lines), {"models": shown})
+
+    @server.tool(title="Transcribe a recording", annotations=READS, structured_output=False)
+    async def transcribe(
+        ctx: Ctx,
+        model: Annotated[str, _model_for("transcribe", "demo/sensevoice|gguf|q8_0")],
+        audio: Annotated[SentFile, Field(description="the recording, in any format that libsndfile or ffmpeg reads")],
+        language: Annotated[str, Field(description="the language as a code, such as en; empty to detect it")] = "",
+        words: Annotated[bool, Field(description="whether to tell the time of each word")] = False,
+        options: Annotated[dict[str, Any], OPTIONS] = {},  # noqa: B006 (a schema has a default, and nobody changes it)
+    ) -> CallToolResult:
+        """Writes down what is said in a recording, with the times of its segments."""
+        async with counted(service, ctx, "transcribe") as call:
+            offer = await call.choose(model, "transcribe")
+            registry = service.pool.registry
+            fields = [("response_format", VERBOSE), *([("language", language)] if language else [])]
+            fields += [("timestamp_granularities[]", each) for each in ("segment", *(["word"] if words else []))]
+            read = read_transcription_request(
+                fields, option_specs(registry.options_class(offer.card.id)), offer.card.languages
+            )
+            check_options_known(registry, [offer.card.id], options)
+            chosen = options_for(registry, offer.card.id, {**read.options, **options})
+            request = replace(read, options=chosen)
+            call.begin()
+
+            def work(stop: threading.Event, telling: Telling) -> Generator[Transcript, None, None]:
+                with given.path(audio.data, audio.upload, audio.name, "audio") as path:
+                    session = opened(service.pool, offer.cell, stop, telling.say)
+                    with contextlib.closing(session.stream(str(path), **chosen)) as events:
+                        for event in events:
+                            if stop.is_set():
+                                raise Cancelled("the client went away")
+                            _tell(telling, event)
+                            if isinstance(event, Transcript):
+                                yield event
+
+            found = _last(await worked(ctx, work), "transcript")
+            call.seconds = found.audio_seconds
+            notes = {"notes": list(found.notes)} if found.notes else {}
+            return _result(found.text, {"model": call.model, **verbose(found, request), **notes})
+
+    @server.tool(title="Compare two traces", annotations=READS, structured_output=False)
+    async def compare(
+        ctx: Ctx,
+        reference: Annotated[
+            SentFile, Field(description="the trace to compare with: .safetensors, .npz, or a .zip of .npy files")
+        ],
+        candidate: Annotated[SentFile, Field(description="the trace that is compared")],
+        preset: Annotated[str, Field(description=f"what to expect: {', '.join(PRESETS)}; empty for automatic")] = "",
+        rules: Annotated[list[str], Field(description="limits of one's own, such as relative_l2=1e-3")] = [],  # noqa: B006
+        stages: Annotated[str, Field(description="a pattern of the stages to compare, such as encoder.*")] = "*",
+        exact: Annotated[
+            SentFile | None, Field(description="a trace of the reference in float64, to tell noise from a bug")
+        ] = None,
+        mapping: Annotated[
+            SentFile | None, Field(description="a file that maps the candidate's names and layouts")
+        ] = None,
+        force: Annotated[bool, Field(description="compare traces of different inputs too")] = False,
+        all_stages: Annotated[
+            bool, Field(description=f"tell every stage; otherwise at most {MOST_STAGES} that are beyond tolerance")
+        ] = False,
+    ) -> CallToolResult:
+        """Compares two traces of a model stage by stage: the first stage where they diverge, and a verdict."""
+        async with counted(service, ctx, "compare") as call:
+            call.begin()
+            files = {"reference": reference, "candidate": candidate, "exact": exact, "mapping": mapping}
+
+            def work(stop: threading.Event, telling: Telling) -> Generator[Result, None, None]:
+                def on_stage(done: int, total: int, stage: str) -> None:
+                    if stop.is_set():
+                        raise Cancelled("the client went away")
+                    telling.say(f"comparing {stage}", done / max(total, 1))
+
+                with contextlib.ExitStack() as held:
+                    paths = {
+                        name: held.enter_context(given.path(each.data, each.upload, each.name, name))
+                        for name, each in files.items()
+                        if each is not None
+                    }
+                    service.pool.guard.check_arrays(paths.values())
+                    held.enter_context(service.pool.guard.turn("comparison"))
+                    yield compare_files(
+                        paths["reference"],
+                        paths["candidate"],
+                        preset=preset or None,
+                        rules=rules,
+                        mapping=paths.get("mapping"),
+                        stages=stages or "*",
+                        exact=paths.get("exact"),
+                        force=force,
+                        on_stage=on_stage,
+                    )
+
+            result = _last(await worked(ctx, work), "verdict")
+            found = to_dict(result.comparison, result.verdict, result.noise)
+            found["stages_compared"] = len(found["stages"])
+            if not all_stages:
+                found["stages"] = [each for each in found["stages"] if not each["within"]][:MOST_STAGES]
+            return _result(result.verdict.sentence, found)
+
+    @server.tool(title="Give a language model embeddings", annotations=READS, structured_output=False)
+    async def inject(
+        ctx: Ctx,
+        model: Annotated[str, _model_for("generate", "demo/qwen3|gguf|q8_0")],
+        prompt: Annotated[str, Field(description=f"the text, with {PLACEHOLDER} where each embedding goes")],
+        embeddings: Annotated[
+            list[SentEmbedding],
+            Field(description="files with arrays [tokens, width], in order: .npy, .npz, .pt or .safetensors"),
+        ],
+        options: Annotated[dict[str, Any], OPTIONS] = {},  # noqa: B006
+    ) -> CallToolResult:
+        """Puts embeddings in the places of a prompt, and tells what a language model writes after it."""
+        async with counted(service, ctx, "inject") as call:
+            offer = await call.choose(model, "generate")
+            registry = service.pool.registry
+            check_options_known(registry, [offer.card.id], options)
+            chosen = options_for(registry, offer.card.id, options)
+            if not embeddings:
+                raise BadInput(f"embeddings is empty; expected a file for each {PLACEHOLDER} of the prompt")
+            call.begin()
+
+            def work(stop: threading.Event, telling: Telling) -> Generator[Generation, None, None]:
+                with contextlib.ExitStack() as held:
+                    called = [f"embeddings[{number}]" for number in range(len(embeddings))]
+                    paths = [
+                        held.enter_context(given.path(each.data, each.upload, each.name, name))
+                        for name, each in zip(called, embeddings)
+                    ]
+                    service.pool.guard.check_arrays(paths)
+                    arrays = [
+                        read_embedding(path, tensor=each.tensor or None, name=each.name or name)
+                        for path, each, name in zip(paths, embeddings, called)
+                    ]
+                session, text = opened(service.pool, offer.cell, stop, telling.say), ""
+                with contextlib.closing(session.generate_stream(prompt, embeddings=arrays, **chosen)) as events:
+                    for event in events:
+                        if stop.is_set():
+                            raise Cancelled("the client went away")
+                        if isinstance(event, Piece):
+                            text += event.text
+                            telling.say(text[-80:])
+                        elif isinstance(event, Generation):
+                            yield event
+
+            found = _last(await worked(ctx, work), "text")
+            return _result(found.text, {**json.loads(found.to_json()), "model": call.model})
+
+    @server.tool(title="Chat with a model", annotations=READS, structured_output=False)
+    async def chat(
+        ctx: Ctx,
+        model: Annotated[str, _model_for("converse", "demo/qwen3|gguf")],
+        message: Annotated[str, Field(description="what to say to the model; may be empty where audio is given")] = "",
+        audio: Annotated[SentFile | None, Field(description="a recording for the model to hear")] = None,
+        history: Annotated[
+            list[dict[str, Any]],
+            Field(description='what was said before: objects {"role": "system", "user" or "assistant", "content"}'),
+        ] = [],  # noqa: B006
+        speak: Annotated[bool, Field(description="answer with speech, and its transcript")] = False,
+        options: Annotated[
+            dict[str, Any], Field(description="fields of a chat completion, and options of the model, by name")
+        ] = {},  # noqa: B006
+    ) -> CallToolResult:
+        """Asks a model that converses: text and a recording in, text out, and speech where the model speaks."""
+        async with counted(service, ctx, "chat") as call:
+            offer = await call.choose(model, CONVERSE)
+            for name in ("model", "messages", "stream", "modalities"):
+                if name in options:
+                    raise BadInput(f"options has {name}, which the tool sets itself; leave it out")
+            if not message and audio is None:
+                raise BadInput("message is empty; expected a text, or audio")
+            content: Any = message
+            if audio is not None:
+                content = [{"type": "text", "text": message}] if message else []
+                content.append(await asyncio.to_thread(_heard, given, audio))
+            messages = [*history, {"role": "user", "content": content}]
+            spoken = {"modalities": ["text", "audio"]} if speak else {}
+            body = {**options, **spoken, "model": model, "messages": messages}
+            request, sent = await asyncio.to_thread(chats.read_request, call, offer, body)
+            writing = ChatAnswer(request, service.kept)
+            call.begin()
+
+            def work(stop: threading.Event, telling: Telling) -> Generator[ConversationEvent, None, None]:
+                text = ""
+                stops = request.more.get(chats.STOP, ())
+                events = chats.stopped_at(stops, chats.conversation(call, offer, request, sent, stop, telling.say))
+                with contextlib.closing(events):
+                    for event in events:
+                        if isinstance(event, Piece):
+                            text += event.text
+                            telling.say(text[-80:] or "speaking")
+                        if isinstance(event, (Piece, Answer)):
+                            yield event
+
+            made = await worked(ctx, work)
+            answer = made[-1] if made else None
+            if not isinstance(answer, Answer):
+                raise WorkbenchError("the conversation ended without an answer")
+            call.seconds = answer.audio_seconds
+            pieces = [event for event in made if isinstance(event, Piece)]
+            whole = await asyncio.to_thread(writing.whole, answer, pieces)
+            return _answered(answer, whole, request.format)
+
+    return server
+
+
+def _heard(given: Given, audio: SentFile) -> dict[str, Any]:
+    """Returns a recording as a part of a chat's message."""
+    with given.path(audio.data, audio.upload, audio.name, "audio") as path:
+        content = base64.b64encode(path.read_bytes()).decode()
+        ending = path.suffix[1:].lower() or "wav"
+    return {"type": "input_audio", "input_audio": {"data": content, "format": ending}}
+
+
+def _tell(telling: Telling, event: Event) -> None:
+    if isinstance(event, Progress):
+        telling.say(
+            f"{event.activity}, {event.done:.0f} of {event.total:.0f} s", event.done / event.total if event.total else 0
+        )
+    elif isinstance(event, (Partial, Segment)):
+        telling.say(event.text)
+
+
+def _last(events: list[Any], what: str) -> Any:
+    if not events:
+        raise WorkbenchError(f"the work ended without a {what}")
+    return events[-1]
+
+
+def _result(text: str, found: Mapping[str, Any]) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=text)], structured_content=dict(found))
+
+
+def _answered(answer: Answer, whole: Mapping[str, Any], sound: str) -> CallToolResult:
+    """Returns the answer of a chat: text, and the speech once, as content that clients can play."""
+    content: list[Any] = [TextContent(text=answer.text)] if answer.text else []
+    found: dict[str, Any] = {"text": answer.text, "finish": answer.finish, "usage": whole["usage"]}
+    audio = whole["choices"][0]["message"]["audio"]
+    if audio is not None:
+        found["audio_id"] = audio["id"]
+        content.append(AudioContent(data=audio["data"], mime_type=MIME_TYPES.get(sound, f"audio/{sound}")))
+    found |= {name: whole[name] for name in ("notes",) if name in whole}
+    return CallToolResult(content=content, structured_content=found)

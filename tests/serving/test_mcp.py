@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -27,8 +28,10 @@ from tests.support.waits import until
 from workbench.families.language import PLACEHOLDER
 from workbench.serving.door import Door
 from workbench.serving.guard import Guard
+from workbench.serving.kept_files import KeptFiles
 from workbench.serving.keys import Keys
 from workbench.serving.limits import PUBLIC
+from workbench.serving.mcp_tools import build
 from workbench.serving.server import application
 from workbench.serving.service import Service
 from workbench.serving.sessions import SessionPool
@@ -118,6 +121,16 @@ def test_the_tools_say_what_they_do_and_what_they_take(address: str) -> None:
             assert parameter.get("description"), f"{tool.name} does not describe {name}"
         assert "ctx" not in tool.input_schema["properties"]
     assert "/mcp/files" in instructions
+
+
+def test_the_log_of_the_process_stays_as_it_was(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])  # as in a server; pytest adds its own
+    level = root.level
+    build(service, KeptFiles(tmp_path, service.pool.guard.limits))
+    assert (root.level, root.handlers) == (level, [])
 
 
 def test_the_models_are_listed_with_their_tasks(address: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
@@ -37,11 +39,23 @@ class SentEmbedding(SentFile):
     tensor: str = Field("", description="the name of the array, for a file with several")
 
 
+@contextlib.contextmanager
+def _own_logging() -> Iterator[None]:
+    """Keeps the package from writing the log of the whole process in its own way: it leaves a log with a handler."""
+    handler = logging.NullHandler()
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
 class Tools(MCPServer):
     """A server of tools that checks arguments by name, and answers with the sentence of what went wrong alone."""
 
     def __init__(self, service: Service):
-        super().__init__(NAME, title="Speech Workbench", instructions=INSTRUCTIONS, version=__version__)
+        with _own_logging():
+            super().__init__(NAME, title="Speech Workbench", instructions=INSTRUCTIONS, version=__version__)
         self._service = service
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from workbench.serving.work import follower
 Event = TypeVar("Event")
 STEP = 1e-3  # of what is left: how much the progress grows where nobody knows how far the work is
 LONGEST_MESSAGE = 160  # characters
+QUIET_SECONDS = 5.0  # before what was said already is said again
 
 
 class Telling:
@@ -55,7 +57,7 @@ class Telling:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _send(self) -> None:
-        reached = 0.0
+        reached, said, since = 0.0, "", 0.0
         while not self._ended:
             await self._changed.wait()
             self._changed.clear()
@@ -63,6 +65,9 @@ class Telling:
             if news is None:
                 continue
             done, message = news
+            if message == said and (done or 0.0) <= reached and time.monotonic() - since < QUIET_SECONDS:
+                continue
+            said, since = message, time.monotonic()
             # By the protocol, it grows with every message.
             reached = done if done is not None and done > reached else reached + (1 - reached) * STEP
             await self._context.report_progress(reached, 1.0, message)

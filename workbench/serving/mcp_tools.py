@@ -269,7 +269,7 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
                     for event in events:
                         if isinstance(event, Piece):
                             text += event.text
-                            telling.say(text[-80:] or "speaking")
+                            telling.say(text[-80:] or "writing")
                         if isinstance(event, (Piece, Answer)):
                             yield event
 
@@ -314,7 +314,7 @@ def _result(text: str, found: Mapping[str, Any]) -> CallToolResult:
 
 def _answered(answer: Answer, whole: Mapping[str, Any], sound: str) -> CallToolResult:
     """Returns the answer of a chat: text, and the speech once, as content that clients can play."""
-    content: list[Any] = [TextContent(text=answer.text)] if answer.text else []
+    content: list[Any] = [TextContent(text=answer.text)]
     found: dict[str, Any] = {"text": answer.text, "finish": answer.finish, "usage": whole["usage"]}
     audio = whole["choices"][0]["message"]["audio"]
     if audio is not None:

@@ -66,13 +66,15 @@ def test_the_network_is_that_of_the_package(digits: np.ndarray) -> None:
     assert network.probability(whole[:CHUNK]) == pytest.approx(mine[0], abs=1e-6)
 
 
-def test_stretches_do_not_overlap_and_hold_all_speech(digits: np.ndarray) -> None:
+def test_stretches_share_no_speech_and_hold_all_of_it(digits: np.ndarray) -> None:
     finding, ended = Stretches(), []
     for first in range(0, len(digits), 1600):
         ended += finding.feed(digits[first : first + 1600])
     ended += finding.finish()
     assert [each.number for each in ended] == [1, 2]
-    assert ended[0].end <= ended[1].start
+    assert ended[0].speech_end <= ended[1].start
+    silence = ended[1].speech_end - ended[1].start
+    assert silence > 0 and ended[1].start <= ended[0].speech_end + 0.41, "with silence before its first word"
     for each in ended:
         start = round(each.start * RATE)
         assert np.array_equal(each.samples, digits[start : start + len(each.samples)])
@@ -110,6 +112,8 @@ def test_the_final_text_is_that_of_the_same_sound_as_a_file(digits: np.ndarray) 
         samples = digits[start : start + round((each.end - each.start) * RATE)]
         assert each.transcript.text == heard(samples).text
         assert each.transcript.segments[0].start == pytest.approx(each.start)
+    first, second = (each.transcript.segments for each in final)
+    assert first[-1].end <= second[0].start, "cues do not overlap"
     whole = whole_transcript([each.transcript for each in final], live.seconds)
     assert whole is not None and len(whole.segments) == 2 and whole.audio_seconds == pytest.approx(len(digits) / RATE)
 

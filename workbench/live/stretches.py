@@ -1,6 +1,6 @@
 """Finds stretches of speech in sound that is still coming.
 
-A stretch begins a little before its speech, and ends a little after it. Where somebody speaks for longer than a
+A stretch begins a little before its speech, and ends a little after it, so two of them may share silence. Where somebody speaks for longer than a
 recogniser takes at once, the stretch is cut at a quiet place, and the next one goes on there. What is kept is the
 present stretch alone, so the length of the sound does not matter.
 """
@@ -115,8 +115,8 @@ class Stretches:
             return []
         if self._silent * CHUNK >= self._limits.end_silence * SAMPLE_RATE:
             found = self._stretch()
-            # What belongs to this stretch is not heard again in the next one.
-            self._end(keep=max(0, self._silent - TAIL_CHUNKS) * CHUNK)
+            # The silence between two stretches belongs to both: a recogniser wants some of it before the first word.
+            self._end(keep=min(self._silent * CHUNK, round(BEFORE * SAMPLE_RATE)))
             return [found]
         if self._count >= (self._limits.longest + OVERLONG) * SAMPLE_RATE:
             return [self._cut()]

@@ -206,12 +206,18 @@ class LiveTranscription:
             self._tell(Failed(stretch.number, stretch.start, stretch.end, error))
             return
         delay = time.monotonic() - since
-        self._tell(Finished(stretch.number, stretch.start, stretch.end, shifted(found, stretch.start), delay))
+        self._tell(Finished(stretch.number, stretch.start, stretch.end, shifted(found, stretch), delay))
 
 
-def shifted(transcript: Transcript, seconds: float) -> Transcript:
-    """Returns a transcript with all its times later."""
-    return replace(transcript, segments=tuple(_later(each, seconds) for each in transcript.segments))
+def shifted(transcript: Transcript, stretch: Stretch) -> Transcript:
+    """Returns a stretch's transcript with times from the start of the sound.
+
+    Its last segment ends with the speech, as the silence after it belongs to the next stretch too.
+    """
+    later = tuple(_later(each, stretch.start) for each in transcript.segments)
+    if later and later[-1].end > stretch.speech_end > later[-1].start:
+        later = (*later[:-1], replace(later[-1], end=stretch.speech_end))
+    return replace(transcript, segments=later)
 
 
 def _later(segment: Segment, seconds: float) -> Segment:

@@ -14,6 +14,7 @@ from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import Found, read_manifest
 from workbench.evaluation.rows import Utterance
 from workbench.registry.sources import assets
+from workbench.serving.guard import Guard
 
 LISTS = (".csv", ".tsv", ".jsonl", ".gz")
 MOST_UNPACKED = 4 << 30  # bytes of one uploaded archive
@@ -26,11 +27,12 @@ def example() -> str:
     return str(assets() / EXAMPLE)
 
 
-def server_path(written: str) -> Path:
+def server_path(written: str, guard: Guard) -> Path:
     """Returns a place on the machine of the server, as a user wrote it; the only way by which one comes in.
 
-    Raises `BadInput` if nothing is there.
+    Raises `Refused` on a public page, and `BadInput` if nothing is there.
     """
+    guard.owners("a place on the server's machine")
     path = Path(written.strip()).expanduser()
     try:
         there = path.exists()

@@ -92,7 +92,7 @@ class EvaluateActions:
         if files:
             manifest = str(uploaded_corpus(files, folder / "corpus"))
         else:
-            manifest = str(server_path(written)) if written.strip() else example()
+            manifest = str(server_path(written, self.pool.guard)) if written.strip() else example()
         keys = [each.cell.value for each in models]
         return Job(manifest, keys, normaliser, most, folder)
 
@@ -100,7 +100,7 @@ class EvaluateActions:
         """Opens a directory of results on the server's machine; returns a status and the report."""
         if not written.strip():
             raise BadInput("there is no place; expected a directory that `workbench evaluate` has written")
-        evaluation = read(server_path(written))
+        evaluation = read(server_path(written, self.pool.guard))
         results = opened(evaluation, new_folder(upload_folder()))
         self.kept.put(results.key, results)
         return "", result_html(results)

@@ -37,7 +37,6 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("one recording to text", "workbench transcribe talk.wav --model demo/sensevoice"),
         ("subtitles", "workbench transcribe talk.wav -m sensevoice-small --format srt > talk.srt"),
         ("several recordings, a JSON object each", "workbench transcribe a.wav b.mp3 -m paraformer-zh --format json"),
-        ("from another program", "ffmpeg -i film.mkv -f wav - | workbench transcribe - -m demo/sensevoice"),
         ("while somebody speaks", "workbench transcribe --live -m demo/sensevoice"),
     ),
     "generate": (

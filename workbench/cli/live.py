@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
@@ -140,7 +141,7 @@ def _standard_input(rate: int, form: str, channels: int) -> Generator[np.ndarray
 def _microphone() -> Generator[np.ndarray, None, None]:
     """Yields what the microphone of this machine hears."""
     try:
-        import sounddevice  # type: ignore[import-not-found,unused-ignore]
+        sounddevice = importlib.import_module("sounddevice")
     except (ImportError, OSError):  # the package, or the library that it calls
         raise Unavailable(
             "the microphone needs the package sounddevice (pip install sounddevice); or send raw samples: "

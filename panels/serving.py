@@ -180,7 +180,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
             ],
             **({"lifespan": mcp.lifespan} if mcp is not None else {}),
             "exception_handlers": HANDLERS,
-            "middleware": [door, Middleware(LinkTags, title=page.title)],
+            "middleware": [door, Middleware(LinkTags, title=str(page.title))],
         },
         favicon_path=assets() / "favicon.svg",
         i18n=words(),

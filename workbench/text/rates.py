@@ -230,7 +230,8 @@ def edits(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[Kind, int
         lengths = chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx
         for step in range(max(lengths)):
             places = [min(step, max(length - 1, 0)) for length in lengths]
-            yield chunk.type, chunk.ref_start_idx + places[0], chunk.hyp_start_idx + places[1]
+            kind: Kind = chunk.type  # type: ignore[assignment,unused-ignore]  # jiwer says `str`
+            yield kind, chunk.ref_start_idx + places[0], chunk.hyp_start_idx + places[1]
 
 
 def _align(units: _Units, reference: str, hypothesis: str) -> WordOutput:

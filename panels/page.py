@@ -71,7 +71,7 @@ def build_page(pool: SessionPool) -> Page:
     """Returns the page with all tabs; `serving.launch` starts it."""
     with Page(title=TITLE, fill_width=True, analytics_enabled=False, delete_cache=(3600, 24 * 3600)) as page:
         html_block(HEADER, elem_id="masthead")
-        with gr.Tabs(elem_id="tabs"):
+        with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):  # a phone shows all of them
             for key, label, build in TABS:
                 with gr.Tab(label, id=key) as tab:
                     build(page, pool, tab)

@@ -58,9 +58,6 @@ def live_in(home: Path, set_: pytest.MonkeyPatch) -> None:
 
 def open_tab(page: Any, bench: Served) -> None:
     page.goto(f"{bench.url}#evaluate")
-    if page.viewport_size["width"] < 700:  # the tab is one of those behind the dots
-        page.locator("#tabs .overflow-menu > button").click()
-        page.locator("#tabs .overflow-dropdown button", has_text="Evaluate").click()
     expect(page.locator("#evaluate-models input:checked")).to_have_count(2)
 
 

@@ -18,6 +18,7 @@ from panels.models import layout as models
 from panels.parity import endpoint as parity_endpoint
 from panels.parity import layout as parity
 from panels.running.root import Page
+from panels.running.run_store import usual_store
 from panels.running.sessions import SessionPool
 from panels.transcribe import endpoint as transcribe_endpoint
 from panels.transcribe import layout as transcribe
@@ -70,6 +71,7 @@ def footer(guard: Guard) -> str:
 def build_page(pool: SessionPool) -> Page:
     """Returns the page with all tabs; `serving.launch` starts it."""
     with Page(title=TITLE, fill_width=True, analytics_enabled=False, delete_cache=(3600, 24 * 3600)) as page:
+        page.guard, page.runs = pool.guard, usual_store(pool.guard.public)
         html_block(HEADER, elem_id="masthead")
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):  # a phone shows all of them
             for key, label, build in TABS:
@@ -84,7 +86,6 @@ def build_page(pool: SessionPool) -> Page:
         chat_endpoint.build(page, pool)
         page.service = Service(pool)
         page.routes += api_routes(page.service)
-        page.guard = pool.guard
         html_block(footer(pool.guard))
         page.load(None, None, None, js=OPEN_ADDRESS, api_visibility="private")
     return page

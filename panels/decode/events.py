@@ -137,6 +137,7 @@ class DecodeActions(RecordingActions):
         values: Sequence[Any],
     ) -> Job:
         """Returns the job that the inputs describe; `values` are the files, then the options."""
+        self.pool.guard.check_arrays(logits or [])
         given = {name: path or None for name, path in zip(FILES, values)}
         chosen = read_inputs(self.options, values[len(FILES) :])
         options = build_options(CtcBeamOptions, {**given, **chosen, "neural_lm": neural or None}, "the beam search")

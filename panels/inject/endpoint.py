@@ -95,6 +95,7 @@ def injected(
     Raises `BadInput` for errors in the request as a whole.
     """
     named = tensors or {}
+    pool.guard.check_arrays(embeddings)
     read = [read_embedding(Path(path), tensor=named.get(Path(path).name), name=Path(path).name) for path in embeddings]
     cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
     rows: Sequence[Answer] = ()

@@ -78,6 +78,7 @@ class InjectActions:
         kept, several = list(held_in(held)), list(several_in(waiting))
         for path in files or []:
             try:
+                self.pool.guard.check_arrays([path])
                 kept.append(Held(read_embedding(Path(path), name=Path(path).name)))
             except SeveralTensors as error:
                 several.append(

@@ -20,7 +20,7 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.system.user_cache import user_cache
 
-HOURS, HOURS_VARIABLE = 7 * 24.0, "WORKBENCH_KEEP_HOURS"
+HOURS, PUBLIC_HOURS, HOURS_VARIABLE = 7 * 24.0, 24.0, "WORKBENCH_KEEP_HOURS"
 GIGABYTES, GIGABYTES_VARIABLE = 2.0, "WORKBENCH_KEEP_GB"
 CONTENT = "run.json"
 UNFINISHED = ".part"  # suffix of a folder that is still being written
@@ -97,12 +97,14 @@ def _measured(folder: Path) -> tuple[float, int, Path]:
         return 0.0, 0, folder
 
 
-def usual_store() -> RunStore:
+def usual_store(public: bool = False) -> RunStore:
     """Returns the store of this user, with the time and the quota that the environment names.
 
-    Raises `BadInput` for a variable that is no number above 0.
+    Where nothing is named, runs of a public page stay for a day. Raises `BadInput` for a variable that is no number
+    above 0.
     """
-    return RunStore(user_cache() / "runs", _number(HOURS_VARIABLE, HOURS), 1e9 * _number(GIGABYTES_VARIABLE, GIGABYTES))
+    hours = _number(HOURS_VARIABLE, PUBLIC_HOURS if public else HOURS)
+    return RunStore(user_cache() / "runs", hours, 1e9 * _number(GIGABYTES_VARIABLE, GIGABYTES))
 
 
 def _number(variable: str, otherwise: float) -> float:

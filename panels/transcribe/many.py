@@ -80,8 +80,7 @@ def _errors(row: Row) -> float:
 def confidence(transcript: Transcript) -> float | None:
     """Returns the mean probability of a transcript's tokens, 0 to 1; None where the model tells none."""
     tokens = [token for segment in transcript.segments for token in segment.tokens]
-    told = [getattr(token, "confidence", None) for token in tokens]
-    return _mean([each for each in told if each is not None])
+    return _mean([each.confidence for each in tokens if each.confidence is not None])
 
 
 def _mean(values: Sequence[float]) -> float | None:

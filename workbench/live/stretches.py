@@ -1,8 +1,8 @@
 """Finds stretches of speech in sound that is still coming.
 
-A stretch begins a little before its speech, and ends a little after it, so two of them may share silence. Where somebody speaks for longer than a
-recogniser takes at once, the stretch is cut at a quiet place, and the next one goes on there. What is kept is the
-present stretch alone, so the length of the sound does not matter.
+A stretch begins a little before its speech, and ends a little after it, so two of them may share silence. Where
+somebody speaks for longer than a recogniser takes at once, the stretch is cut at a quiet place, and the next one goes
+on there. What is kept is the present stretch alone, so the length of the sound does not matter.
 """
 
 from __future__ import annotations

@@ -56,6 +56,8 @@ def test_a_token_lasts_from_the_one_before_until_it_is_complete(model: Paraforme
     ends = [(frame - 1.5) * FRAME for frame in (3, 7, 11)]
     assert [token.end for token in heard.tokens] == pytest.approx(ends)
     assert [token.start for token in heard.tokens] == pytest.approx([0.0, *ends[:-1]])
+    likely = np.e / (np.e + network.width - 1)
+    assert [token.confidence for token in heard.tokens] == pytest.approx([likely] * 3)
     assert network.asked is None
     assert network.cif_residual is False
     untimed = hearer.recognise(SAMPLES, ParaformerOptions(timestamps=False, cif_residual=True))

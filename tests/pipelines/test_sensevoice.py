@@ -58,6 +58,8 @@ def test_tags_text_and_times_come_from_the_path(model: SenseVoiceModel) -> None:
     assert network.queries == (4, 1, 2, 14) and hearer.dtype == "q8_0"
     assert (heard.text, heard.language, heard.tags) == ("a c", "en", {"emotion": "HAPPY"})
     assert [token.start for token in heard.tokens] == pytest.approx([(6 - 4.5) * 0.06, (9 - 4.5) * 0.06])
+    likely = np.exp(2) / (np.exp(2) + np.exp(1) + network.width - 2)  # the blank has 1, all others 0
+    assert [token.confidence for token in heard.tokens] == pytest.approx([likely, likely])
     assert len(heard.ids) == 4
 
 

@@ -312,9 +312,17 @@ def token_times(alphas: np.ndarray, tokens: int, rate: float, fine: bool) -> Fir
 
 
 def timed_tokens(
-    ids: Sequence[int], vocabulary: Vocabulary, times: Sequence[tuple[float, float]] | None
+    ids: Sequence[int],
+    vocabulary: Vocabulary,
+    times: Sequence[tuple[float, float]] | None,
+    likely: Sequence[float | None] | None = None,
 ) -> tuple[Token, ...]:
-    """Returns the tokens that are written, with times if there are any: one for each of the ids."""
-    spans: Sequence[tuple[float, float] | tuple[()]] = [()] * len(ids) if times is None else times
-    named = [(number, vocabulary.pieces[number], span) for number, span in zip(ids, spans, strict=True)]
-    return tuple(Token(number, piece, *span) for number, piece, span in named if piece not in HIDDEN_PIECES)
+    """Returns the tokens that are written, with times and probabilities if there are any: one for each of the ids."""
+    spans: Sequence[tuple[float | None, float | None]] = [(None, None)] * len(ids) if times is None else times
+    sure: Sequence[float | None] = [None] * len(ids) if likely is None else likely
+    pieces = [vocabulary.pieces[number] for number in ids]
+    return tuple(
+        Token(number, piece, *span, each)
+        for number, piece, span, each in zip(ids, pieces, spans, sure, strict=True)
+        if piece not in HIDDEN_PIECES
+    )

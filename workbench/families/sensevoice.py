@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
 from workbench.core.options import TimedOptions, option
+from workbench.decoding.confidence import known
 from workbench.decoding.ctc import CtcToken
 from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
@@ -144,7 +147,11 @@ def is_spoken(piece: str) -> bool:
 
 
 def timed_tokens(
-    path: Sequence[CtcToken], vocabulary: Vocabulary, frames: int, frame_seconds: float
+    path: Sequence[CtcToken],
+    vocabulary: Vocabulary,
+    frames: int,
+    frame_seconds: float,
+    likely: np.ndarray | None = None,
 ) -> tuple[Token, ...]:
     """Returns the text tokens of a CTC path with their times.
 
@@ -152,6 +159,7 @@ def timed_tokens(
         path: over the query frames and the features.
         frames: number of feature frames, without queries.
         frame_seconds: of one feature frame after LFR.
+        likely: the probability of the path in each of its frames; a token's confidence is the mean over its frames.
 
     A CTC peak is half a frame late, so the times are moved by that much, as in the original.
     """
@@ -162,5 +170,6 @@ def timed_tokens(
             continue
         start = max((token.first - QUERY_FRAMES - PEAK_DELAY) * frame_seconds, 0.0)
         end = min(token.end - QUERY_FRAMES - PEAK_DELAY, frames - PEAK_DELAY) * frame_seconds
-        tokens.append(Token(token.id, piece.replace(WORD_START, " "), start, max(end, start)))
+        sure = None if likely is None else known(float(likely[token.first : token.end].mean()))
+        tokens.append(Token(token.id, piece.replace(WORD_START, " "), start, max(end, start), sure))
     return tuple(tokens)

@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.core.resources import close
+from workbench.decoding.confidence import known, probabilities
 from workbench.families.paraformer import (
     MARKERS,
     PEAK_SHIFT,
@@ -138,14 +139,17 @@ class ParaformerPipeline:
         self, decoded: Decoded, options: ParaformerOptions, recorder: Recorder | None = None
     ) -> Recognition:
         """Returns the recognition in what the network gave for one chunk."""
-        ids = () if decoded.logits is None else tuple(decoded.logits.argmax(axis=1).tolist())
+        best = np.empty(0, int) if decoded.logits is None else decoded.logits.argmax(axis=1)
+        likely = [] if decoded.logits is None else [*map(known, probabilities(decoded.logits, best).tolist())]
+        ids = tuple(best.tolist())
         said = [number for number in ids if number not in self.markers]
+        sure = [each for number, each in zip(ids, likely, strict=True) if number not in self.markers]
         times = self._times(decoded, len(ids), len(said), recorder) if options.timestamps and said else None
         return Recognition(
             text=self.text_of(said),
             language=None,
             tags={},
-            tokens=timed_tokens(said, self.model.vocabulary, times),
+            tokens=timed_tokens(said, self.model.vocabulary, times, sure),
             ids=ids,
         )
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.core.resources import close
+from workbench.decoding.confidence import probabilities
 from workbench.decoding.ctc import CtcToken, collapse
 from workbench.families.sensevoice import (
     PEAK_DELAY,
@@ -128,8 +129,9 @@ class SenseVoicePipeline:
         """Returns the recognition in blocks of logits of one chunk of so many frames."""
         if options.searches:
             return self._searched(np.concatenate([*blocks]), frames, options)
-        path = collapse(np.concatenate([self._best(block, options) for block in blocks]), self.model.blank)
-        return self._recognition(path, self._timed(path, frames))
+        found = [self._likeliest(block, options) for block in blocks]
+        path = collapse(np.concatenate([ids for ids, _ in found]), self.model.blank)
+        return self._recognition(path, self._timed(path, frames, np.concatenate([likely for _, likely in found])))
 
     def _searched(self, logits: np.ndarray, frames: int, options: SenseVoiceOptions) -> Recognition:
         """Returns the recognition by beam search; its tags are those of the likeliest path."""
@@ -148,8 +150,8 @@ class SenseVoicePipeline:
         worded, notes = best.words is not None, self._head.notes
         return replace(recognition, text=best.text, hypotheses=hypotheses, worded=worded, notes=notes)
 
-    def _timed(self, path: Sequence[CtcToken], frames: int) -> tuple[Token, ...]:
-        return timed_tokens(path, self.model.vocabulary, frames, self.model.frontend.frame_seconds)
+    def _timed(self, path: Sequence[CtcToken], frames: int, likely: np.ndarray | None = None) -> tuple[Token, ...]:
+        return timed_tokens(path, self.model.vocabulary, frames, self.model.frontend.frame_seconds, likely)
 
     def _recognition(self, path: Sequence[CtcToken], tokens: tuple[Token, ...]) -> Recognition:
         language, tags = read_tags([self.model.vocabulary.pieces[token.id] for token in path])
@@ -160,6 +162,17 @@ class SenseVoicePipeline:
             tokens=tokens,
             ids=tuple(token.id for token in path),
         )
+
+    def _likeliest(self, logits: np.ndarray, options: SenseVoiceOptions) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the likeliest id of each frame [T] from logits [T, V], and its probability where it is no blank.
+
+        Blanks are most of the frames, and have no token whose confidence anybody asks for.
+        """
+        ids = self._best(logits, options)
+        likely = np.ones(len(ids))
+        told = np.flatnonzero(ids != self.model.blank)
+        likely[told] = probabilities(logits[told], ids[told])
+        return ids, likely
 
     def _best(self, logits: np.ndarray, options: SenseVoiceOptions) -> np.ndarray:
         """Returns the likeliest id of each frame [T] from logits [T, V]."""

@@ -27,6 +27,7 @@ from tests.support.processes import (
     parallel_fakes,
 )
 from workbench.core.errors import SessionDied
+from workbench.system.tempdirs import OWNER
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ class Left:
         self.started: list[int] = meta["started"]
         self.folder, self.shared = Path(meta["folder"]), str(meta["shared"])
         assert len(self.started) == 2 and not any(map(over, self.started))
-        [file] = self.folder.iterdir()
+        [file] = (each for each in self.folder.iterdir() if each.name != OWNER)
         self.named = f"{file.name}-more"
         assert shared_memory(self.shared) and shared_memory(self.named)
 

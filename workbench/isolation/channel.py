@@ -31,7 +31,8 @@ EXIT_SECONDS = 3.0  # how long a child that has hung up may take to be gone
 CHECK_SECONDS = 1.0  # how often whoever waits for a message looks whether the process is still there
 WORK_SECONDS = 0.1  # how often whoever waits for a message looks whether the work was stopped
 STOPPED_SECONDS = 10.0  # how long a process may be stopped (SIGSTOP, a debugger) in the middle of a call
-WORKER = ("-P", "-m", "workbench.isolation.worker")  # -P: a torch.py in the user's folder is not torch
+MODULE = "workbench.isolation.worker"
+WORKER = ("-P", "-m", MODULE)  # -P: a torch.py in the user's folder is not torch
 
 
 class ConnectionLost(Exception):
@@ -59,6 +60,8 @@ def _forked(
 
 def _module(command: Sequence[str]) -> str | None:
     """Returns the module that a command runs, if it is one of this project's, which a prepared process can run too."""
+    if tuple(command) == WORKER:
+        return MODULE
     *flags, module = command
     return module if tuple(flags) == WORKER[:-1] and module.startswith(f"{__name__.partition('.')[0]}.") else None
 

@@ -67,6 +67,7 @@ def start(corpus: Path, out: Path, models: Sequence[str], workers: int, full: bo
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # the limit on files would cut off compiled modules too
         preexec_fn=limited if full else None,
     )
 

@@ -356,7 +356,7 @@ def test_every_recipe_can_be_asked_for(capsys: Capture) -> None:
     ("words", "status", "sentence"),
     [
         ("transcribe short.wav", 2, "the following arguments are required: --model/-m"),
-        ("transcribe --model sensevoice", 2, "the following arguments are required: AUDIO"),
+        ("transcribe --model sensevoice", 2, "there is no recording; expected AUDIO, or --live"),
         ("transcribe short.wav -m sensevoice --format doc", 2, "argument --format: invalid choice: 'doc'"),
         ("transcribe short.wav -m sensevoice --runtime onnx", 2, "argument --runtime/-r: invalid choice: 'onnx'"),
         ("transcribe short.wav -m sensevoice --dither loud", 2, "argument --dither: invalid float value: 'loud'"),

@@ -53,7 +53,7 @@ def test_a_card_decides_the_remaining_settings() -> None:
     [dtype] = [each for each in own["settings"] if each["name"] == "dtype"]
     assert dtype["defaults"] == {"pytorch": "float32", "vllm": "bfloat16"}
     [dtype] = [each for each in described(card("sensevoice"))["settings"] if each["name"] == "dtype"]
-    assert dtype["choices"] == ["float32", "bfloat16", "float16", "float64"]
+    assert dtype["choices"] == ["auto", "float32", "bfloat16", "float16", "float64"]
 
 
 def test_a_line_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,9 @@ def test_uploads_have_a_folder_that_goes_with_the_server(monkeypatch: pytest.Mon
     monkeypatch.delenv(UPLOADS)
     with own_uploads():
         first = Path(os.environ[UPLOADS])
+        first.mkdir()  # as Gradio makes it
         (first / "talk.wav").write_bytes(b"RIFF")
-    assert not first.exists() and UPLOADS not in os.environ
+    assert not first.exists() and not first.parent.exists() and UPLOADS not in os.environ
 
 
 def test_a_folder_that_the_environment_names_is_used_and_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         settings = { pytorch = { dtype = "bfloat16" }, vllm = { max_length = 4096, kv_gigabytes = 4, eager = false } }
         about = "An example."
         megabytes = 12
+        visitors = true
     """
     [card] = read_cards(write(tmp_path / "models.toml", text))
     assert card == Card(
@@ -80,6 +81,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         12,
         {"vllm": "it cannot"},
         {"pytorch": {"dtype": "bfloat16"}, "vllm": {"max_length": 4096, "kv_gigabytes": 4.0, "eager": False}},
+        visitors=True,
     )
     assert isinstance(card.settings["vllm"]["kv_gigabytes"], float), "in the type that it is declared in"
     assert all(key in text for key in KEYS)

@@ -48,9 +48,8 @@ def test_what_is_free_is_taken_as_it_was_asked_for(monkeypatch: pytest.MonkeyPat
     assert address() == ("0.0.0.0", port), "as Spaces ask for"
 
 
-def test_the_next_port_is_taken_where_none_was_asked_for(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
-    monkeypatch.setattr("workbench.serving.address.PORT", taken)
-    assert taken < address()[1] < taken + 100
+def test_the_next_port_is_taken_where_none_was_asked_for(taken: int) -> None:
+    assert taken < address(usual=taken)[1] < taken + 100
 
 
 def test_port_0_is_any_that_is_free() -> None:

@@ -54,7 +54,7 @@ class Model:
 
         with pytest.MonkeyPatch.context() as patch:
             if not packed:
-                patch.setattr(finalise_weights, "_can_pack", lambda: False)
+                patch.setattr(finalise_weights, "_can_pack", lambda kind: False)
             return self.module.open_session(self.directory, "demo", Settings(threads=1, dtype=dtype))
 
     def traced(self, session: Any, given: Trace | None = None) -> Trace:

@@ -26,7 +26,7 @@ def test_every_sample_is_what_its_entry_says(entry):
 
 def test_the_folder_holds_the_entries_and_stays_small():
     files = {path.name for path in SAMPLES.iterdir()}
-    assert files == {entry["file"] for entry in ENTRIES} | {"samples.json", "README.md"}
+    assert files == {entry["file"] for entry in ENTRIES} | {"samples.json", "README.md", "manifest.csv"}
     assert sum(path.stat().st_size for path in SAMPLES.iterdir()) < 3_000_000
 
 
@@ -58,5 +58,5 @@ def test_the_shipped_files_are_made_by_the_script(tmp_path):
         if path.suffix == ".wav":
             made, shipped = (soundfile.read(folder / path.name, dtype="int16")[0] for folder in (tmp_path, SAMPLES))
             assert np.abs(made.astype(int) - shipped).max() <= 1  # resamplers may differ in the last bit
-        else:
+        elif path.name != "manifest.csv":  # what Evaluate begins with
             assert (tmp_path / path.name).read_bytes() == path.read_bytes()

@@ -97,13 +97,14 @@ def test_a_trace_has_the_prompt_as_the_language_model_got_it(session: SpeechSess
     assert trace["tokens"][0] == trace["logits"][-1].argmax()
 
 
-def test_the_ear_stays_float32_beside_a_bfloat16_language_half(directory: Path, session: SpeechSession) -> None:
+def test_the_ear_computes_in_bfloat16_beside_a_bfloat16_language_half(directory: Path, session: SpeechSession) -> None:
     half = open_session(directory, "nano", Settings(dtype="bfloat16"))
     assert half.recogniser.dtype == "bfloat16"
     wanted = "encoder.output,adaptor.output,llm.norm"
     exact, other = session.trace(noise(2.0), wanted), half.trace(noise(2.0), wanted)
     for stage in ("encoder.output", "adaptor.output"):
-        np.testing.assert_array_equal(other[stage], exact[stage])
+        assert not np.array_equal(other[stage], exact[stage])
+        np.testing.assert_allclose(other[stage], exact[stage], atol=0.02 * np.abs(exact[stage]).max())
     assert not np.array_equal(other["llm.norm"], exact["llm.norm"])
     np.testing.assert_allclose(other["llm.norm"], exact["llm.norm"], atol=0.3)
     assert half.transcribe(noise(2.0), **BRIEF).tokens

@@ -21,6 +21,7 @@ import soundfile
 import uvicorn
 from mcp import Client
 
+from tests.support.coroutines import finished
 from tests.support.fake_chat import FakeChatRegistry
 from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from tests.support.fake_panels import tone
@@ -70,7 +71,8 @@ def asked(address: str, use: Callable[[Client], Awaitable[Found]], mode: str = "
         async with Client(f"{address}/mcp", mode=mode) as client:
             return await use(client)
 
-    return asyncio.run(connected())
+    found: Found = finished(connected())
+    return found
 
 
 def called(address: str, tool: str, arguments: Mapping[str, Any], mode: str = "auto") -> tuple[Any, Told]:

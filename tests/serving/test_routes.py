@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from tests.serving.conftest import said
+from tests.support.coroutines import finished
 from tests.support.fake_chat import FakeChatRegistry
 from tests.support.fake_panels import tone
 from workbench.serving.carried import ClientGone, events_of, whole
@@ -253,7 +254,5 @@ def test_a_client_that_goes_away_stops_the_work() -> None:
         await asyncio.gather(waiting, return_exceptions=True)
         await events.aclose()
 
-    asker = threading.Thread(target=lambda: asyncio.run(ask()))  # a browser of other tests may have a loop in this one
-    asker.start()
-    asker.join(60)
+    finished(ask())
     assert ended.wait(30)

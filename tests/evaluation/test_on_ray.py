@@ -1,0 +1,120 @@
+"""Workers on a Ray cluster: a node is lost in the middle, and the results are those of a quiet run.
+
+The driver runs against the few calls of Ray that it makes (`tests.support.fake_ray`), and once on a real cluster of two
+nodes on this machine.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.evaluate_kills import check, make_corpus
+from tests.support.driven_evaluations import KEYS, all_rows, chosen, computed, drive, emptied
+from tests.support.fake_ray import FakeRay
+from workbench import evaluation
+from workbench.core.errors import BadInput, Unavailable
+from workbench.evaluation import on_ray
+from workbench.evaluation.on_ray import RayWorkers
+from workbench.evaluation.rows import Result, Utterance
+from workbench.evaluation.worker import Job
+
+MODELS = [chosen(key) for key in KEYS]
+
+
+class AtOnce:
+    """A worker that knows its results."""
+
+    def __init__(self, job: Job, name: str, elsewhere: bool):
+        self.job = job
+
+    def results(self, utterances: Sequence[Utterance]) -> Iterator[Result]:
+        yield from (computed(self.job.key, each) for each in utterances)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Returns a function that puts a fake in Ray's place."""
+    monkeypatch.setattr(on_ray, "Worker", AtOnce)
+    monkeypatch.setattr(on_ray, "estimated_bytes", lambda spec: 10**9)
+
+    def placed(ray: FakeRay) -> FakeRay:
+        monkeypatch.setitem(sys.modules, "ray", ray)
+        return ray
+
+    return placed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_node_that_is_lost_loses_no_recording(tmp_path: Path, fake: Any, seed: int) -> None:
+    found, wanted = emptied(tmp_path / "out")
+    drawn = random.Random(seed)
+    when, named = drawn.randint(1, 12), drawn.choice(["one", "two"])
+    lost: list[str] = []
+
+    def fate(node: str, method: str) -> str | None:
+        if len(ray.computed_by) < when or lost:
+            return None
+        lost.append(named)
+        return named
+
+    ray = fake(FakeRay({"one": 1, "two": 2}, fate))
+    workers = RayWorkers("auto", MODELS)
+    assert (workers.usual_count, workers.place) == (3, "a Ray cluster of 2 nodes")
+    schedule = drive(found, workers, workers.usual_count)
+    assert all_rows(found) == wanted and schedule.computed == 60 and lost == [named]
+    assert named not in ray.computed_by[when:], "the other node computed the rest"
+    assert not ray.connected and all(each.gone for each in ray.actors), "nothing is left behind"
+    assert {(each["num_cpus"], each["max_restarts"], each["max_task_retries"]) for each in ray.asked} == {(1, 0, 0)}
+
+
+def test_what_a_cluster_cannot_do_is_one_sentence(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(FakeRay({"one": 2}))
+    with pytest.raises(BadInput, match=r"'cluster7' is no address of a Ray cluster; expected auto, local or ray://"):
+        RayWorkers("cluster7", MODELS)
+    fake(FakeRay({"one": 0}))
+    with pytest.raises(Unavailable, match=r"no node of the Ray cluster has room for demo/a\|pytorch, which needs 1 "):
+        RayWorkers("auto", MODELS)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(Unavailable, match=r'needs Ray; run: pip install "speech-workbench\[ray\]"'):
+        RayWorkers("auto", MODELS)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (speech-workbench[ray])")
+def test_of_two_real_nodes_one_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "0")
+    import ray
+    from ray.cluster_utils import Cluster
+
+    corpus, model = make_corpus(tmp_path / "corpus", 120), "demo/sensevoice|gguf|q8_0"  # it loads in a moment
+    evaluation.run(corpus, [model], tmp_path / "quiet", workers=1)
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # names of sockets must be short
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 10**8, "include_log_monitor": False}
+        head = {**small, "include_dashboard": False, "no_monitor": True}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        killed: list[float] = []
+        try:
+            node = cluster.add_node(**small)
+            ray.init(address=cluster.address, log_to_driver=False)
+
+            def heard(share: float, words: str) -> None:
+                if share > 0.2 and not killed:
+                    killed.append(share)
+                    cluster.remove_node(node, allow_graceful=False)
+
+            outcome = evaluation.run(corpus, [model], tmp_path / "out", workers=2, address="auto", on_progress=heard)
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+    assert killed and killed[0] < 0.9 and outcome.place == "a Ray cluster of 2 nodes"
+    check(corpus, tmp_path / "quiet", tmp_path / "out", 1)

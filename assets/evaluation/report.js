@@ -1,5 +1,6 @@
 // The table of all recordings in the report of an evaluation: sort, filter, search, look closer, export.
-// The rows come from the element `rows-data`: base64 of a zlib stream of JSON (workbench/evaluation/report/packed.py).
+// The rows come in parts, each base64 of a zlib stream (workbench/evaluation/report/packed.py). The table is there with the
+// numbers of all rows and the texts of the first ones; the other texts are read behind it, or as soon as they are needed.
 // Text is only ever set as text content, never as HTML. Only the rows that can be seen are in the page.
 'use strict';
 
@@ -49,8 +50,7 @@ if (embedded) {
   document.querySelector('nav').append(make('button', {type: 'button', onclick: () => { document.documentElement.dataset.theme = dark() ? 'light' : 'dark'; }}, 'Light or dark'));
 }
 
-const unpack = async () => {
-  const place = document.getElementById('rows-data');
+const inflated = (place) => { // a response of what a part holds
   const text = place.textContent;
   place.remove(); // the text is not needed twice
   let bytes;
@@ -60,14 +60,60 @@ const unpack = async () => {
     bytes = new Uint8Array(letters.length);
     for (let at = 0; at < letters.length; at += 1) bytes[at] = letters.charCodeAt(at);
   }
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate'));
-  return JSON.parse(await new Response(stream).text());
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate')));
+};
+const part = (kind) => document.querySelector(`script.${kind}`);
+const idle = window.requestIdleCallback || ((work) => setTimeout(work, 20));
+
+const failed = (error) => {
+  const said = document.getElementById('rows-wait') || document.querySelector('.count');
+  said.textContent = `The table cannot be shown: ${error.message}. It needs a browser of 2023 or later.`;
+};
+
+// The rows: `data` as the script uses it. `read(row)` reads the texts around a row, `readAll()` those of all rows.
+const unpack = async () => {
+  const data = await inflated(part('rows-head')).json();
+  const {count, block, models} = data;
+  const numbers = new Int32Array(await inflated(part('rows-numbers')).arrayBuffer());
+  const column = (name) => { const at = data.numbers.indexOf(name) * count; return numbers.subarray(at, at + count); };
+  for (const name of ['centiseconds', 'offsets']) data[name] = column(name);
+  for (const [name, names] of Object.entries(data.groups)) data.groups[name] = {names, of: column(name)};
+  models.forEach((model, place) => {
+    model.counts = ['substitutions', 'deletions', 'insertions', 'hits'].map((name) => column(`${name} ${place}`));
+    model.milliseconds = column(`milliseconds ${place}`);
+    for (const name of ['text', 'units']) model[name] = new Array(count);
+  });
+  for (const name of ['ids', 'audio', 'reference', 'units']) data[name] = new Array(count);
+  const places = Array.from(document.querySelectorAll('script.rows-texts'));
+  const reading = new Array(places.length); // a promise for each block
+  const copy = (from, into, first) => { for (let at = 0; at < from.length; at += 1) into[first + at] = from[at]; };
+  const readBlock = async (number) => {
+    const texts = await inflated(places[number]).json();
+    const first = number * block;
+    for (const name of ['audio', 'reference', 'units']) copy(texts[name], data[name], first);
+    models.forEach((model, place) => { for (const name of ['text', 'units']) copy(texts.models[place][name], model[name], first); });
+    copy(texts.ids, data.ids, first); // last: a row with an id has all its texts
+  };
+  data.read = (row) => (reading[Math.floor(row / block)] ??= readBlock(Math.floor(row / block)));
+  data.whole = places.length < 2;
+  data.readAll = async () => {
+    for (let number = 0; number < places.length; number += 1) await data.read(number * block);
+    data.whole = true;
+  };
+  data.readBehind = async () => {
+    for (let number = 0; number < places.length; number += 1) {
+      if (!reading[number]) await new Promise((resolve) => { idle(resolve, {timeout: 500}); });
+      await data.read(number * block);
+    }
+    data.whole = true;
+  };
+  if (count) await data.read(0);
+  return data;
 };
 
 const start = (data) => {
-  const count = data.ids.length;
-  const {models} = data;
-  const groups = Object.entries(data.groups).filter(([, found]) => found);
+  const {count, models} = data;
+  const groups = Object.entries(data.groups);
 
   // Values of a row.
   const saidBy = (model, row) => (model.text[row] === 0 ? null : model.text[row] === 1 ? data.reference[row] : model.text[row]);
@@ -221,13 +267,15 @@ const start = (data) => {
     const first = Math.max(0, Math.min(Math.floor(grid.scrollTop * scale() / ROW), order.length - Math.floor(room / ROW)));
     const last = Math.min(order.length, first + Math.ceil(room / ROW) + 2);
     const begin = Math.max(0, first - 4);
-    const lines = [];
+    const lines = [], missing = [];
     for (let place = begin; place < last; place += 1) {
       const row = order[place];
+      const here = data.ids[row] !== undefined;
+      if (!here) missing.push(data.read(row));
       const line = make('div', {class: place === cursor ? 'line cursor' : 'line', role: 'row', id: `line-${place}`, 'aria-rowindex': place + 2, 'aria-selected': row === opened});
       line.dataset.place = place;
       for (const column of shownColumns) {
-        const cell = make('div', {class: column.words ? 'cell' : 'cell number', role: 'gridcell'}, column.show(row));
+        const cell = make('div', {class: column.words ? 'cell' : 'cell number', role: 'gridcell'}, here || !column.text ? column.show(row) : '…');
         if (column.words) cell.dir = 'auto';
         const heat = column.heat ? column.heat(row) : 0;
         if (heat > 0) { cell.classList.add('shade'); cell.style.setProperty('--heat', heat.toFixed(2)); }
@@ -239,6 +287,7 @@ const start = (data) => {
     const from = scale() > 1 ? grid.scrollTop - (first - begin) * ROW : begin * ROW;
     rows.style.transform = `translateY(${Math.max(0, from)}px)`;
     grid.setAttribute('aria-activedescendant', `line-${cursor}`);
+    if (missing.length) Promise.all(missing).then(draw);
   };
   let waiting = false;
   grid.addEventListener('scroll', () => {
@@ -269,8 +318,15 @@ const start = (data) => {
     counted.textContent = chosen.length ? `${of} · ${data.rate}: ${parts.join(', ')}` : `${of}: nothing fits these filters`;
     grid.setAttribute('aria-rowcount', order.length + 1);
   };
+  const wholeTexts = async () => {
+    if (data.whole) return;
+    counted.textContent = 'Reading the texts of all recordings';
+    await data.readAll();
+    drawCount();
+  };
   const renew = () => { grid.scrollTop = 0; cursor = 0; drawHead(); drawCount(); draw(); };
-  const sortBy = (column) => {
+  const sortBy = async (column) => {
+    if (column.text && !data.whole) await wholeTexts();
     const begun = performance.now();
     // Numbers first fall, as the worst are what one looks for; words first rise.
     const first = !column.words;
@@ -280,7 +336,12 @@ const start = (data) => {
     grid.dataset.sorted = (performance.now() - begun).toFixed(1); // milliseconds, for measurements
     top.querySelector(`:scope > :nth-child(${shownColumns.indexOf(column) + 1}) button`)?.focus();
   };
-  const refilter = () => { filter(); sort(); renew(); };
+  const refilter = async () => {
+    if (filters.search.trim()) await wholeTexts();
+    filter();
+    sort();
+    renew();
+  };
   const reveal = () => {
     const above = cursor * ROW / scale();
     const room = grid.clientHeight - top.offsetHeight;
@@ -357,9 +418,13 @@ const start = (data) => {
       },
     }, 'Copy command')];
   };
-  const open = (row, focus) => {
+  const open = async (row, focus) => {
     opened = row;
-    const facts = [...groups.map(([, found]) => groupOf(found, row)), seconds(row) >= 0 ? `${seconds(row).toFixed(2)} s` : '', data.offsets[row] ? `${data.audio[row]}, from ${data.offsets[row]} s` : data.audio[row]];
+    if (data.ids[row] === undefined) {
+      await data.read(row);
+      if (opened !== row) return; // another was opened since
+    }
+    const facts = [...groups.map(([, found]) => groupOf(found, row)), seconds(row) >= 0 ? `${seconds(row).toFixed(2)} s` : '', data.offsets[row] ? `${data.audio[row]}, from ${data.offsets[row] / 1000} s` : data.audio[row]];
     const step = (by, title) => make('button', {type: 'button', onclick: () => { cursor = Math.max(0, Math.min(order.length - 1, cursor + by)); reveal(); open(order[cursor], true); }}, title);
     const head = make('h3', {tabindex: -1}, data.ids[row], make('span', {class: 'quiet'}, facts.filter(Boolean).join(' · ')), make('span', {class: 'steps'}, step(-1, '← Previous'), step(1, 'Next →')));
     const texts = make('dl', {class: 'texts'}, make('div', {}, make('dt', {}, 'Reference'), make('dd', {dir: 'auto'}, data.reference[row] || '(nothing is said)')));
@@ -389,7 +454,7 @@ const start = (data) => {
 
   // Export.
   const plain = (row) => ({
-    id: data.ids[row], audio: data.audio[row], offset: data.offsets[row], seconds: seconds(row) >= 0 ? seconds(row) : null,
+    id: data.ids[row], audio: data.audio[row], offset: data.offsets[row] / 1000, seconds: seconds(row) >= 0 ? seconds(row) : null,
     ...Object.fromEntries(groups.map(([name, found]) => [name, groupOf(found, row) || null])), reference: data.reference[row],
     models: models.map((model) => ({
       model: model.key, text: saidBy(model, row), error: failedBy(model, row) ?? null,
@@ -410,7 +475,8 @@ const start = (data) => {
     if (typeof value === 'string' && FORMULA.test(text)) text = `'${text}`;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
-  const saveCsv = () => {
+  const saveCsv = async () => {
+    await wholeTexts();
     const parts = [];
     for (const row of order) {
       const {models: each, ...own} = plain(row);
@@ -422,7 +488,10 @@ const start = (data) => {
     }
     save('evaluation.csv', 'text/csv', parts);
   };
-  const saveJson = () => save('evaluation.json', 'application/json', [JSON.stringify(Array.from(order, plain))]);
+  const saveJson = async () => {
+    await wholeTexts();
+    save('evaluation.json', 'application/json', [JSON.stringify(Array.from(order, plain))]);
+  };
 
   // The tools above the table.
   let pause = 0;
@@ -449,17 +518,17 @@ const start = (data) => {
   document.addEventListener('click', (event) => { if (!pick.contains(event.target)) pick.open = false; });
   document.getElementById('rows-table').append(tools, counted, grid, closer);
   document.getElementById('rows-wait').remove();
-  for (const place of document.querySelectorAll('.recording .doors')) place.append(...doors(Number(place.dataset.row)));
   drawHead();
   drawCount();
   draw();
   new ResizeObserver(draw).observe(grid);
   document.documentElement.dataset.ready = performance.now().toFixed(0); // milliseconds since the page was asked for
-  const idle = window.requestIdleCallback || ((work) => setTimeout(work, 200));
-  for (const column of columns) if (column.on) idle(() => ordered(column));
+  for (const column of columns) if (column.on && column.keys) idle(() => ordered(column));
+  data.readBehind().then(() => {
+    for (const place of document.querySelectorAll('.recording .doors')) place.append(...doors(Number(place.dataset.row)));
+    document.documentElement.dataset.whole = performance.now().toFixed(0);
+    for (const column of columns) if (column.on && column.text) idle(() => ordered(column));
+  }).catch(failed);
 };
 
-unpack().then(start).catch((error) => {
-  const said = document.getElementById('rows-wait');
-  if (said) said.textContent = `The table cannot be shown: ${error.message}. It needs a browser of 2023 or later.`;
-});
+unpack().then(start).catch(failed);

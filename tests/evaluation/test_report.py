@@ -24,7 +24,7 @@ from workbench.evaluation.report.confusions import Borders, confusions
 from workbench.evaluation.report.exports import table_rows, write_table
 from workbench.evaluation.report.extremes import most_different, worst
 from workbench.evaluation.report.overview import overview
-from workbench.evaluation.report.packed import SEPARATOR, packed
+from workbench.evaluation.report.packed import COUNTED, SEPARATOR, packed
 from workbench.evaluation.report.page import page
 from workbench.evaluation.report.players import players
 from workbench.evaluation.rows import Result, Utterance, scores_of
@@ -148,7 +148,7 @@ def test_mixed_scripts_pool_to_a_mixed_rate() -> None:
     found = of_texts([("打开灯", "打开的"), ("one two", "one"), ("打开 app", "打开 up")])
     assert list(found.names) == ["CER", "WER", "MER"] and found.rate == "MER"
     assert list(found.errors()[:, 0]) == [1, 1, 1] and list(found.units()[:, 0]) == [3, 2, 3]
-    rows = unpacked(packed(found))
+    rows = unpacked(found)
     assert rows["kinds"] == "CWM"
     assert rows["units"][2] == SEPARATOR.join(["打", "开", "app"]) and rows["units"][1] == 1
 
@@ -161,12 +161,26 @@ def test_names_of_models_are_as_short_as_they_can_be() -> None:
     assert short_names(["a|gguf|f32"]) == {"a|gguf|f32": "a gguf f32"}
 
 
-def unpacked(text: str) -> dict[str, Any]:
-    return dict(json.loads(zlib.decompress(base64.b64decode(text))))
+def unpacked(columns: Columns) -> dict[str, Any]:
+    """The rows as the script of the table puts them together."""
+    parts = packed(columns)
+    inflated = [zlib.decompress(base64.b64decode(each)) for each in (parts.head, parts.numbers, *parts.texts)]
+    head, numbers = json.loads(inflated[0]), np.frombuffer(inflated[1], "<i4")
+    assert len(numbers) == len(head["numbers"]) * head["count"] and head["count"] == len(columns)
+    found = dict(head) | dict(zip(head["numbers"], numbers.reshape(-1, len(columns)).tolist()))
+    blocks = [json.loads(each) for each in inflated[2:]]
+    assert all(len(each["ids"]) == head["block"] for each in blocks[:-1])
+    for name in ("ids", "audio", "reference", "units"):
+        found[name] = [value for block in blocks for value in block[name]]
+    for place, model in enumerate(found["models"]):
+        model["counts"] = [found[f"{name} {place}"] for name in COUNTED]
+        for name in ("text", "units"):
+            model[name] = [value for block in blocks for value in block["models"][place][name]]
+    return found
 
 
 def test_the_rows_come_back(columns: Columns) -> None:
-    rows = unpacked(packed(columns))
+    rows = unpacked(columns)
     assert rows["ids"] == [each.id for each in columns.utterances]
     for place, (model, shown) in enumerate(zip(columns.models, rows["models"])):
         assert shown["key"] == model and set(map(int, shown["failed"])) == set(columns.failures[model])
@@ -175,8 +189,9 @@ def test_the_rows_come_back(columns: Columns) -> None:
             counted = [each[row] for each in shown["counts"]]
             known = columns.counts["primary"][row, place]
             assert counted == ([-1] * 4 if math.isnan(known[0]) else known.tolist())
-    noise = rows["groups"]["noise"]
-    assert [noise["names"][at] if at >= 0 else None for at in noise["of"]] == [e.noise for e in columns.utterances]
+    names = rows["groups"]["noise"]
+    assert [names[at] if at >= 0 else None for at in rows["noise"]] == [e.noise for e in columns.utterances]
+    assert rows["centiseconds"] == [round(100 * each) for each in columns.seconds]
 
 
 class Tags(HTMLParser):
@@ -225,7 +240,7 @@ def test_nothing_of_a_manifest_or_a_model_becomes_markup() -> None:
     text = page(hostile(), tone)
     assert "<img" not in text and "<script>alert" not in text
     tags = Tags(text)
-    assert tags.found["script"] == 3 and "img" not in tags.found and tags.handlers == []
+    assert tags.found["script"] == 5 and "img" not in tags.found and tags.handlers == []
     assert all(each.startswith(("#", "data:audio/flac;base64,")) for each in tags.addresses)
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
     assert policy and policy[1].startswith("default-src 'none'") and "'unsafe-inline'; script-src 'sha256-" in policy[1]

@@ -13,6 +13,7 @@ import pytest
 from tests.evaluation.test_report import hostile
 from tests.support.browser import PATIENCE
 from tests.support.made_evaluation import made_columns, tone
+from workbench.evaluation.report import packed as packing
 from workbench.evaluation.report.columns import Columns
 from workbench.evaluation.report.page import page as report_page
 
@@ -34,7 +35,9 @@ def columns() -> Columns:
 def shown(columns: Columns, chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The report, which the tests share; it fails them if it asks for anything or a script of it fails."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(report_page(columns, tone), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "BLOCK", 256)  # so that most texts are read behind the table
+        path.write_text(report_page(columns, tone), encoding="utf-8")
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
@@ -47,6 +50,7 @@ def shown(columns: Columns, chromium: Any, tmp_path_factory: pytest.TempPathFact
     )
     page.goto(path.as_uri())
     page.wait_for_selector("html[data-ready]")
+    assert page.locator(".grid .rows .line .cell").first.inner_text() == "take-000000"
     yield page
     context.close()
     assert faults == []

@@ -1,4 +1,8 @@
-"""All rows of a report as compact data for the script of its table: JSON columns, deflated, in base64.
+"""All rows of a report as compact data for the script of its table, in parts, so that the table is there at once.
+
+The first part is JSON: what is said once, and which columns of numbers follow. The second part is those columns as
+32-bit integers, which the script uses as they are. Texts come last, as JSON in blocks of `BLOCK` rows: the script reads
+the first block, shows the table, and reads the others while the reader looks. Each part is deflated, in base64.
 
 Texts that are there already are left out: a hypothesis that equals its reference is 1, a normalised text that equals
 its raw text is 1, one that equals `plain` of its raw text is 2, and what a model has not done is 0. The counts come
@@ -12,7 +16,8 @@ import base64
 import functools
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,56 +28,99 @@ from workbench.text.rates import RateName, units_of
 
 SEPARATOR = "\x1f"
 MOST_CHARACTERS = 4000  # of one text
+BLOCK = 1024  # rows
+GROUPS = ("speaker", "noise", "language")
+COUNTED = ("substitutions", "deletions", "insertions", "hits")
+LARGEST = (1 << 31) - 1
 
 
-def packed(columns: Columns, runnable: Mapping[str, Any] | None = None) -> str:
-    """Returns the columns as base64 text of a zlib stream of JSON.
+@dataclass(frozen=True)
+class Packed:
+    """The parts, each as base64 text of a zlib stream."""
 
-    Args:
-        runnable: more entries of the object.
-    """
-    plain = {**plain_columns(columns), **(runnable or {})}
-    written = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return base64.b64encode(zlib.compress(written.encode("utf-8", "replace"), 6)).decode("ascii")
+    head: str  # of JSON
+    numbers: str  # of integers, little-endian; column after column, as `numbers` in the head names them
+    texts: tuple[str, ...]  # of JSON, a block of rows each
 
 
-def plain_columns(columns: Columns) -> dict[str, Any]:
-    """Returns the columns as plain JSON values; see the script `evaluation/report.js` for their use."""
-    units = _units(columns.normaliser)
-    given = [_short(each.text) for each in columns.utterances]
-    normal = [units(text, name) for text, name in zip(given, columns.names)]
-    counts = np.nan_to_num(columns.counts["primary"], nan=-1).astype(int)
-    models = []
-    for place, model in enumerate(columns.models):
-        said = [None if text is None else _short(text) for text in columns.texts[model]]
-        heard = [None if text is None else units(text, name) for text, name in zip(said, columns.names)]
-        models.append(
+def packed(columns: Columns) -> Packed:
+    """Returns the columns in parts."""
+    numbers = _numbers(columns)
+    head = _json({**_head(columns), "numbers": list(numbers)})
+    whole = np.concatenate([*numbers.values(), np.zeros(0, np.int32)]).astype("<i4").tobytes()
+    return Packed(_deflated(head), _deflated(whole), tuple(_deflated(_json(block)) for block in text_blocks(columns)))
+
+
+def _head(columns: Columns) -> dict[str, Any]:
+    return {
+        "count": len(columns),
+        "block": BLOCK,
+        "rate": columns.rate,
+        "normaliser": columns.normaliser,
+        "kinds": "".join(name[0] for name in columns.names),  # W, C or M
+        "groups": {name: names for name in GROUPS if (names := _different(columns, name))},
+        "models": [
             {
                 "key": model,
                 "name": columns.short[model],
-                "text": [_told(text, raw) for text, raw in zip(said, given)],
-                "units": [_units_told(text, raw) for text, raw in zip(heard, said)],
-                "counts": [counts[:, place, kind].tolist() for kind in range(4)],
                 "failed": {str(row): _short(why) for row, why in columns.failures[model].items()},
-                "milliseconds": _whole(1000 * columns.compute[:, place]),
             }
-        )
-    return {
-        "rate": columns.rate,
-        "normaliser": columns.normaliser,
-        "ids": [_short(each.id) for each in columns.utterances],
-        "audio": [_short(each.audio) for each in columns.utterances],
-        "offsets": [round(each.offset, 3) for each in columns.utterances],
-        "centiseconds": _whole(100 * columns.seconds),
-        "kinds": "".join(name[0] for name in columns.names),  # W, C or M
-        "reference": given,
-        "units": [_units_told(text, raw) for text, raw in zip(normal, given)],
-        "groups": {
-            name: _indexed([getattr(each, name) for each in columns.utterances])
-            for name in ("speaker", "noise", "language")
-        },
-        "models": models,
+            for model in columns.models
+        ],
     }
+
+
+def _numbers(columns: Columns) -> dict[str, np.ndarray]:
+    """The columns of numbers by their names; -1 where a number is not known."""
+    found = {
+        "centiseconds": _whole(100 * columns.seconds),
+        "offsets": _whole(1000 * np.array([each.offset for each in columns.utterances], dtype=float)),
+    }
+    for name in GROUPS:
+        if names := _different(columns, name):
+            at = {each: place for place, each in enumerate(names)}
+            values = [getattr(each, name) for each in columns.utterances]
+            found[name] = _whole(np.array([at[_short(each)] if each else -1 for each in values], dtype=float))
+    for place in range(len(columns.models)):
+        for kind, name in enumerate(COUNTED):
+            found[f"{name} {place}"] = _whole(columns.counts["primary"][:, place, kind])
+        found[f"milliseconds {place}"] = _whole(1000 * columns.compute[:, place])
+    return found
+
+
+def text_blocks(columns: Columns) -> Iterator[dict[str, Any]]:
+    """Yields the texts of `BLOCK` rows after another; see `assets/evaluation/report.js` for their use."""
+    units = _units(columns.normaliser)
+    for first in range(0, len(columns), BLOCK):
+        rows = slice(first, first + BLOCK)
+        utterances, names = columns.utterances[rows], columns.names[rows]
+        given = [_short(each.text) for each in utterances]
+        normal = [units(text, name) for text, name in zip(given, names)]
+        models = []
+        for model in columns.models:
+            said = [None if text is None else _short(text) for text in columns.texts[model][rows]]
+            heard = [None if text is None else units(text, name) for text, name in zip(said, names)]
+            models.append(
+                {
+                    "text": [_told(text, raw) for text, raw in zip(said, given)],
+                    "units": [_units_told(text, raw) for text, raw in zip(heard, said)],
+                }
+            )
+        yield {
+            "ids": [_short(each.id) for each in utterances],
+            "audio": [_short(each.audio) for each in utterances],
+            "reference": given,
+            "units": [_units_told(text, raw) for text, raw in zip(normal, given)],
+            "models": models,
+        }
+
+
+def _json(plain: Any) -> bytes:
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _deflated(plain: bytes) -> str:
+    return base64.b64encode(zlib.compress(plain, 6)).decode("ascii")
 
 
 def _units(normaliser: str) -> Any:
@@ -111,16 +159,12 @@ def _short(text: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
 
 
-def _whole(values: np.ndarray) -> list[int]:
-    """Rounded numbers, -1 for those that are not known."""
-    found: list[int] = np.nan_to_num(np.round(values), nan=-1, posinf=-1, neginf=-1).astype(np.int64).tolist()
-    return found
+def _whole(values: np.ndarray) -> np.ndarray:
+    """Rounded numbers as 32-bit integers, -1 for those that are not known."""
+    known = np.nan_to_num(np.round(values), nan=-1, posinf=-1, neginf=-1)
+    return np.clip(known, -1, LARGEST).astype(np.int32)
 
 
-def _indexed(values: Sequence[str | None]) -> dict[str, Any] | None:
-    """The different values in order, and for each row the number of its own, -1 without one; None if all lack one."""
-    names = sorted({_short(each) for each in values if each})
-    if not names:
-        return None
-    at = {name: place for place, name in enumerate(names)}
-    return {"names": names, "of": [at[_short(each)] if each else -1 for each in values]}
+def _different(columns: Columns, name: str) -> Sequence[str]:
+    """The different values of a group in their order."""
+    return sorted({_short(value) for each in columns.utterances if (value := getattr(each, name))})

@@ -1,6 +1,7 @@
 """The whole report as one HTML file: no network, no other file; the policy in its head forbids both.
 
-The element `figures` holds the overview as JSON, for programs. All rows are in the element `rows-data` (see `packed`).
+The element `figures` holds the overview as JSON, for programs. All rows are in the
+elements `rows-head`, `rows-numbers` and `rows-texts` (see `packed`).
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def _document(columns: Columns, found: Overview, shown: list[tuple[str, str, Htm
     said = f"{count}, {hours:.2f} hours of sound. Speech Workbench {__version__}."
     head = element("header", element("h1", columns.title), element("p", said, class_="quiet"))
     navigation = sections.navigation([(key, title) for key, title, _ in shown])
+    rows = packed(columns)
     return "\n".join(
         [
             "<!doctype html>",
@@ -90,11 +92,17 @@ def _document(columns: Columns, found: Overview, shown: list[tuple[str, str, Htm
             navigation,
             f"<main>{sections.joined_sections(content for _, _, content in shown)}</main>",
             f'<script type="application/json" id="figures">{figures}</script>',
-            f'<script type="text/plain" id="rows-data">{packed(columns)}</script>',
+            _data("rows-head", rows.head),
+            _data("rows-numbers", rows.numbers),
+            *(_data("rows-texts", block) for block in rows.texts),
             f"<script>{script}</script>",
             "</body></html>",
         ]
     )
+
+
+def _data(kind: str, text: str) -> str:
+    return f'<script type="text/plain" class="{kind}">{text}</script>'
 
 
 def write_report(directory: str | Path | Evaluation, path: str | Path | None = None) -> Path:

@@ -39,7 +39,8 @@ def test_each_recording_is_computed_once_whoever_dies(
     workers = FakeWorkers(fate, lambda number: drawn.random() > deadly / 2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduling, "STARTS", 100)
-        patch.setattr(scheduling, "OUTAGES", 100)
+        patch.setattr(scheduling, "PLACE_OUTAGES", 100)
+        patch.setattr(scheduling, "LONGEST_PAUSE", 0.0)
         schedule = drive(found, workers, count, batch)
     assert all_rows(found) == wanted
     assert schedule.computed == 40 and workers.most <= count and not workers.jobs

@@ -7,13 +7,17 @@ not copied to the disk. A root may be a folder, an archive or an address.
 
 from __future__ import annotations
 
+import contextlib
 import io
+import lzma
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from workbench.audio.read import read
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
@@ -29,6 +33,8 @@ SOUNDS = frozenset(
 )
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MOST_OPEN = 8  # archives that stay open, with the list of what is in them
+DAMAGE = (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, zlib.error, lzma.LZMAError)
+BUSY = (408, 429)  # answers of a server that may have time later
 SHORTFALL = 0.05  # seconds; a recording may end so much before a manifest says, by rounding
 
 
@@ -48,7 +54,7 @@ def opened_address(address: str) -> BinaryIO:
     """Opens an address for reading.
 
     Raises `Unavailable` where the package for its kind is not installed, or the place cannot be reached, and `BadInput`
-    where nothing is there.
+    where nothing is there, or where it may not be read.
     """
     import fsspec
 
@@ -58,8 +64,17 @@ def opened_address(address: str) -> BinaryIO:
         return opened
     except ImportError as error:
         raise Unavailable(f"{address:.200} needs another package: {message_of(error)}") from error
+    except PermissionError as error:
+        raise BadInput(f"{address:.200} may not be read: {message_of(error)}") from error
     except FileNotFoundError as error:
-        raise BadInput(f"there is nothing at {address:.200}") from error
+        cause = error.__cause__  # over HTTP, every failure is a missing file
+        status = getattr(cause, "status", None)
+        if cause is None or status in (404, 410):
+            raise BadInput(f"there is nothing at {address:.200}") from error
+        if isinstance(status, int) and 400 <= status < 500 and status not in BUSY:
+            raise BadInput(f"{address:.200} may not be read: the server answers {status}") from error
+        said = f"the server answers {status}" if isinstance(status, int) else message_of(cause)
+        raise Unavailable(f"{address:.200} cannot be read: {said}") from error
     except ValueError as error:
         raise BadInput(f"{address:.200} is of no kind that can be read ({kind}: {message_of(error)})") from error
     except Exception as error:  # each kind has errors of its own
@@ -72,6 +87,7 @@ class Recordings:
     def __init__(self, root: str):
         self.root = root
         self._archives: OrderedDict[str, _Archive] = OrderedDict()
+        self._reached: dict[str, str] = {}  # by host: a place there that could be read
 
     def source(self, utterance: Utterance) -> AudioSource:
         """Returns what a session takes: the path of a whole file, or the samples of a stretch with their rate.
@@ -79,13 +95,41 @@ class Recordings:
         Raises `BadInput` or `Unavailable`, in one sentence, where there is no such sound.
         """
         place = place_of(self.root, utterance.audio)
+        found = self._source(place, utterance)
+        self._reached[_host(place)] = place
+        return found
+
+    def is_at_fault(self, utterance: Utterance) -> bool | None:
+        """Returns whether a recording that could not be reached is itself at fault, as other places can be reached.
+
+        None means that no other place is known.
+        """
+        host = _host(place_of(self.root, utterance.audio))
+        known = self._reached.get(host)
+        if known is None:
+            return True if self._reached else None
+        try:
+            with opened_address(_divided(known)[0] or known) as file:
+                file.read(1)
+        except Exception:  # each kind has errors of its own
+            return False
+        return True
+
+    def _source(self, place: str, utterance: Utterance) -> AudioSource:
         archive, member = _divided(place)
         whole = not utterance.offset and utterance.duration is None and utterance.channel is None
         if member:
             return _stretch(self._archive(archive).open(member), PurePosixPath(member).name, utterance)
         if is_address(place):
             with opened_address(place) as file:
-                return _stretch(file, PurePosixPath(place).name, utterance)
+                watched = _Watched(file)
+                try:
+                    found = _stretch(cast(BinaryIO, watched), PurePosixPath(place).name, utterance)
+                except BadInput:
+                    watched.check(place)
+                    raise
+                watched.check(place)
+                return found
         if whole:
             return place
         return _stretch(Path(place), PurePosixPath(place).name, utterance)
@@ -111,7 +155,7 @@ class _Archive:
     def __init__(self, path: str):
         self.path = path
         self._held: Any
-        try:
+        with _archive_errors(path, f"the archive {path:.200}"):
             self._file = opened_address(path) if is_address(path) else _file(path)
             if path.lower().endswith(".zip"):
                 self._held = zipfile.ZipFile(self._file)
@@ -119,26 +163,68 @@ class _Archive:
             else:
                 self._held = tarfile.TarFile.open(fileobj=self._file)
                 self._members = {each.name.removeprefix("./"): each for each in self._held if each.isfile()}
-        except FileNotFoundError:
-            raise BadInput(f"there is no archive {path:.200}") from None
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, NotImplementedError) as error:
-            raise BadInput(f"the archive {path:.200} cannot be read: {message_of(error)}") from error
 
     def open(self, member: str) -> BinaryIO:
         """Returns the bytes of a member as a file; raises `BadInput` where there is none of that name."""
         found = self._members.get(member)
         if found is None:
             raise BadInput(f"the archive {self.path:.200} has no member {member:.200}")
-        try:
+        with _archive_errors(self.path, f"{member:.200} in {self.path:.200}"):
             held = self._held.open(found) if isinstance(self._held, zipfile.ZipFile) else self._held.extractfile(found)
             with held:
                 return io.BytesIO(held.read())
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, RuntimeError, NotImplementedError) as error:
-            raise BadInput(f"{member:.200} in {self.path:.200} cannot be read: {message_of(error)}") from error
 
     def close(self) -> None:
         self._held.close()
         self._file.close()
+
+
+@contextlib.contextmanager
+def _archive_errors(path: str, what: str) -> Iterator[None]:
+    """Raises `BadInput` for an archive that is missing or damaged, `Unavailable` where its place is out of reach."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise BadInput(f"there is no archive {path:.200}") from None
+    except DAMAGE as error:
+        raise BadInput(f"{what} cannot be read: {message_of(error)}") from error
+    except WorkbenchError:
+        raise
+    except Exception as error:  # each kind of address has errors of its own
+        kind = Unavailable if is_address(path) else BadInput
+        raise kind(f"{what} cannot be read: {message_of(error)}") from error
+
+
+class _Watched:
+    """A file at an address. An error in the middle ends the file, and is kept: libsndfile could not pass it on."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self._error: Exception | None = None
+
+    def read(self, count: int = -1) -> bytes:
+        try:
+            return b"" if self._error else self._file.read(count)
+        except Exception as error:  # each kind has errors of its own
+            self._error = error
+            return b""
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        return self._file.seek(place, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def check(self, place: str) -> None:
+        """Raises `Unavailable` where reading broke off."""
+        if self._error is not None:
+            raise Unavailable(f"{place:.200} breaks off: {message_of(self._error)}") from self._error
+
+
+def _host(place: str) -> str:
+    """What can be out of reach as a whole: a kind of address and its host; empty for paths."""
+    kind, _, rest = place.partition("://")
+    return f"{kind}://{rest.partition('/')[0]}" if rest else ""
 
 
 def _file(path: str) -> BinaryIO:

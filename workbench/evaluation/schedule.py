@@ -27,7 +27,8 @@ AHEAD = 2  # batches that a worker holds, so that it never waits for the next
 BATCH_SECONDS = 120.0  # of sound in a batch, as far as the manifest says: less is lost with a worker
 LIVES = 3  # workers that may end at one recording before it is given up
 STARTS = 5  # starts of a model that may fail, one after the other
-OUTAGES = 6  # the same for a server or a place that cannot be reached
+OUTAGES = 6  # the same for each server that cannot be reached
+PLACE_OUTAGES = 4  # the same for the places of recordings; a worker goes on where single ones are out of reach
 LONGEST_PAUSE = 30.0  # seconds before a server that failed is asked again
 
 OnBeat = Callable[["Standing"], None]
@@ -150,15 +151,13 @@ class Schedule:
                 self._hand_over(number, hand)
 
     def _start(self, work: _Work) -> bool:
-        """Starts a worker; returns whether there is a server for it that does not rest."""
-        server = None
-        if work.chosen.servers:
-            now = time.monotonic()
-            rested = [each for each in work.chosen.servers if self._pause.get(each, (0.0, 0.0))[0] <= now]
-            if not rested:
-                return False
-            busy = Counter(hand.server for hand in self.hands.values())
-            server = min(rested, key=lambda each: busy[each])
+        """Starts a worker; returns False where its servers, or the places of recordings, rest."""
+        now, servers = time.monotonic(), work.chosen.servers or (None,)
+        rested = [each for each in servers if self._pause.get(each, (0.0, 0.0))[0] <= now]
+        if not rested:
+            return False
+        busy = Counter(hand.server for hand in self.hands.values())
+        server = min(rested, key=lambda each: busy[each])
         self._numbers += 1
         self.hands[self._numbers] = _Hand(work, server)
         work.begun = True
@@ -232,6 +231,9 @@ class Schedule:
         batches = [positions for positions in batches if positions]
         self._dismiss(number)
         if isinstance(reply, Failed):
+            if hand.server is None:  # the others may lie where they can be reached
+                work.waiting.extend(batches[:1])
+                batches = batches[1:]
             work.waiting.extendleft(reversed(batches))
             self._failed(hand, reply.error)
             return
@@ -261,7 +263,8 @@ class Schedule:
         work.outages += 1
         hopeless = isinstance(error, BadInput) and not hand.ready
         alone = not work.chosen.servers and not hand.ready and isinstance(error, Unavailable)
-        if hopeless or alone or work.outages >= OUTAGES * max(len(work.chosen.servers), 1):
+        most = OUTAGES * len(work.chosen.servers) or PLACE_OUTAGES
+        if hopeless or alone or work.outages >= most:
             raise error
         pause = min(2 * self._pause.get(hand.server, (0.0, 0.5))[1], LONGEST_PAUSE)
         self._pause[hand.server] = time.monotonic() + pause, pause

@@ -93,12 +93,19 @@ class Worker:
         clock = _Clock(self._elsewhere)
         sources: list[AudioSource] = []
         good: list[Utterance] = []
+        away: list[tuple[Utterance, Unavailable]] = []
         for each in utterances:
             try:
                 sources.append(self.recordings.source(each))
                 good.append(each)
             except BadInput as error:
                 yield self._failed(each, str(error), clock)
+            except Unavailable as error:
+                away.append((each, error))
+        for each, missing in away:
+            if not self.recordings.is_at_fault(each):
+                raise missing
+            yield self._failed(each, str(missing), clock)
         if good:
             yield from self._transcribed(good, sources, clock)
 

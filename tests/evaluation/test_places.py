@@ -1,0 +1,103 @@
+"""Recordings at addresses: what is missing, what is forbidden, what breaks off, and what is out of reach as a whole."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from workbench.core.errors import BadInput, Unavailable
+from workbench.evaluation.places import Recordings
+from workbench.evaluation.rows import Result, Utterance
+from workbench.evaluation.worker import Worker
+
+STATUS = {"gone": 404, "secret": 403, "busy": 429, "broken": 500}
+
+
+def flac() -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, np.random.default_rng(0).uniform(-0.5, 0.5, 16000), 16000, format="FLAC")
+    return file.getvalue()
+
+
+class Shelf(BaseHTTPRequestHandler):
+    """Answers by name: a status, a whole recording, or one whose last half never comes."""
+
+    sound = flac()
+
+    def do_GET(self) -> None:
+        name = self.path.strip("/").partition(".")[0]
+        self.send_response(STATUS.get(name, 200))
+        self.send_header("Content-Length", str(len(self.sound) if name not in STATUS else 0))
+        self.end_headers()
+        if name not in STATUS and self.command == "GET":
+            self.wfile.write(self.sound[: len(self.sound) // 2 if name == "torn" else None])
+            self.close_connection = True
+
+    do_HEAD = do_GET
+
+    def log_message(self, *words: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def shelf() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Shelf)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_address_that_cannot_be_read_says_why(shelf: str) -> None:
+    recordings = Recordings("")
+    dead = "http://127.0.0.1:1"  # a port that nobody listens at
+    for place, kind, reason in (
+        (f"{shelf}/gone.flac", BadInput, "there is nothing at"),
+        (f"{shelf}/secret.flac", BadInput, "may not be read: the server answers 403"),
+        (f"{shelf}/busy.flac", Unavailable, "cannot be read: the server answers 429"),
+        (f"{shelf}/broken.flac", Unavailable, "cannot be read: the server answers 500"),
+        (f"{shelf}/torn.flac", Unavailable, "torn.flac breaks off"),
+        (f"{dead}/a.flac", Unavailable, "a.flac cannot be read: "),
+    ):
+        with pytest.raises(kind, match=reason):
+            recordings.source(Utterance("u", place, ""))
+        assert recordings.is_at_fault(Utterance("u", place, "")) is None, "nothing was read yet"
+    assert len(recordings.source(Utterance("u", f"{shelf}/a.flac", ""))[0]) == 16000  # type: ignore[arg-type, index]
+    for place in (f"{shelf}/torn.flac", f"{dead}/a.flac"):
+        assert recordings.is_at_fault(Utterance("u", place, "")) is True
+
+
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """A worker whose model computes nothing."""
+    made = Worker.__new__(Worker)
+    made.job, made.name, made.recordings = SimpleNamespace(key="m"), "w", Recordings("")  # type: ignore[assignment]
+    made._elsewhere = True
+    monkeypatch.setattr(made, "_transcribed", lambda good, sources, clock: [Result(e.id, "m", "heard") for e in good])
+    return made
+
+
+def test_a_place_that_is_out_of_reach_fails_alone_or_stops_all(shelf: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, torn, dead = (
+        Utterance(name, place, "")
+        for name, place in (
+            ("good", f"{shelf}/a.flac"),
+            ("torn", f"{shelf}/torn.flac"),
+            ("dead", "http://127.0.0.1:1/a"),
+        )
+    )
+    here = worker(monkeypatch)
+    with pytest.raises(Unavailable, match="cannot be read"):
+        list(here.results([dead, dead]))
+    found = {each.id: each.error for each in here.results([dead, torn, good])}
+    assert found["good"] is None and "breaks off" in str(found["torn"]) and "cannot be read" in str(found["dead"])
+    monkeypatch.setattr(Recordings, "is_at_fault", lambda self, utterance: False)  # now its host does not answer
+    with pytest.raises(Unavailable, match="breaks off"):
+        list(here.results([torn]))

@@ -260,6 +260,8 @@ def test_the_mapping_in_the_docs_does_what_it_says(tmp_path: Path) -> None:
     theirs["last_norm"] = np.ones((1, 3))
     cache = np.arange(56.0).reshape(28, 1, 2)
     theirs |= {"step_1_blk_0": layer, "all_logits": np.arange(28.0)[:, None], "k_cache_0": cache}
+    theirs |= {"step_1_beam_2_blk_0": layer, "step_1_logits": np.arange(12.0).reshape(3, 4)}
+    theirs |= {"step_1_beam_idx": np.zeros(3, np.int64), "step_1_ids": np.arange(3)}
     (tmp_path / "dumps").mkdir()
     for name, array in theirs.items():
         np.save(tmp_path / "dumps" / f"{name}.npy", array)
@@ -270,3 +272,6 @@ def test_the_mapping_in_the_docs_does_what_it_says(tmp_path: Path) -> None:
     assert np.array_equal(found["steps.1.llm.layers.0"], layer)
     assert [float(found[f"steps.{n}.logits"].item()) for n in (1, 2)] == [26, 27]
     assert np.array_equal(found["steps.1.llm.layers.0.cache.key"], cache[:27])
+    assert np.array_equal(found["steps.1.beams.2.llm.layers.0"], layer)
+    assert np.array_equal(found["steps.1.beams.1.logits"], theirs["step_1_logits"][1:2])
+    assert ancestry_of_stages(found) == Ancestry(((0, 0, 0),), ((0, 1, 2),))

@@ -54,15 +54,44 @@ def test_rows_of_all_steps_are_cut_by_step(tmp_path: Path) -> None:
             assert np.array_equal(found[f"steps.{step}.llm.layers.{layer}.cache.key"], expected)
 
 
+def test_hypotheses_of_a_beam_search_are_names_or_an_axis(tmp_path: Path) -> None:
+    blocks = {f"step_{n}_blk_{m}": RNG.normal(size=(3, 1, 6)) for n in (1, 2) for m in (0, 1)}
+    caches = {f"k_{n}_1": RNG.normal(size=(3, HEADS, PROMPT + n, WIDTH)) for n in (1, 2)}
+    logits = {f"step_{n}_beam_{b}": np.full((1, 4), 10 * n + b) for n in (1, 2) for b in (1, 2, 3)}
+    mapping = """
+    "steps.{n}.beams.{b}.llm.layers.{m}" = { from = "step_{n}_blk_{m}", beams = 0 }
+    "steps.{n}.beams.{b}.llm.layers.{m}.cache.key" = { from = "k_{n}_{m}", beams = 0, axes = [0, 2, 1, 3] }
+    "steps.{n}.beams.{b}.logits" = { from = "step_{n}_beam_{b}", first_b = 1 }
+    "steps.{n}.beams.{b}.llm.norm" = { from = "norms_{n}", beams = 0 }
+    "steps.{n}.beams.parents" = "beam_idx_{n}"
+    """
+    others = {"norms_1": RNG.normal(size=(3, 6)), "beam_idx_2": np.array([0, 0, 1])}
+    found = written(tmp_path, mapping, **blocks, **caches, **logits, **others)
+    assert len(found) == 12 + 6 + 6 + 3 + 1
+    for beam in range(3):
+        assert np.array_equal(found[f"steps.2.beams.{beam}.llm.layers.1"], blocks["step_2_blk_1"][beam])
+        expected = caches["k_1_1"][beam].swapaxes(0, 1)
+        assert np.array_equal(found[f"steps.1.beams.{beam}.llm.layers.1.cache.key"], expected)
+        assert found[f"steps.2.beams.{beam}.logits"][0, 0] == 20 + beam + 1
+        assert np.array_equal(found[f"steps.1.beams.{beam}.llm.norm"], others["norms_1"][beam : beam + 1])
+
+
 @pytest.mark.parametrize(
     ("mapping", "said"),
     [
+        ('"steps.{n}.logits" = { from = "a_{n}", beams = 0 }', "expected a stage steps.{n}.beams.{b}.NAME"),
+        (
+            '"steps.1.beams.{b}.logits" = { from = "a", beams = 2 }',
+            "of shape (7, 6) with beams = 2; expected",
+        ),
+        ('"steps.1.beams.{b}.logits" = { from = "a", beams = 0, prompt = 1 }', "has both prompt and beams; expected"),
+        ('"steps.1.beams.{b}.logits" = "a"', "expected a name, with {n}, {m} and {b} on both sides or on none"),
         ('"logits" = { from = "a", prompt = 4 }', "expected a stage steps.{n}.NAME, and an array without {n}"),
         ('"steps.{n}.logits" = { from = "a{n}", prompt = 4 }', "expected a stage steps.{n}.NAME, and an array without"),
         ('"steps.{n}.logits" = { from = "a", prompt = -1 }', "expected a whole number from 0 on"),
         ('"steps.{n}.logits" = { from = "a", prompt = 9 }', "of shape (7, 6) with prompt = 9; expected more rows"),
-        ('"steps.{n}.llm.layers.{m}" = "a_{n}"', "expected a name, with {n} and {m} on both sides or on none"),
-        ('"steps.{n}.x.{n}" = "a_{n}_{n}"', "expected each of {n} and {m} at most once"),
+        ('"steps.{n}.llm.layers.{m}" = "a_{n}"', "expected a name, with {n}, {m} and {b} on both sides or on none"),
+        ('"steps.{n}.x.{n}" = "a_{n}_{n}"', "expected each of {n}, {m} and {b} at most once"),
     ],
 )
 def test_what_does_not_fit_is_said(tmp_path: Path, mapping: str, said: str) -> None:

@@ -107,8 +107,8 @@ def test_a_layout_that_does_not_fit_is_refused(rule: Rule) -> None:
         ("[stages]\n'' = 'c'", "names.toml has the name '' for a stage; expected letters, digits and dots"),
         ('[stages]\n"a\\u001b[31m" = "c"', "names.toml has the name 'a\\x1b[31m' for a stage"),
         ("[stages]\na = { from = 3 }", "'a' in names.toml comes from 3; expected a name"),
-        ("[stages]\n'a.{n}' = 'b'", "expected a name, with {n} and {m} on both sides or on none"),
-        ("[stages]\n'a' = 'b.{n}'", "expected a name, with {n} and {m} on both sides or on none"),
+        ("[stages]\n'a.{n}' = 'b'", "expected a name, with {n}, {m} and {b} on both sides or on none"),
+        ("[stages]\n'a' = 'b.{n}'", "expected a name, with {n}, {m} and {b} on both sides or on none"),
     ],
 )
 def test_an_invalid_mapping_raises_one_sentence(tmp_path: Path, text: str, said: str) -> None:
@@ -148,7 +148,7 @@ def test_an_unknown_name_is_explained(tmp_path: Path) -> None:
         turned.stages(["enc"])
     for pattern in ("blk.*.out", "blk.{i}", r"blk\.(\d+)"):
         glob = mapping(tmp_path, f"[stages]\n'encoder.layers.0' = '{pattern}'")
-        with pytest.raises(BadInput, match=r"names are literal, except \{n\} and \{m\}, which are any numbers"):
+        with pytest.raises(BadInput, match=r"names are literal, except \{n\}, \{m\} and \{b\}, which are any numbers"):
             glob.stages(["blk.0.out"])
     long = mapping(tmp_path, "[stages]\na = 'b'")
     with pytest.raises(BadInput) as caught:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workbench.core.errors import BadInput
 from workbench.trace.order import computation_order
 from workbench.trace.step_names import glob_of_stage, step_and_stage, step_stage
-from workbench.trace.steps import StepChoice, StepWalk, followed_ids, read_steps, steps_of
+from workbench.trace.steps import StepChoice, StepWalk, followed, read_steps, steps_of
 from workbench.trace.trace import StageFilter, Trace
 
 STAGES = ["llm.embeddings", "llm.layers.0", "llm.layers.0.attention.key_rope", "llm.norm", "logits"]
@@ -83,16 +83,16 @@ def test_steps_come_between_the_prompts_pass_and_what_was_written(random: object
 
 def test_ids_to_follow_come_from_steps_tokens_or_a_list(tmp_path: Path) -> None:
     own = Trace({"tokens": np.array([4, 5, 6])}, {})
-    assert followed_ids(own) == [4, 5, 6] == followed_ids([4, 5, 6]) == followed_ids(np.array([4, 5, 6]))
+    assert followed(own) == [4, 5, 6] == followed([4, 5, 6]) == followed(np.array([4, 5, 6]))
     walk = StepWalk([9, 8, 7], [1], StageFilter("*"))
     stepped = Trace(dict(own), walk.meta())
-    assert followed_ids(stepped.save(tmp_path / "it.safetensors")) == [9, 8, 7]
-    assert followed_ids(None) is None
+    assert followed(stepped.save(tmp_path / "it.safetensors")) == [9, 8, 7]
+    assert followed(None) is None
     with pytest.raises(BadInput, match="has neither decoding steps nor tokens"):
-        followed_ids(Trace({"logits": np.ones((1, 2))}, {}))
+        followed(Trace({"logits": np.ones((1, 2))}, {}))
     for wrong in ([], [-1], [0.5], [[1]]):
         with pytest.raises(BadInput, match="no list of token ids"):
-            followed_ids(wrong)
+            followed(wrong)
 
 
 @pytest.mark.parametrize("held", [1, {}, {"traced": [1]}, {"traced": [1], "followed": ["a"]}])

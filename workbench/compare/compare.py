@@ -25,6 +25,7 @@ from workbench.compare.answers import (
     layout_of,
 )
 from workbench.compare.answers import LOGPROBS as CHOICES
+from workbench.compare.beams import with_beams
 from workbench.compare.choices import (
     explain_choices,
     explain_temperatures,
@@ -88,10 +89,10 @@ class Comparison:
             raise KeyError(f"no stage {stage!r} was compared") from None
 
     def passes(self, stage: StageComparison) -> bool:
-        """Returns whether a stage is within tolerance: by its limits, or by a near tie, which excuses tokens, text, and
-        what is made of an answer's ids.
+        """Returns whether a stage is within tolerance: by its limits, or by a near tie, which excuses tokens, text, the
+        choices of a beam search, and what is made of an answer's ids.
         """
-        if stage.passes:
+        if stage.passes or stage.near_tie:
             return True
         if stage.kind in ("tokens", "text") and not stage.stage.startswith("prompt."):
             return self.first_token is not None and self.first_token.near_tie
@@ -209,7 +210,9 @@ def compare(
             found.append(_compared_choice(reference, candidate, stage, answers, tolerances, found, guess))
             continue
         layout = layout_of(reference.meta) if stage == ROWS else None
-        found.append(compare_stage(stage, reference[stage], candidate[stage], tolerances.of(stage), guess, layout))
+        limits = tolerances.of(stage)
+        compared_stage = compare_stage(stage, reference[stage], candidate[stage], limits, guess, layout)
+        found.append(with_beams(compared_stage, reference, candidate, _noise(tolerances)))
         guess = guess and (found[-1].passes or found[-1].sequence is not None)  # later errors have the same cause
     part = first_id(reference, candidate, answers, tolerances) if answers else None
     if part:
@@ -335,9 +338,15 @@ def _first_token(
         choice = choice_at(reference[stepped], candidate[stepped], 0)
     if choice is None and ids[0] is not None and ids[1] is not None:
         choice = _reported_choice(reference, candidate, place, (ids[0], ids[1]))
-    # Under the preset `exact` a near tie is still no clear choice, so at least float32's limit applies.
-    noise = max(tolerances.preset.limits.relative_l2, 1e-4)
-    return FirstToken(place, ids[0], ids[1], choice, choice is not None and choice.is_near_tie(noise))
+    return FirstToken(place, ids[0], ids[1], choice, choice is not None and choice.is_near_tie(_noise(tolerances)))
+
+
+def _noise(tolerances: Tolerances) -> float:
+    """Returns the relative error that explains a near tie.
+
+    Under the preset `exact` a near tie is still no clear choice, so at least float32's limit applies.
+    """
+    return max(tolerances.preset.limits.relative_l2, 1e-4)
 
 
 def _reported_choice(reference: Trace, candidate: Trace, place: int, ids: tuple[int, int]) -> Choice | None:

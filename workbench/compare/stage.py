@@ -55,6 +55,7 @@ class StageComparison:
     # sqrt(e^2 - f^2) with e the relative L2 of this stage and f that of the previous one; 0 if e < f; e if isolated.
     own: float | None = None
     before: float | None = None  # f; None without an earlier stage of numbers, and if isolated
+    near_tie: bool = False  # whether a choice of a beam search differs, and both choices score nearly the same
     jump: float | None = None  # e / f, both raised to the floor; largest where the error grows most
 
     @property

@@ -11,12 +11,17 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from workbench.compare.discrete import as_tokens
+from workbench.trace.ancestry import Ancestry, ancestry_of_stages, has_beams
 from workbench.trace.chosen import ChosenStages
-from workbench.trace.step_names import step_and_stage
+from workbench.trace.step_names import beam_of, is_choice, step_and_stage
 from workbench.trace.steps import steps_of
 from workbench.trace.trace import Trace
 
 PREFIX = "steps."
+_SILENT = (
+    "the candidate does not say which hypotheses its steps read (steps.N.beams.parents and .tokens); they are taken to "
+    "be the reference's"
+)
 _NO_PASS = ("tokens", "text", "prompt.", "frontend.")  # beginnings of stages that no pass of the network computes
 
 
@@ -28,40 +33,51 @@ def steps_held(stages: Iterable[str]) -> list[int]:
 def last_alike(reference: Trace, candidate: Trace) -> int | None:
     """Returns the last step before which both sides have read the same tokens; None if they never part.
 
-    Step n has read the first n generated tokens. A trace that does not say what its steps followed is taken to have
-    followed its own tokens, and without tokens those of the other side.
+    Step n has read the first n generated tokens; in a beam search, its hypotheses have. A trace that does not say what
+    its steps followed is taken to have followed its own tokens, and without tokens those of the other side.
     """
     if not all(any(stage.startswith(PREFIX) for stage in trace) for trace in (reference, candidate)):
         return None
     ours, theirs = _read(reference), _read(candidate)
-    if ours is None or theirs is None:
+    if isinstance(ours, Ancestry) and isinstance(theirs, Ancestry):
+        last = ours.alike(theirs)
+        return last if last < min(ours.passes, theirs.passes) else None
+    if ours is None or theirs is None or isinstance(ours, Ancestry) or isinstance(theirs, Ancestry):
         return None
     common = min(len(ours), len(theirs))
     differing = np.flatnonzero(ours[:common] != theirs[:common])
     return int(differing[0]) if len(differing) else None
 
 
-def _read(trace: Trace) -> np.ndarray | None:
+def _read(trace: Trace) -> np.ndarray | Ancestry | None:
     known = steps_of(trace)
     if known is not None:
-        return np.array(known.followed, dtype=np.int64)
+        return np.array(known.followed, dtype=np.int64) if known.ancestry is None else known.ancestry
+    if has_beams(trace):
+        return ancestry_of_stages(trace)
     return as_tokens("tokens", trace["tokens"]) if "tokens" in trace else None
 
 
 def alike_steps(reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str]:
     """Returns both traces without the steps that read different tokens, and a warning about these.
 
-    The warning is empty if there are none; the traces are then the same ones.
+    The choice that made the hypotheses of a beam search differ stays. The warning is empty if there are none; the
+    traces are then the same ones.
     """
     last = last_alike(reference, candidate)
     apart = [] if last is None else [step for step in steps_held(reference) if step > last]
-    if not apart:
-        return reference, candidate, ""
-    ours, theirs = (
-        ChosenStages(trace, [stage for stage in trace if (step_and_stage(stage)[0] or 0) <= (last or 0)])
-        for trace in (reference, candidate)
-    )
-    return ours, theirs, f"not compared, since the sides read different tokens from place {last} on: {ranges(apart)}"
+    if last is None or not apart:
+        silent = has_beams(reference) and has_beams(candidate) and _read(candidate) is None
+        return reference, candidate, _SILENT if silent else ""
+
+    def alike(stage: str) -> bool:
+        step = step_and_stage(stage)[0] or 0
+        return step <= last or (step == last + 1 and is_choice(stage))
+
+    ours, theirs = (ChosenStages(trace, filter(alike, trace)) for trace in (reference, candidate))
+    beams = has_beams(reference)
+    read = f"hypotheses from step {last + 1} on" if beams else f"tokens from place {last} on"
+    return ours, theirs, f"not compared, since the sides read different {read}: {ranges(apart)}"
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -86,6 +102,10 @@ def said_of_steps(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
     """
     steps = steps_held(stages)
     step, stage = step_and_stage(faulty[0]) if faulty else (None, "")
+    beam = beam_of(faulty[0]) if faulty else None
+    where = stage if beam is None else f"beam {beam}, {stage}"
+    if faulty and is_choice(faulty[0]):
+        where = f"in the choice of its hypotheses ({stage})"
     if not steps or (faulty and step is None):
         return []
     fine = steps if step is None else [each for each in steps if each < step]
@@ -94,4 +114,4 @@ def said_of_steps(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
     said = f"{' and '.join(within)} {'are' if prompt + len(fine) > 1 else 'is'} within" if within else ""
     if step is None:
         return [said]
-    return [f"it first differs at step {step}, {stage}" + (f"; {said}" if said else "")]
+    return [f"it first differs at step {step}, {where}" + (f"; {said}" if said else "")]

@@ -82,7 +82,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     bugs = {each.stage for each in noise.bugs} if noise else set()
     excused = noise.noise if noise else frozenset[str]()
     over = [each.stage for each in comparison.stages if each.stage not in excused and not comparison.passes(each)]
-    faulty = [each for each in comparison.stages if each.stage in bugs or each.stage in over]
+    faulty = [each for each in comparison.stages if (each.stage in bugs and not each.near_tie) or each.stage in over]
     if comparison.isolated:
         faulty = _by_themselves(faulty)
     rounded = first is not None and not faulty and _as_its_peer(comparison, noise)

@@ -24,6 +24,18 @@ class Continuation:
     tokens: np.ndarray  # int64 [beams]
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """The likeliest continuations of all hypotheses, best first, before any is dropped.
+
+    Of equal scores, the lower parent comes first, then the lower token.
+    """
+
+    scores: np.ndarray  # float32 [candidates], sums of log-probabilities
+    parents: np.ndarray  # int64 [candidates]
+    tokens: np.ndarray  # int64 [candidates]
+
+
 class BeamSearch:
     """The search for one row of a batch.
 
@@ -40,16 +52,33 @@ class BeamSearch:
         self._scores = np.full(beams, NEVER, dtype=np.float32)
         self._scores[0] = 0.0  # at first all hypotheses are the same, so only one is continued
         self._ended: list[tuple[float, list[int]]] = []  # the best finished hypotheses, best first
+        self._before: tuple[np.ndarray, np.ndarray] | None = None  # tokens and all scores of the last choice
+        self.candidates: Candidates | None = None  # of the last choice
+
+    @property
+    def finished(self) -> np.ndarray:
+        """The scores of the best finished hypotheses, with the length penalty, best first: float64 [at most beams]."""
+        return np.array([score for score, _ in self._ended], dtype=np.float64)
+
+    def continue_with(self, going: Continuation) -> None:
+        """Goes on with other hypotheses than those that the last `take` has named."""
+        assert self._before is not None
+        tokens, scores = self._before
+        self._tokens = np.column_stack([tokens[going.parents], going.tokens])
+        self._scores = scores[going.parents, going.tokens]
 
     def take(self, logits: np.ndarray) -> Continuation | None:
         """Returns the next hypotheses for the logits [beams, vocabulary] of the previous ones; None at the end."""
         beams, vocabulary = logits.shape
-        scores = self._next_scores(logits).ravel()
+        table = self._next_scores(logits)
+        self._before = self._tokens, table
+        scores = table.ravel()
         # Enough candidates remain even if every hypothesis ends with every stop token.
         count = min(max(2, 1 + len(self.decoding.stop_ids)) * beams, scores.size)
-        likeliest = np.argpartition(scores, -count)[-count:]
-        likeliest = likeliest[np.argsort(-scores[likeliest], kind="stable")]
+        likeliest = np.flatnonzero(~(scores < np.partition(scores, -count)[-count]))
+        likeliest = likeliest[np.argsort(-scores[likeliest], kind="stable")][:count]
         scores, parents, tokens = scores[likeliest], likeliest // vocabulary, likeliest % vocabulary
+        self.candidates = Candidates(scores, parents, tokens)
         sequences = np.column_stack([self._tokens[parents], tokens])
         length = sequences.shape[1]
         ends = np.isin(tokens, self.decoding.stop_ids) | (length >= self.limit)

@@ -3,7 +3,8 @@
 Each layer costs one more load and one more pass of the reference, of float64, of the same precision where a candidate
 needs it, and of each candidate that is wrong there. Only one layer of a candidate is looked into. If it is a layer in a
 decoding step, the caches of all layers after that step are looked at too, as a wrong row of a cache often shows as an
-error only in a later layer. This file knows no runtimes.
+error only in a later layer; in a beam search, also the caches of the step before, which are reordered. This file knows
+no runtimes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from workbench.parity_lab.clean import CleanRuns, needs_clean
 from workbench.parity_lab.found import found_or_why
 from workbench.parity_lab.outcome import Computed, Inside, Outcome
 from workbench.parity_lab.sources import Found, Sources
-from workbench.trace.step_names import step_and_stage
+from workbench.trace.step_names import beam_of, is_choice, step_and_stage
 
 
 class Compute(Protocol):
@@ -36,14 +37,17 @@ _IN_LAYER = re.compile(r"(?P<layer>.+\.layers\.[0-9]{1,9})(?:\..+)?")
 
 
 def layer_in_error(outcome: Outcome) -> str | None:
-    """Returns the layer of the first stage in error, such as `encoder.layers.3` or `steps.4.llm.layers.1`.
+    """Returns the layer of the first stage in error, such as `encoder.layers.3` or `steps.4.beams.0.llm.layers.1`.
 
-    Any other stage of a decoding step stands for the whole step, `steps.4`. Returns None for the rest.
+    Any other stage of a decoding step stands for the whole step, `steps.4` or `steps.4.beams.0`. Returns None for the
+    rest, and for the choices of a beam search.
     """
     stage = (outcome.verdict.faulty_stage if outcome.verdict else None) or ""
+    if is_choice(stage):
+        return None
     found = _IN_LAYER.fullmatch(stage)
-    step, _ = step_and_stage(stage)
-    return found["layer"] if found else None if step is None else f"steps.{step}"
+    step, inner = step_and_stage(stage)
+    return found["layer"] if found else None if step is None else stage.removesuffix(f".{inner}")
 
 
 class Narrowing:
@@ -109,8 +113,7 @@ class Narrowing:
 
     def _look(self, side: Side, file: str, layer: str) -> Computed:
         """Traces a layer of a side with what is inside it."""
-        step = layer.split(".")[1] if layer.startswith("steps.") else ""
-        return self._compute(side, file, _globs(layer), decoding_steps=step)
+        return self._compute(side, file, _globs(layer), decoding_steps=",".join(_steps(layer)))
 
 
 def _globs(layer: str) -> tuple[str, ...]:
@@ -118,4 +121,22 @@ def _globs(layer: str) -> tuple[str, ...]:
     if not layer.startswith("steps."):
         return layer, f"{layer}.*"
     step = ".".join(layer.split(".")[:2])
-    return *([layer] if layer != step else []), f"{layer}.*", f"{step}.llm.*.cache.*"
+    if (beam := _beam(layer)) is None:
+        return *([layer] if layer != step else []), f"{layer}.*", f"{step}.llm.*.cache.*"
+    choices = f"{step}.beams.parents", f"{step}.beams.tokens"
+    caches = (f"steps.{each}.beams.*.llm.*.cache.*" for each in _steps(layer)[:-1])
+    own = [layer] if layer != f"{step}.beams.{beam}" else []
+    return *own, f"{layer}.*", f"{step}.beams.{beam}.llm.*.cache.*", *choices, *caches
+
+
+def _steps(layer: str) -> list[str]:
+    """Returns the decoding steps to trace; of a hypothesis also the step before, whose caches are reordered for it."""
+    step = step_and_stage(f"{layer}.x")[0]
+    if step is None:
+        return []
+    return [str(each) for each in (step - 1, step) if each == step or (each and _beam(layer) is not None)]
+
+
+def _beam(layer: str) -> int | None:
+    """Returns the hypothesis of a layer, or of the beginning of its stages' names; None of no beam search."""
+    return beam_of(f"{layer}.x")

@@ -23,9 +23,10 @@ from workbench.parity_lab.outcome import Computed
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.system.tempdirs import make_scratch
+from workbench.trace.ancestry import Ancestry
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
-from workbench.trace.steps import followed_ids
+from workbench.trace.steps import followed
 from workbench.trace.trace import Trace
 
 BEAT_SECONDS = 0.25  # the caller gets progress at least this often, and can stop the trace then
@@ -66,7 +67,8 @@ class Tracer:
         steps: int,
         decoding_steps: str = "",
     ):
-        self._decoding_steps, self._followed = decoding_steps, list[int]()
+        self._decoding_steps = decoding_steps
+        self._followed: list[int] | Ancestry | None = None
         self._registry, self._model, self._source = registry, model, source
         self._stages, self._options, self._mapping = stages, options, mapping
         self._on_progress, self._steps, self._step = on_progress, steps, -1
@@ -98,9 +100,9 @@ class Tracer:
         self._given = reference.trace.save(path)
 
     def follow(self, reference: Computed) -> None:
-        """Makes the decoding steps of all later computations follow the reference's tokens."""
+        """Makes the decoding steps of all later computations follow the reference's tokens or hypotheses."""
         if self._decoding_steps:
-            self._followed = followed_ids(reference.trace) or []
+            self._followed = followed(reference.trace) or None
 
     def save(self, trace: Trace, name: str) -> Path:
         """Writes a trace to a file of the folder, and returns its path."""
@@ -183,7 +185,7 @@ class Tracer:
         """Returns the trace that the session writes to the file."""
         options = {**self._options, **side.options}
         if decoding_steps:
-            options |= {"steps": decoding_steps, "follow": self._followed or None}
+            options |= {"steps": decoding_steps, "follow": self._followed}
         trace = partial(session.trace, self._source, stages, given, out=path, **options)
         activity = f"tracing {side.name}"
         if self._on_progress is None:

@@ -1,7 +1,7 @@
 """Adds the stages of decoding steps to the trace of a model that writes token by token.
 
 The steps follow the ids that the caller gives, those of the trace whose stages are substituted, or those that the model
-itself has written.
+itself has written; or the hypotheses of a beam search.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
+from workbench.decoding.beam_walk import BeamWalk
 from workbench.pipelines.tracing import SubstitutedStages
-from workbench.trace.steps import Follow, StepWalk, followed_ids, read_steps
+from workbench.trace.ancestry import Ancestry
+from workbench.trace.steps import Follow, StepWalk, followed, read_steps
 from workbench.trace.trace import StageFilter
 
 
@@ -30,10 +32,10 @@ class AskedSteps:
 
     def __init__(self, steps: str, follow: Follow, given: SubstitutedStages | None = None):
         self.choice = read_steps(steps)
-        self.ids: Sequence[int] | None = None
+        self.ids: Sequence[int] | Ancestry | None = None
         self._given = given
         if self.choice is not None:
-            self.ids = followed_ids(follow if follow is not None or given is None else given.trace)
+            self.ids = followed(follow if follow is not None or given is None else given.trace)
         elif follow is not None:
             raise BadInput("ids to follow are given, and no decoding steps are asked for; name the steps too")
 
@@ -42,14 +44,23 @@ class AskedSteps:
         """Whether the model must write a text first, whose ids the steps follow."""
         return self.choice is not None and self.ids is None
 
+    def check_one_hypothesis(self, whose: str) -> None:
+        """Raises `BadInput` if the steps are those of a beam search, which a model does not have."""
+        if isinstance(self.ids, Ancestry):
+            raise BadInput(f"the steps to follow are those of a beam search, and {whose} has none; expected tokens")
+
     def traced(
-        self, written: Sequence[int] | None, wanted: StageFilter, follow: Callable[[StepWalk], None], whose: str
+        self,
+        written: Sequence[int] | Ancestry | None,
+        wanted: StageFilter,
+        follow: Callable[[Any], None],
+        whose: str,
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Returns the stages of the steps, and the metadata about them; nothing if no steps are asked for.
 
         Args:
-            written: the ids that the model wrote, if it `needs_ids`.
-            follow: lets the model follow the ids.
+            written: the ids that the model wrote, or the hypotheses that its beam search read, if it `needs_ids`.
+            follow: lets the model follow them: a `StepWalk`, or a `BeamWalk` of a beam search.
             whose: the model's name in messages.
 
         Raises `BadInput` for steps that the generation did not take, or that take too much room.
@@ -58,6 +69,10 @@ class AskedSteps:
             return {}, {}
         ids = self.ids if self.ids is not None else written
         assert ids is not None
-        walk = StepWalk(ids, self.choice.of(ids, whose), wanted, self._given)
+        walk: StepWalk | BeamWalk
+        if isinstance(ids, Ancestry):
+            walk = BeamWalk(ids, self.choice.of_beams(ids, whose), wanted, self._given)
+        else:
+            walk = StepWalk(ids, self.choice.of(ids, whose), wanted, self._given)
         follow(walk)
         return walk.recorder.stages, walk.meta()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from workbench.decoding.alternatives import Watch
+from workbench.decoding.beam_walk import BeamWalk
 from workbench.decoding.generation import Decoding
 from workbench.embeddings.merge import Merged
+from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder
 from workbench.trace.steps import StepWalk
 
@@ -72,5 +74,21 @@ class Language(Protocol):
         """Returns ln P of each token of a row after the first, given all tokens before it: float64 [tokens - 1] each.
 
         What is computed of the rows' beginnings is remembered up to a limit, for later rows that begin alike.
+        """
+        ...
+
+
+@runtime_checkable
+class SearchesBeams(Protocol):
+    """A language model that shows the steps of its beam search."""
+
+    def ancestry(self, prompt: Merged[Any], decoding: Decoding) -> Ancestry:
+        """Returns the hypotheses of every pass of its own beam search over a prompt of one row."""
+        ...
+
+    def follow_beams(self, prompt: Merged[Any], walk: BeamWalk) -> None:
+        """Reads a prompt of one row and the hypotheses of a walk after it, all hypotheses of a step in one pass.
+
+        Records the stages that `Language.follow` records, of every hypothesis, and the choice before each step.
         """
         ...

@@ -13,6 +13,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.core.resources import close
+from workbench.decoding.beam_walk import BeamWalk
 from workbench.decoding.ctc import CtcToken
 from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.families.funasr_nano import CtcBranch, FunasrNanoOptions
@@ -85,7 +86,7 @@ class NanoPipeline(SpeechLanguagePipeline):
             return super().trace(samples, options, wanted, given)
         return traced(self.recognise, samples, options, wanted, given)
 
-    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk) -> None:
+    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk | BeamWalk) -> None:
         """See `StepwiseRecogniser.follow`; raises `BadInput` for a beam search over the CTC branch."""
         if searches(options):
             raise BadInput(

@@ -18,16 +18,18 @@ from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
+from workbench.decoding.beam_walk import BeamWalk
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged, merge_speech
 from workbench.families.instruction import OWN, Instruction
 from workbench.families.language import PLACEHOLDER, LanguageConfig, LanguageTokenizer
 from workbench.pipelines.gradients import DifferentiatesLanguage, GradientsOf, PullsBack, record_gradients
-from workbench.pipelines.language import Language
+from workbench.pipelines.language import Language, SearchesBeams
 from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.token_table import Table
 from workbench.session.values import Token
 from workbench.text.scripts import settled_text
+from workbench.trace.ancestry import Ancestry
 from workbench.trace.gradients import is_gradient
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.steps import StepWalk
@@ -231,10 +233,24 @@ class SpeechLanguagePipeline:
 
         return found
 
-    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk) -> None:
+    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk | BeamWalk) -> None:
         """See `StepwiseRecogniser.follow`."""
-        prompt, _ = self._prompt([samples], options, walk.prefill)
-        self.language.follow(prompt, walk)
+        prompt, counts = self._prompt([samples], options, walk.prefill)
+        if isinstance(walk, StepWalk):
+            self.language.follow(prompt, walk)
+            return
+        walk.begin(self.encoder.decoding(options, counts))
+        assert isinstance(self.language, SearchesBeams)
+        self.language.follow_beams(prompt, walk)
+
+    def ancestry(self, samples: np.ndarray, options: Any) -> Ancestry | None:
+        """See `StepwiseRecogniser.ancestry`."""
+        prompt, counts = self._prompt([samples], options)
+        decoding = self.encoder.decoding(options, counts)
+        if decoding.beam_size == 1:
+            return None
+        assert isinstance(self.language, SearchesBeams)
+        return self.language.ancestry(prompt, decoding)
 
     def close(self) -> None:
         """Frees the encoder and the language model."""

@@ -21,6 +21,7 @@ from workbench.audio.spans import Span
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
+from workbench.decoding.beam_walk import BeamWalk
 from workbench.pipelines.decoding_steps import AskedSteps
 from workbench.pipelines.padding import MOST_CHUNKS, padded_batches
 from workbench.pipelines.spoken_hypotheses import best_of_chunks
@@ -39,6 +40,7 @@ from workbench.session.values import (
 )
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import join_texts
+from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Stages
 from workbench.trace.steps import Follow, StepWalk
 from workbench.trace.times import described_times
@@ -132,10 +134,16 @@ class PaddingRecogniser(Protocol):
 class StepwiseRecogniser(Protocol):
     """A recogniser that writes token by token, and shows the stages of each decoding step."""
 
-    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk) -> None:
+    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk | BeamWalk) -> None:
         """Records the traced steps of a walk after the prompt of one chunk (see
-        `workbench.pipelines.language.Language.follow`).
+        `workbench.pipelines.language.Language.follow` and `SearchesBeams.follow_beams`).
+
+        Raises `BadInput` for the steps of a beam search where the runtime has none.
         """
+        ...
+
+    def ancestry(self, samples: np.ndarray, options: Any) -> Ancestry | None:
+        """Returns the hypotheses of every pass of the beam search over one chunk; None if the options ask for none."""
         ...
 
 
@@ -293,10 +301,13 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens):
         found = recogniser.trace(recording.samples, chosen, wanted, others)
         described: dict[str, Any] = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
         if stepwise is not None and asked.choice is not None:
-            ids: Sequence[int] = ()
+            ids: Sequence[int] | Ancestry = ()
             if asked.needs_ids:
-                known = found.get("tokens")
-                ids = recogniser.recognise(recording.samples, chosen).ids if known is None else known.tolist()
+                known, ancestry = found.get("tokens"), stepwise.ancestry(recording.samples, chosen)
+                if ancestry is not None:
+                    ids = ancestry
+                else:
+                    ids = recogniser.recognise(recording.samples, chosen).ids if known is None else known.tolist()
             go_on = partial(stepwise.follow, recording.samples, chosen)
             stepped, steps_meta = asked.traced(ids, wanted, go_on, self.model)
             written = {stage: array for stage, array in found.items() if stage in WRITTEN}

@@ -221,6 +221,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         digest = prompt.digest
         others = substituted_stages(given, digest)
         asked = AskedSteps(steps, follow, others)
+        asked.check_one_hypothesis(self.model)
         recorder = Recorder(wanted, others)
         ids = recorder.put("prompt.tokens", np.array(prompt.ids, dtype=np.int64)).astype(np.int64).tolist()
         prompt = prompt.with_ids(ids)

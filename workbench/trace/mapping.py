@@ -10,12 +10,13 @@
     "logits" = { from = "ctc", shape = [740, 25055], rows = [0, 736], scale = 0.5 }
 
 `{n}` stands for the number of a layer, or of a decoding step; a second number is `{m}`:
-`"steps.{n}.llm.layers.{m}" = "step_{n}_blk_{m}"`. `first = 1` says that the other program counts from 1; `first = -16`
-says that its layer 0 is our layer 16; `first_m` is the same for `{m}`. A list names the parts of a stack that the other
-program has divided. Changes to an array apply in this order: `shape` reshapes it (one entry may be -1), `axes` or
-`transpose` changes the order of the axes, `squeeze` drops axes of length 1, `rows` and `columns` select a range (begin,
-end; negative numbers count from the end; begin alone goes on to the end), `scale` multiplies. Arrays that the file does
-not name keep their names.
+`"steps.{n}.llm.layers.{m}" = "step_{n}_blk_{m}"`. `{b}` is the hypothesis of a beam search:
+`"steps.{n}.beams.{b}.llm.layers.{m}" = "step_{n}_beam_{b}_blk_{m}"`. `first = 1` says that the other program counts
+from 1; `first = -16` says that its layer 0 is our layer 16; `first_m` is the same for `{m}`, `first_b` for `{b}`. A
+list names the parts of a stack that the other program has divided. Changes to an array apply in this order: `shape`
+reshapes it (one entry may be -1), `axes` or `transpose` changes the order of the axes, `squeeze` drops axes of length
+1, `rows` and `columns` select a range (begin, end; negative numbers count from the end; begin alone goes on to the
+end), `scale` multiplies. Arrays that the file does not name keep their names.
 
 If the other program has a part of a stage only, `reference_rows` and `reference_columns` say which part of the
 reference it is: `"logits" = { from = "last_logits", reference_rows = [-1] }` for the logits of the last position.
@@ -23,6 +24,10 @@ reference it is: `"logits" = { from = "last_logits", reference_rows = [-1] }` fo
 An array with the rows of all decoding steps is cut by step. `prompt` says how many of its rows belong to the prompt:
 `"steps.{n}.logits" = { from = "all_logits", prompt = 26 }` takes row 26 for step 1, and of a cache,
 `"steps.{n}.llm.layers.{m}.cache.key" = { from = "k_cache_{m}", prompt = 26 }`, step 1 is the first 27 rows.
+
+An array with all hypotheses is divided: `beams = 0` says that its first axis, after the other changes, counts them:
+`"steps.{n}.beams.{b}.llm.layers.{m}" = { from = "step_{n}_blk_{m}", beams = 0 }`. Of an array with two axes, each
+hypothesis gets one row.
 
 For several recordings in a batch that were padded to 40 frames, `shape = [-1, 512]` and `rows = [80, 115]` select the
 third, of 35 frames. In `[meta]`, `dtype` or `quantization` choose the tolerance, and the `input_digest` of the
@@ -47,9 +52,9 @@ from workbench.formats.array_headers import unique_names
 from workbench.trace.cuts import Cut, is_range, slice_of
 
 _LARGEST = 1 << 20  # bytes of a mapping file
-_NUMBER, _SECOND = "{n}", "{m}"
+_NUMBER, _SECOND, _BEAM = "{n}", "{m}", "{b}"
 _STEPS = "steps.{n}."  # the beginning of our name for an array with the rows of all decoding steps
-_MARKS = f"{_NUMBER} and {_SECOND}"
+_MARKS = f"{_NUMBER}, {_SECOND} and {_BEAM}"
 _CACHES = (".cache.key", ".cache.value")  # ends of stages that hold all rows so far
 
 
@@ -61,7 +66,9 @@ class Rule:
     source: str
     first: int = 0
     first_m: int = 0
+    first_b: int = 0
     prompt: int | None = None
+    beams: int | None = None
     shape: tuple[int, ...] | None = None
     axes: tuple[int, ...] | None = None
     transpose: bool = False
@@ -78,13 +85,16 @@ class Rule:
         found = Cut(self.reference_rows, self.reference_columns)
         return None if found == Cut() else found
 
-    def apply(self, array: np.ndarray, step: int = 0) -> np.ndarray:
+    def apply(self, array: np.ndarray, step: int = 0, beam: int | None = None) -> np.ndarray:
         """Returns the array as the stage; raises `BadInput` if its shape does not fit the rule.
 
         Args:
             step: the decoding step whose rows are taken, of an array that has those of all steps; 0 for all rows.
+            beam: the hypothesis that is taken, of an array that has all of them.
         """
         array = self._changed(array)
+        if self.beams is not None and beam is not None:
+            array = array.take([beam] if array.ndim == 2 else beam, axis=self.beams)
         if self.prompt is None or not step:
             return array
         last = self.prompt + step
@@ -124,10 +134,11 @@ class Mapped:
     source: str
     rule: Rule | None
     step: int = 0  # of an array with the rows of all decoding steps, the step that is meant
+    beam: int | None = None  # of an array with all hypotheses of a beam search, the one that is meant
 
 
 def _unread(name: str) -> np.ndarray:
-    raise BadInput(f"{name} has the rows of all decoding steps, and its array is not at hand")
+    raise BadInput(f"{name} has the rows of several stages, and its array is not at hand")
 
 
 @dataclass(frozen=True)
@@ -142,7 +153,7 @@ class StageMapping:
         """Returns our stages of a file with these arrays.
 
         Args:
-            read: returns an array; asked for one with the rows of all decoding steps, for their number.
+            read: returns an array; asked for one with the rows of several stages, for their number.
 
         Raises `BadInput` if one is missing or a name is used twice.
         """
@@ -152,7 +163,7 @@ class StageMapping:
             sources = _matches(rule, arrays)
             if not sources:
                 raise BadInput(_nowhere(self.name, rule, arrays))
-            for each in (each for source in sources for each in _by_step(*source, rule, read)):
+            for each in (each for source in sources for each in _divided(*source, rule, read)):
                 if each.stage in found:
                     twice = f"for {found[each.stage].source} and {each.source}"
                     raise BadInput(f"{self.name} names {each.stage} twice, {twice}")
@@ -169,7 +180,7 @@ def _nowhere(file: str, rule: Rule, arrays: list[str]) -> str:
     said = f"{file} takes {rule.stage:.80} from {rule.source:.80}, which is not there"
     if rule.stage in arrays:
         said += f", while {rule.stage:.80} is: our name stands before the equals sign, theirs behind it"
-    elif not any(each in rule.source for each in (_NUMBER, _SECOND)) and set(rule.source) & set("*?[]{}()\\"):
+    elif not any(each in rule.source for each in (_NUMBER, _SECOND, _BEAM)) and set(rule.source) & set("*?[]{}()\\"):
         said += f": names are literal, except {_MARKS}, which are any numbers"
     shown = ", ".join(f"{name:.80}" for name in sorted(arrays)[:8])
     return f"{said}; the arrays are {shown}{' ...' if len(arrays) > 8 else ''}"
@@ -177,7 +188,7 @@ def _nowhere(file: str, rule: Rule, arrays: list[str]) -> str:
 
 def _matches(rule: Rule, arrays: list[str]) -> list[tuple[str, str]]:
     """Returns (stage, array) for each array that a rule takes, in the order of their numbers."""
-    firsts = {_NUMBER: rule.first, _SECOND: rule.first_m}
+    firsts = {_NUMBER: rule.first, _SECOND: rule.first_m, _BEAM: rule.first_b}
     held = [mark for mark in firsts if mark in rule.source]
     if not held:
         return [(rule.stage, rule.source)] if rule.source in arrays else []
@@ -195,12 +206,22 @@ def _matches(rule: Rule, arrays: list[str]) -> list[tuple[str, str]]:
     return found
 
 
-def _by_step(stage: str, source: str, rule: Rule, read: Callable[[str], np.ndarray]) -> Iterator[Mapped]:
-    """Yields the stage; or if the array has the rows of all decoding steps, the stage of each step."""
-    if rule.prompt is None:
+def _divided(stage: str, source: str, rule: Rule, read: Callable[[str], np.ndarray]) -> Iterator[Mapped]:
+    """Yields the stage; or if the array has the rows of all decoding steps or hypotheses, the stage of each."""
+    if rule.prompt is None and rule.beams is None:
         yield Mapped(stage, source, rule)
         return
     shape = rule.apply(read(source)).shape
+    if rule.beams is not None:
+        if not -len(shape) <= rule.beams < len(shape):
+            raise BadInput(
+                f"the mapping of {rule.stage} takes {source} of shape {shape} with beams = {rule.beams}; expected the "
+                "number of one of its axes"
+            )
+        for beam in range(shape[rule.beams]):
+            yield Mapped(stage.replace(_BEAM, str(beam), 1), source, rule, beam=beam)
+        return
+    assert rule.prompt is not None
     if not shape or shape[0] <= rule.prompt:
         raise BadInput(
             f"the mapping of {rule.stage} takes {source} of shape {shape} with prompt = {rule.prompt}; expected more "
@@ -262,18 +283,24 @@ def _rule(file: str, stage: str, entry: Any) -> Rule:
         if not check(value):
             raise BadInput(f"{where} has {key} = {value!r:.40}; expected {expected}")
         given[key] = tuple(value) if isinstance(value, list) else value
-    if "prompt" in given:
-        if not stage.startswith(_STEPS) or not isinstance(source, str) or _NUMBER in source:
-            raise BadInput(
-                f"{where} has prompt and comes from {source!r:.80}; expected a stage steps.{_NUMBER}.NAME, and an "
-                f"array without {_NUMBER} that has the rows of all steps"
-            )
-        counted: tuple[str, ...] = (_SECOND,)
-    else:
-        counted = (_NUMBER, _SECOND)
+    if "prompt" in given and "beams" in given:
+        raise BadInput(f"{where} has both prompt and beams; expected an array of all steps, or of all hypotheses")
+    alone = _NUMBER if "prompt" in given else _BEAM if "beams" in given else ""  # a number that the array counts itself
+    if "prompt" in given and (not stage.startswith(_STEPS) or not isinstance(source, str) or _NUMBER in source):
+        raise BadInput(
+            f"{where} has prompt and comes from {source!r:.80}; expected a stage steps.{_NUMBER}.NAME, and an "
+            f"array without {_NUMBER} that has the rows of all steps"
+        )
+    if "beams" in given and (_BEAM not in stage or not isinstance(source, str) or _BEAM in source):
+        raise BadInput(
+            f"{where} has beams and comes from {source!r:.80}; expected a stage steps.{_NUMBER}.beams.{_BEAM}.NAME, "
+            f"and an array without {_BEAM} that has all hypotheses"
+        )
+    marks = (_NUMBER, _SECOND, _BEAM)
+    counted = [each for each in marks if each != alone]
     if not isinstance(source, str) or any(source.count(each) != stage.count(each) for each in counted):
         raise BadInput(f"{where} comes from {source!r:.80}; expected a name, with {_MARKS} on both sides or on none")
-    if any(stage.count(each) > 1 for each in (_NUMBER, _SECOND)):
+    if any(stage.count(each) > 1 for each in marks):
         raise BadInput(f"{where} comes from {source!r:.80}; expected each of {_MARKS} at most once")
     return Rule(stage, source, **given)
 
@@ -306,5 +333,7 @@ _CHECKS = {
     "reference_rows": ("[begin, end] or [begin]", is_range),
     "reference_columns": ("[begin, end] or [begin]", is_range),
     "first_m": ("a whole number", _whole),
+    "first_b": ("a whole number", _whole),
+    "beams": ("the number of an axis", _whole),
     "prompt": ("a whole number from 0 on", lambda value: _whole(value) and value >= 0),
 }

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from workbench.trace.inside import layer_and_part, place_inside
-from workbench.trace.step_names import step_and_stage
+from workbench.trace.step_names import beam_of, is_choice, step_and_stage
 
 Kind = Literal["numbers", "logits", "tokens", "streams", "text", "logprobs"]
 
@@ -25,6 +25,7 @@ _WITHIN = {
     "predictor": ("alphas", "embeddings"),
     "decoder": ("input", "layers", "output"),
     "llm": ("embeddings", "layers", "norm"),
+    "beams": ("scores", "candidates", "parents", "tokens", "finished"),  # the choice of a step's hypotheses
 }
 _ANSWER = ("embeddings", "norm", "logprobs", "alternatives", "temperatures", "candidates", "rooms")
 _CODEC = ("rows", "codes", "latents", "audio")  # of an answer; `codec.logits` belong to the prompt
@@ -53,9 +54,9 @@ def computation_order(stages: Iterable[str], recorded: bool = False) -> list[str
     first = {"frontend": 0, "prompt": 1}
 
     def rank(stage: str) -> tuple[int, int, tuple[Any, ...]]:
-        step, name = step_and_stage(stage)
+        step, _ = step_and_stage(stage)
         if step is not None:
-            return 3, step, _place(name)
+            return 3, step, _within_step(stage)
         if stage in _LAST:
             return (3, -1, ()) if stage in _PROMPT_ENDS else (4, 0, ())
         return first.get(stage.partition(".")[0], 2), 0, ()
@@ -65,10 +66,16 @@ def computation_order(stages: Iterable[str], recorded: bool = False) -> list[str
 
 def _with_steps(stage: str) -> tuple[int, int, tuple[Any, ...]]:
     """Returns the sort key of a stage among the prompt's pass, the decoding steps, and what the model wrote."""
-    step, name = step_and_stage(stage)
+    step, _ = step_and_stage(stage)
     if step is not None:
-        return 1, step, _place(name)
+        return 1, step, _within_step(stage)
     return 2 if stage in _LAST and stage not in _PROMPT_ENDS else 0, 0, _place(stage)
+
+
+def _within_step(stage: str) -> tuple[Any, ...]:
+    """Returns the sort key of a stage of a step: the choice of the hypotheses first, then each hypothesis."""
+    beam = beam_of(stage)
+    return (-1 if is_choice(stage) or beam is None else beam), _place(step_and_stage(stage)[1])
 
 
 def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
@@ -98,6 +105,8 @@ def is_aside(stage: str) -> bool:
 
     It is not compared.
     """
+    if is_choice(stage):
+        return stage.endswith(".candidates")
     return (stage.startswith("tokens.") and stage != "tokens.logprobs") or stage in (
         "answer.alternatives",
         "answer.rooms",

@@ -37,7 +37,7 @@ class StoredTrace(Trace):
         array = self._stored.arrays[mapped.source]()
         if mapped.source in self._stored.texts:
             return np.array(array.astype(np.uint8).tobytes().decode("utf-8", "replace"))
-        return array if mapped.rule is None else mapped.rule.apply(array, mapped.step)
+        return array if mapped.rule is None else mapped.rule.apply(array, mapped.step, mapped.beam)
 
     def __contains__(self, stage: object) -> bool:
         return stage in self._mapped

@@ -57,6 +57,11 @@ class Recorder:
         self._given = given or {}
 
     @property
+    def rows(self) -> tuple[Recorder, ...]:
+        """The recorders of the rows of a batch, from the first on; later rows are not recorded."""
+        return (self,)
+
+    @property
     def stages(self) -> dict[str, np.ndarray]:
         """The recorded stages, in the order in which they came."""
         return self._spill.arrays

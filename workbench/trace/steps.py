@@ -17,17 +17,20 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
+from workbench.trace.ancestry import Ancestry, ancestry_in, ancestry_of_stages
 from workbench.trace.recorder import Recorder
 from workbench.trace.step_names import step_and_stage, step_stage
 from workbench.trace.trace import Trace
 
-KEY = "steps"  # in the metadata: {"traced": [1, 2], "followed": [17, 4, 9], "prompt": 26}
+KEY = "steps"  # in the metadata: {"traced": [1, 2], "followed": [17, 4, 9]}; of a beam search, with its ancestry
+BEAMS = "beams"  # the ancestry among them
 FIRST, ALL = "first", "all"
 MOST_BYTES = 1 << 30  # of the stages of all traced steps: 150 steps of a model with 28 layers and 150,000 tokens
 EXPECTED = f"expected {FIRST}, {ALL}, or numbers from 1 on such as 1,5,20"
 
-Follow = Trace | str | Path | Sequence[int] | np.ndarray | None
-"""The generated ids that the steps follow: a trace with steps or with `tokens`, the path of one, or the ids."""
+Follow = Trace | str | Path | Sequence[int] | np.ndarray | Ancestry | None
+"""What the steps follow: a trace with steps or with `tokens`, the path of one, the generated ids, or the hypotheses of
+a beam search."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,16 @@ class StepChoice:
             )
         return self.numbers or tuple(range(1, last + 1))
 
+    def of_beams(self, ancestry: Ancestry, whose: str) -> tuple[int, ...]:
+        """Returns the steps among those of a beam search; the last one only ends it, and has no pass.
+
+        Raises `BadInput` if a step is not among them.
+        """
+        last = ancestry.passes + 1
+        if self.numbers and self.numbers[-1] > last:
+            raise BadInput(f"step {self.numbers[-1]} was asked for, and the beam search of {whose} took {last} steps")
+        return self.numbers or tuple(range(1, last + 1))
+
 
 def read_steps(text: str | Sequence[int] | int | None) -> StepChoice | None:
     """Returns the steps in `first`, `all` or numbers with commas between them; None for none.
@@ -67,13 +80,13 @@ def read_steps(text: str | Sequence[int] | int | None) -> StepChoice | None:
     return StepChoice(tuple(sorted({int(word) for word in words})))
 
 
-def followed_ids(follow: Follow) -> list[int] | None:
-    """Returns the ids that steps are to follow; None if they are not given.
+def followed(follow: Follow) -> list[int] | Ancestry | None:
+    """Returns the ids, or the hypotheses of a beam search, that steps are to follow; None if they are not given.
 
     Raises `BadInput` if a trace holds none, or for what are no ids.
     """
-    if follow is None:
-        return None
+    if follow is None or isinstance(follow, Ancestry):
+        return follow
     if isinstance(follow, (str, Path)):
         from workbench.trace.read import read_trace
 
@@ -81,7 +94,9 @@ def followed_ids(follow: Follow) -> list[int] | None:
     if isinstance(follow, Trace):
         known = steps_of(follow)
         if known is not None:
-            return list(known.followed)
+            return list(known.followed) if known.ancestry is None else known.ancestry
+        if (ancestry := ancestry_of_stages(follow)) is not None:
+            return ancestry
         if "tokens" not in follow:
             raise BadInput(
                 "the trace to follow has neither decoding steps nor tokens; expected one that was traced with steps, "
@@ -101,10 +116,12 @@ class TracedSteps:
 
     traced: tuple[int, ...]
     followed: tuple[int, ...]  # the ids, as far as they are known; step n has read the first n of them
+    ancestry: Ancestry | None = None  # of a beam search, in place of the ids
 
     def to_meta(self) -> dict[str, Any]:
         """Returns them as metadata."""
-        return {KEY: {"traced": list(self.traced), "followed": list(self.followed)}}
+        beams = {} if self.ancestry is None else {BEAMS: self.ancestry.to_meta()}
+        return {KEY: {"traced": list(self.traced), "followed": list(self.followed), **beams}}
 
 
 def steps_of(trace: Trace) -> TracedSteps | None:
@@ -115,8 +132,8 @@ def steps_of(trace: Trace) -> TracedSteps | None:
     lists = [held.get(name) for name in ("traced", "followed")] if isinstance(held, Mapping) else []
     if not lists or not all(isinstance(each, list) and all(type(n) is int and n >= 0 for n in each) for each in lists):
         raise BadInput(f"the metadata of a trace have {KEY} = {held!r:.60}; expected lists of traced steps and ids")
-    traced, followed = (tuple(each or ()) for each in lists)
-    return TracedSteps(traced, followed)
+    traced, ids = (tuple(each or ()) for each in lists)
+    return TracedSteps(traced, ids, ancestry_in(held[BEAMS]) if BEAMS in held else None)
 
 
 class StepWalk:
@@ -205,10 +222,11 @@ class StepRecorder(Recorder):
 
     Args:
         whole: the recorder of all steps.
+        beam: the hypothesis of a beam search that it records.
     """
 
-    def __init__(self, whole: Recorder, step: int, room: StepRoom | None = None):
-        self._whole, self._step = whole, step
+    def __init__(self, whole: Recorder, step: int, room: StepRoom | None = None, beam: int | None = None):
+        self._whole, self._step, self._beam = whole, step, beam
         self._bytes = room or StepRoom(())
         self.isolated = whole.isolated
 
@@ -247,4 +265,4 @@ class StepRecorder(Recorder):
         self._whole.clear()
 
     def _name(self, stage: str) -> str:
-        return step_stage(self._step, stage)
+        return step_stage(self._step, stage, self._beam)

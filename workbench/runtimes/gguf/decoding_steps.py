@@ -7,11 +7,12 @@ ids, and what is recorded of a pass. This file knows no families.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from workbench.decoding.beam_walk import BeamsRecorder, BeamWalk
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.cache_state import read_cache_state
 from workbench.runtimes.gguf.context import STEPWISE, Context
@@ -46,11 +47,12 @@ class StepsWatch:
         kv_cache: the type of keys and values.
     """
 
-    def __init__(self, walk: StepWalk, file: GgufFile, kv_cache: str):
+    def __init__(self, walk: StepWalk | BeamWalk, file: GgufFile, kv_cache: str):
         self._walk, self._file = walk, file
         self._sizes: Dimensions = read_dimensions(file)
         self._now: StageWatch | None = None
-        self._weights = kv_cache in STEPWISE
+        # The hypotheses of a beam search share one cache, whose weights have a column for every position in it.
+        self._weights = kv_cache in STEPWISE and isinstance(walk, StepWalk)
         self.shows_weights = self._weights and self._wants(WEIGHTS)
         self._paired = language_architecture(file) == "llama"
 
@@ -73,29 +75,32 @@ class StepsWatch:
         self._now = None
 
     @contextlib.contextmanager
-    def stepping(self, step: int, context: Context, positions: int) -> Iterator[None]:
+    def stepping(self, step: int, context: Context, positions: int, sequences: Sequence[int] = (0,)) -> Iterator[None]:
         """Records a decoding step, for the block.
 
         Args:
-            positions: in the cache after the step.
+            positions: of each sequence in the cache after the step.
+            sequences: those that get a token, in the order of the rows.
         """
         recorder = self._walk.at(step)
         if recorder is not None:
             others = {EMBEDDED: ("llm.embeddings", self._sizes.hidden), LOGITS: ("logits", self._sizes.vocabulary)}
-            shape = (1, self._sizes.hidden)
+            shape = (len(sequences), self._sizes.hidden)
             self._now = StageWatch(recorder, self._file, shape, others, weights=self._weights, keys=positions)
         yield
         self._now = None
-        if recorder is not None:
-            self._record_cache(recorder, context)
+        if isinstance(recorder, BeamsRecorder):
+            recorder.share()
+        for row, sequence in zip(() if recorder is None else recorder.rows, sequences, strict=recorder is not None):
+            self._record_cache(row, context, sequence)
         self._walk.done(step)
 
-    def _record_cache(self, recorder: Recorder, context: Context) -> None:
+    def _record_cache(self, recorder: Recorder, context: Context, sequence: int) -> None:
         """Records the keys and values that the cache holds [positions, heads, head width]."""
         names = [f"llm.layers.{layer}.cache.{name}" for layer in range(self._sizes.layers) for name in ("key", "value")]
         if not any(map(recorder.wanted, names)):
             return
-        for layer, held in enumerate(read_cache_state(context.state(0), self._sizes)):
+        for layer, held in enumerate(read_cache_state(context.state(sequence), self._sizes)):
             key = split_pairs(held.key) if self._paired else held.key
             recorder.put(f"llm.layers.{layer}.cache.key", np.array(key))
             recorder.put(f"llm.layers.{layer}.cache.value", np.array(held.value))

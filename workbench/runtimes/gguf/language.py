@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
+from workbench.decoding.beam_walk import BeamWalk
 from workbench.decoding.beams import BeamSearch
 from workbench.decoding.choosing import Chooser
 from workbench.decoding.generation import ENDED, Decoding
@@ -21,6 +22,7 @@ from workbench.embeddings.merge import Merged
 from workbench.families.gguf_files import has_other_half
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
+from workbench.runtimes.gguf.beams import ancestry_of, search_passes
 from workbench.runtimes.gguf.context import STEP, STEPWISE, Context
 from workbench.runtimes.gguf.decoding_steps import Follower, StepsWatch
 from workbench.runtimes.gguf.language_file import EMBEDDINGS, check_dimensions, check_vocabulary
@@ -28,6 +30,7 @@ from workbench.runtimes.gguf.language_half import open_half
 from workbench.runtimes.gguf.llama import LlamaModel, open_plain
 from workbench.runtimes.gguf.scoring import SequenceScorer
 from workbench.runtimes.gguf.stage_watch import StageWatch
+from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder
 from workbench.trace.steps import StepWalk
 
@@ -181,11 +184,12 @@ class LanguageModel:
             else:
                 context.close()
 
-    def _watched(self, positions: int, longest: int, looking: StepsWatch) -> Context:
-        """Returns a context for one sequence that shows its passes."""
+    def _watched(self, positions: int, longest: int, looking: StepsWatch, sequences: int = 1) -> Context:
+        """Returns a context that shows its passes."""
         return Context(
             self.model,
             positions,
+            sequences,
             longest=longest,
             watch=looking.callback(self.model),
             weights=looking.shows_weights,
@@ -194,13 +198,8 @@ class LanguageModel:
 
     def follow(self, prompt: Merged[np.ndarray], walk: StepWalk) -> None:
         """See `workbench.pipelines.language.Language.follow`."""
-        rows = prompt.embeddings[0][prompt.attention_mask[0]]
-        prefill = walk.prefill
-        rows = rows if prefill is None else prefill.put("llm.embeddings", rows)
-        one = Merged(rows[None], np.ones((1, len(rows)), bool), np.arange(len(rows))[None])
-        lengths = self._checked(one)
-        self._room_for(len(rows) + walk.last)
-        for _ in self._steps(one, lengths, Decoding((), max_new_tokens=walk.last + 1), None, walk):
+        one = _one(self._prompt_rows(prompt, walk, walk.last))
+        for _ in self._steps(one, one.lengths, Decoding((), max_new_tokens=walk.last + 1), None, walk):
             pass
 
     def _beams(
@@ -213,29 +212,48 @@ class LanguageModel:
         room = int((lengths + beams * np.minimum(limits, ROOM)).max())
         context = self._context(room, 2 * beams, int(lengths.max()))
         try:
-            for row, (length, limit) in enumerate(zip(lengths.tolist(), limits.tolist(), strict=True)):
+            for row, limit in enumerate(limits.tolist()):
                 search = BeamSearch(decoding, limit)
                 context.clear()
-                context.read(prompt.embeddings[row][prompt.attention_mask[row]], 0)
-                logits = np.repeat(context.logits()[None], beams, axis=0)
-                # Ids of llama.cpp's sequences.
-                before, after = np.zeros(beams, dtype=np.int64), np.arange(beams, 2 * beams)
-                for step in range(limit):
-                    going = search.take(logits)
+                for _ in search_passes(context, prompt.embeddings[row][prompt.attention_mask[row]], beams, search.take):
                     done[row] = search.best
                     yield _table(done)
-                    if going is None:
-                        break
-                    for parent, child in zip(before[going.parents], after, strict=True):
-                        context.copy(int(parent), int(child))
-                    for sequence in set(before.tolist()):
-                        context.drop(sequence)
-                    context.grow(length + beams * (step + 1))
-                    context.step(going.tokens, np.full(beams, length + step), after)
-                    logits = context.all_logits(beams)
-                    before, after = after, np.arange(beams) if after[0] else np.arange(beams, 2 * beams)
         finally:
             self._give_back(context)
+
+    def ancestry(self, prompt: Merged[np.ndarray], decoding: Decoding) -> Ancestry:
+        """See `workbench.pipelines.language.SearchesBeams.ancestry`."""
+        [length] = self._checked(prompt).tolist()
+        limit = int(np.minimum(np.broadcast_to(decoding.max_new_tokens, 1), self.config.context - length + 1)[0])
+        beams = decoding.beam_size
+        context = self._context(length + beams * min(limit, ROOM), 2 * beams, length)
+        try:
+            return ancestry_of(context, prompt.embeddings[0][prompt.attention_mask[0]], decoding, limit)
+        finally:
+            self._give_back(context)
+
+    def follow_beams(self, prompt: Merged[np.ndarray], walk: BeamWalk) -> None:
+        """See `workbench.pipelines.language.SearchesBeams.follow_beams`."""
+        rows = self._prompt_rows(prompt, walk, walk.passes)
+        looking = StepsWatch(walk, self.file, self._settings["kv_cache"])
+        room = len(rows) + walk.beams * min(walk.passes, ROOM)
+        context = self._watched(room, len(rows), looking, 2 * walk.beams)
+        try:
+            for _ in search_passes(context, rows, walk.beams, walk.choose, looking):
+                pass
+        finally:
+            context.close()
+
+    def _prompt_rows(self, prompt: Merged[np.ndarray], walk: StepWalk | BeamWalk, steps: int) -> np.ndarray:
+        """Returns the embeddings of a prompt of one row [positions, hidden], or what is given for them.
+
+        Raises `BadInput` if the model's context is too short for them and the steps.
+        """
+        rows, prefill = prompt.embeddings[0][prompt.attention_mask[0]], walk.prefill
+        rows = rows if prefill is None else prefill.put("llm.embeddings", rows)
+        self._checked(_one(rows))
+        self._room_for(len(rows) + steps)
+        return rows
 
     def _context(self, positions: int, sequences: int, longest: int) -> Context:
         """Returns an empty context with enough room: the previous one if it fits."""
@@ -301,6 +319,11 @@ class LanguageModel:
             self._scorer.close()
         self._idle = self._scorer = None
         self.model.close()
+
+
+def _one(rows: np.ndarray) -> Merged[np.ndarray]:
+    """Returns embeddings [positions, hidden] as a prompt of one row."""
+    return Merged(rows[None], np.ones((1, len(rows)), bool), np.arange(len(rows))[None])
 
 
 def _table(rows: list[list[int]]) -> np.ndarray:

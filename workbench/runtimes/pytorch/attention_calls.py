@@ -59,7 +59,7 @@ class AttentionCalls:
 
     def _begin(self) -> None:
         self._first = [0, 0]  # rows of queries and keys of earlier windows
-        self._array: np.ndarray | None = None
+        self._arrays: list[np.ndarray | None] | None = None
         self._has_scores = False
 
     def _fused(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -67,9 +67,11 @@ class AttentionCalls:
         q, k = self._after_rotation(q, k)
         if self._shows_weights:
             known = {**dict(zip(("attn_mask", "dropout_p", "is_causal"), rest)), **kwargs}
-            into = self._window(q.shape[1], q.shape[2], k.shape[2], q.dtype)
             mask, causal, scale = known.get("attn_mask"), bool(known.get("is_causal")), known.get("scale")
-            write_weights(into, q, k, mask, causal, scale, keep_type=self._rounded)
+            for row, into in enumerate(self._windows(q.shape[1], q.shape[2], k.shape[2], q.dtype)):
+                if into is not None:
+                    shown = mask if mask is None or len(mask) == 1 else mask[row : row + 1]
+                    write_weights(into, q[row:], k[row:], shown, causal, scale, keep_type=self._rounded)
         return func(q, k, v, *rest, **kwargs)
 
     def _product(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -78,9 +80,11 @@ class AttentionCalls:
             left, keys = self._after_rotation(left, right.transpose(2, 3))
             right = keys.transpose(2, 3)
         elif self._shows_weights:
-            into = self._window(left.shape[1], left.shape[2], left.shape[3], left.dtype)
-            for head, values in enumerate(left[0]):
-                into[head] = array_of(values)
+            _, heads, queries, keys = left.shape
+            for row, into in enumerate(self._windows(heads, queries, keys, left.dtype)):
+                if into is not None:
+                    for head, values in enumerate(left[row]):
+                        into[head] = array_of(values)
         self._has_scores = not self._has_scores
         return func(left, right, **kwargs)
 
@@ -97,13 +101,18 @@ class AttentionCalls:
             k = found[1].transpose(1, 2).repeat_interleave(shared, dim=1)
         return q, k
 
-    def _window(self, heads: int, queries: int, keys: int, dtype: torch.dtype) -> np.ndarray:
-        """Returns the part of the recorded weights that one call fills [heads, queries, keys]."""
-        if self._array is None:
+    def _windows(self, heads: int, queries: int, keys: int, dtype: torch.dtype) -> list[np.ndarray | None]:
+        """Returns the part of the recorded weights that one call fills [heads, queries, keys], of each row of the
+        batch; None for a row whose weights are not wanted."""
+        if self._arrays is None:
             rows = [max(self.rows[0], queries), max(self.rows[1], keys)]
             check_weights(self._weights, heads, *rows)
             kind = np.float64 if dtype == torch.float64 else np.float32
-            self._array = self._recorder.room(self._weights, (heads, *rows), kind)
+            self._arrays = [
+                each.room(self._weights, (heads, *rows), kind) if each.wanted(self._weights) else None
+                for each in self._recorder.rows
+            ]
         at = self._first
         self._first = [at[0] + queries, at[1] + keys]
-        return self._array[:, at[0] : at[0] + queries, at[1] : at[1] + keys]
+        place = (slice(None), slice(at[0], at[0] + queries), slice(at[1], at[1] + keys))
+        return [None if each is None else each[place] for each in self._arrays]

@@ -1,7 +1,8 @@
-"""Beam search by transformers, read token by token and stopped after any of them.
+"""Beam search by transformers, read token by token and stopped after any of them; and its steps, for traces.
 
 `generate` runs in a thread. After every token, the thread hands over the best hypothesis and waits until the reader
-asks for the next one. This file knows no family.
+asks for the next one. A traced search is seen twice: transformers' own search says which hypotheses its passes read,
+and a loop of this project then makes the same passes and shows their stages. This file knows no family.
 """
 
 from __future__ import annotations
@@ -10,22 +11,28 @@ import contextlib
 import queue
 import threading
 from collections.abc import Generator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import (
+    DynamicCache,
     GenerationConfig,
+    LogitsProcessor,
     LogitsProcessorList,
     RepetitionPenaltyLogitsProcessor,
     StoppingCriteria,
     StoppingCriteriaList,
 )
 
+from workbench.decoding.beam_walk import BeamWalk
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.runtimes.pytorch.arithmetic import throughout
+from workbench.runtimes.pytorch.decoding_steps import looking_at_pass
+from workbench.trace.ancestry import Ancestry
 
 
 def beam_search(network: Any, prompt: Merged[Tensor], decoding: Decoding) -> Generator[np.ndarray, None, None]:
@@ -59,10 +66,48 @@ def _row(prompt: Merged[Tensor], row: int) -> Merged[Tensor]:
     return Merged(prompt.embeddings[one, first:], prompt.attention_mask[one, first:], prompt.positions[one, first:])
 
 
-def _search(network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int) -> Generator[np.ndarray, None, None]:
+def ancestry_of(network: Any, prompt: Merged[Tensor], decoding: Decoding) -> Ancestry:
+    """Returns the hypotheses of every pass of transformers' search over a prompt of one row."""
+    watch = _Watch()
+    [limit] = np.broadcast_to(decoding.max_new_tokens, 1).tolist()
+    with contextlib.closing(_search(network, prompt, decoding, limit, watch)) as steps:
+        for _ in steps:
+            pass
+    return watch.ancestry
+
+
+def follow_beams(network: Any, prompt: Merged[Tensor], walk: BeamWalk) -> None:
+    """Reads a prompt of one row and the hypotheses of a walk after it, all hypotheses of a step in one pass.
+
+    As in transformers' search, the caches of the hypotheses are reordered before each pass.
+    """
+    cache = DynamicCache(config=network.config)
+
+    def computed(step: int, inputs: dict[str, Tensor]) -> np.ndarray:
+        with looking_at_pass(network, walk, step, cache), throughout(network.dtype):
+            output = network(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        logits: Tensor = output.logits[:, -1]
+        found: np.ndarray = logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
+        return found
+
+    logits = computed(0, {"inputs_embeds": prompt.embeddings})
+    cache.batch_repeat_interleave(walk.beams)
+    logits = np.repeat(logits, walk.beams, axis=0)
+    step = 0
+    while (going := walk.choose(logits)) is not None:
+        step += 1
+        parents, tokens = (torch.from_numpy(each).to(network.device) for each in (going.parents, going.tokens))
+        cache.reorder_cache(parents)
+        logits = computed(step, {"input_ids": tokens[:, None]})
+
+
+def _search(
+    network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int, watch: _Watch | None = None
+) -> Generator[np.ndarray, None, None]:
     """Yields the same as `beam_search`, for rows with the same limit."""
     desk = _Desk()
-    thread = threading.Thread(target=_run, args=(network, prompt, decoding, limit, desk), daemon=True, name="beams")
+    more = (network, prompt, decoding, limit, desk, watch)
+    thread = threading.Thread(target=_run, args=more, daemon=True, name="beams")
     thread.start()
     try:
         while True:
@@ -96,8 +141,28 @@ class _Desk(StoppingCriteria):
         return torch.full((len(input_ids),), self.left, device=input_ids.device)
 
 
+class _Watch(LogitsProcessor):
+    """Sees the hypotheses of one row before each choice, and changes no scores."""
+
+    def __init__(self) -> None:
+        self._seen: list[list[tuple[int, ...]]] = []  # the tokens of every hypothesis, by pass
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Takes the tokens [beams, tokens so far] of the pass that has just run."""
+        self._seen.append([tuple(row) for row in input_ids.tolist()])
+        return scores
+
+    @property
+    def ancestry(self) -> Ancestry:
+        """The hypotheses after the prompt's pass; those of one pass are different from each other."""
+        parents = (tuple(old.index(row[:-1]) for row in new) for old, new in pairwise(self._seen))
+        return Ancestry(tuple(parents), tuple(tuple(row[-1] for row in each) for each in self._seen[1:]))
+
+
 @torch.inference_mode()
-def _run(network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int, desk: _Desk) -> None:
+def _run(
+    network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int, desk: _Desk, watch: _Watch | None
+) -> None:
     """Runs the search; puts its result and None on the desk at the end, or the error that ended it."""
     desk.rows = len(prompt.attention_mask)
     network.generation_config = GenerationConfig()  # the model's own would fill in settings that are not set below
@@ -122,7 +187,7 @@ def _run(network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int, d
                 inputs_embeds=prompt.embeddings,
                 attention_mask=torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(prompt.embeddings.device),
                 generation_config=settings,
-                logits_processor=LogitsProcessorList(penalty),
+                logits_processor=LogitsProcessorList([*penalty, *([watch] if watch else [])]),
                 stopping_criteria=StoppingCriteriaList([desk]),
             )
         desk.handed.put(result.cpu().numpy())

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from workbench.decoding.beam_walk import BeamWalk
 from workbench.runtimes.pytorch.inside import looking_inside_stack
 from workbench.runtimes.pytorch.layer_maps import LANGUAGE
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
@@ -34,7 +35,7 @@ class Follower:
 
 
 @contextlib.contextmanager
-def looking_at_pass(network: Any, walk: StepWalk | None, step: int, cache: Any) -> Iterator[None]:
+def looking_at_pass(network: Any, walk: StepWalk | BeamWalk | None, step: int, cache: Any) -> Iterator[None]:
     """Records the wanted stages of one pass of a generation, for the block.
 
     Args:
@@ -90,6 +91,11 @@ class _ButKeys(Recorder):
     def __init__(self, recorder: Recorder):
         self._recorder, self.isolated = recorder, recorder.isolated
         self.put, self.room, self.given = recorder.put, recorder.room, recorder.given  # type: ignore[method-assign]
+
+    @property
+    def rows(self) -> tuple[Recorder, ...]:
+        """See `Recorder.rows`."""
+        return self._recorder.rows
 
     def wanted(self, stage: str) -> bool:
         """See `Recorder`."""

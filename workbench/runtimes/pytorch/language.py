@@ -18,6 +18,7 @@ from torch import Tensor
 
 from workbench.core.errors import BadInput, message_of
 from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
+from workbench.decoding.beam_walk import BeamWalk
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import LanguageConfig
@@ -28,6 +29,7 @@ from workbench.runtimes.pytorch.gradients import choice_gradients
 from workbench.runtimes.pytorch.inside import looking_inside_stack
 from workbench.runtimes.pytorch.layer_maps import LANGUAGE
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
+from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder
 from workbench.trace.steps import StepWalk
 
@@ -127,6 +129,19 @@ class LanguageModel:
         """See `workbench.pipelines.language.Language.follow`."""
         for _ in self._steps(prompt, Decoding((), max_new_tokens=walk.last + 1), None, walk):
             pass
+
+    def ancestry(self, prompt: Merged[Tensor], decoding: Decoding) -> Ancestry:
+        """See `workbench.pipelines.language.SearchesBeams.ancestry`."""
+        from workbench.runtimes.pytorch.beams import ancestry_of
+
+        return ancestry_of(self.network, prompt, decoding)
+
+    @torch.inference_mode()
+    def follow_beams(self, prompt: Merged[Tensor], walk: BeamWalk) -> None:
+        """See `workbench.pipelines.language.SearchesBeams.follow_beams`."""
+        from workbench.runtimes.pytorch.beams import follow_beams
+
+        follow_beams(self.network, prompt, walk)
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """See `workbench.pipelines.language.Language.score`; raises `BadInput` for an unknown id."""

@@ -24,7 +24,7 @@ def no_tap(stage: str, value: torch.Tensor) -> torch.Tensor:
 
 
 def tap_into(recorder: Recorder | None) -> Tap:
-    """Returns a tap that gives the recorder a copy of each wanted stage's first row.
+    """Returns a tap that gives the recorder a copy of each wanted stage, of the rows of the batch that it records.
 
     The tap returns the recorder's substituted value if there is one. Without a recorder, the tap does nothing.
     bfloat16, which numpy does not have, becomes float32.
@@ -36,12 +36,13 @@ def tap_into(recorder: Recorder | None) -> Tap:
         if not recorder.needs(stage):
             return value
         # Cloned at once, as a later in-place operation must not change the recorded values.
-        copy = value.detach().to("cpu", copy=True)
-        own = (copy.float() if copy.dtype == torch.bfloat16 else copy)[0].numpy()
-        other = recorder.put(stage, own)
-        if other is own:
+        rows = recorder.rows
+        copy = value.detach()[: len(rows)].to("cpu", copy=True)
+        own = list((copy.float() if copy.dtype == torch.bfloat16 else copy).numpy())
+        others = [row.put(stage, array) for row, array in zip(rows, own, strict=True)]
+        if all(other is array for other, array in zip(others, own, strict=True)):
             return value
-        return torch.from_numpy(np.array(other, dtype=own.dtype)).to(value.device, value.dtype)[None]
+        return torch.from_numpy(np.stack(others).astype(own[0].dtype)).to(value.device, value.dtype)
 
     return tap
 

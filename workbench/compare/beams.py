@@ -1,0 +1,140 @@
+"""Beam searches in a comparison: choices that differ by a near tie, and what explains other differences.
+
+A choice is a near tie if both sides give the two continuations nearly equal scores. Equal scores on both sides are a
+tie, which every search breaks by a rule of its own, so another choice is a difference of that rule and no rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workbench.compare.stage import StageComparison
+from workbench.trace.ancestry import CANDIDATES, FINISHED, PARENTS, SCORES, TOKENS
+from workbench.trace.step_names import beam_of, is_choice, step_and_stage, step_stage
+from workbench.trace.trace import Trace
+
+_CACHES = (".cache.key", ".cache.value")
+_ALIKE = 1e-4  # relative L2 of rows that come from the same hypothesis, in any arithmetic but half precision
+
+Continued = tuple[int, int]  # parent and token
+
+
+def with_beams(each: StageComparison, reference: Trace, candidate: Trace, noise: float) -> StageComparison:
+    """Returns the comparison of a stage of a beam search with what explains its difference, if anything known does.
+
+    Args:
+        noise: the relative error that the arithmetic explains.
+    """
+    step, stage = step_and_stage(each.stage)
+    if step is None or each.passes:
+        return each
+    if is_choice(each.stage):
+        return _explained_choice(each, reference, candidate, step, noise)
+    beam = beam_of(each.stage)
+    if beam is not None and stage.endswith(_CACHES) and not each.mismatch:
+        return replace(each, hint=_whose_rows(reference, candidate, each.stage, step, beam) or each.hint)
+    return each
+
+
+def _explained_choice(
+    each: StageComparison, reference: Trace, candidate: Trace, step: int, noise: float
+) -> StageComparison:
+    stage = step_and_stage(each.stage)[1]
+    sides = [_Choice.of(trace, step) for trace in (reference, candidate)]
+    if stage in (PARENTS, TOKENS):
+        pairs = _differing(*(side.living for side in sides))
+    elif stage == FINISHED:
+        if _sums(reference, candidate, step):
+            return replace(each, hint="these are the sums of log-probabilities: the length penalty is left out")
+        pairs = _differing(*(side.ranked for side in sides))
+    else:
+        return each
+    margins = [_margins(ours, theirs, *sides) for ours, theirs in pairs]
+    if not margins or None in margins:
+        return each
+    widest = max(max(known) for known in margins if known)
+    if any(max(known) == 0 for known in margins if known):
+        return replace(each, hint="the scores are equal on both sides: the tie is broken in another way")
+    if widest > noise * max(1.0, *(side.size for side in sides)):
+        return each
+    return replace(each, near_tie=True, hint=f"a near tie: the scores are at most {widest:.2g} apart")
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One side's choice before a step."""
+
+    living: list[Continued]
+    ranked: list[Continued]  # before any is dropped, best first
+    scores: Mapping[Continued, float]
+
+    @classmethod
+    def of(cls, trace: Trace, step: int) -> _Choice:
+        parents, tokens, ranked, scores = (
+            trace[name].tolist() if (name := step_stage(step, stage)) in trace else []
+            for stage in (PARENTS, TOKENS, CANDIDATES, SCORES)
+        )
+        pairs = [(int(parent), int(token)) for parent, token in ranked]
+        return cls(list(zip(map(int, parents), map(int, tokens))), pairs, dict(zip(pairs, scores)))
+
+    @property
+    def size(self) -> float:
+        """The largest score of a continuation that could be chosen."""
+        return max((abs(score) for score in self.scores.values() if abs(score) < 1e8), default=0.0)
+
+
+def _differing(ours: list[Continued], theirs: list[Continued]) -> Iterable[tuple[Continued, Continued]]:
+    return [] if len(ours) != len(theirs) else [pair for pair in zip(ours, theirs) if pair[0] != pair[1]]
+
+
+def _margins(ours: Continued, theirs: Continued, *sides: _Choice) -> tuple[float, ...] | None:
+    """Returns how far apart each side's scores of two continuations are, for sides that tell; None if none does."""
+    known = [side.scores for side in sides if side.scores]
+    if not known or not all({ours, theirs} <= scores.keys() for scores in known):
+        return None
+    return tuple(abs(scores[ours] - scores[theirs]) for scores in known)
+
+
+def _sums(reference: Trace, candidate: Trace, step: int) -> bool:
+    """Returns whether the candidate's finished scores are sums before the penalty, and the reference's are not."""
+    names = [step_stage(step, stage) for stage in (FINISHED, SCORES)]
+    if not all(name in reference for name in names) or names[0] not in candidate:
+        return False
+    sums, found = reference[names[1]], [trace[names[0]] for trace in (reference, candidate)]
+    ours, theirs = (np.isclose(each[:, None], sums, rtol=1e-5).any(axis=1) for each in found)
+    return bool(theirs.any() and not ours.any())
+
+
+def _whose_rows(reference: Trace, candidate: Trace, name: str, step: int, beam: int) -> str | None:
+    """Returns how a cache was reordered before the step; None if the rows of its positions are not recognised."""
+    parents = [parent for parent, _ in _Choice.of(reference, step).living]
+    if beam >= len(parents):
+        return None
+    stage = step_and_stage(name)[1]
+    # The reference's cache of a hypothesis holds the rows of its parent, then one of its own.
+    places = {parent: (step_stage(step, stage, child), slice(-1)) for child, parent in enumerate(parents)}
+    places |= {old: (step_stage(step - 1, stage, old), slice(None)) for old in range(len(parents))}
+    held = {old: reference[other][part] for old, (other, part) in places.items() if other in reference}
+    found = [
+        _whose(candidate[cache][:-1], held, parent) if (cache := step_stage(step, stage, each)) in candidate else None
+        for each, parent in enumerate(parents)
+    ]
+    if found[beam] is None or found[beam] == parents[beam]:
+        return None
+    said = f"the rows before this step are those of beam {found[beam]} of step {step - 1}, not of beam {parents[beam]}"
+    if all(old in (each, None) for each, old in enumerate(found)):
+        return f"{said}: the cache was not reordered"
+    shown = ", ".join("?" if each is None else str(each) for each in found)
+    return f"{said}: the cache was reordered by {shown}, not by {', '.join(map(str, parents))}"
+
+
+def _whose(rows: np.ndarray, held: Mapping[int, np.ndarray], parent: int) -> int | None:
+    """Returns the hypothesis that rows of a cache belong to, the parent first; None if none of those that are held."""
+    size = float(np.linalg.norm(rows.astype(np.float64)))
+    for old in sorted(held, key=lambda each: each != parent):
+        if size and held[old].shape == rows.shape and np.linalg.norm(held[old] - rows) <= _ALIKE * size:
+            return old
+    return None

@@ -1,0 +1,105 @@
+"""The ancestry of a beam search: from which hypothesis of the step before each one goes on, and which token it reads.
+
+This file knows no models and no runtimes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.core.errors import BadInput
+from workbench.trace.step_names import step_stage
+from workbench.trace.trace import Trace
+
+PARENTS, TOKENS = "beams.parents", "beams.tokens"  # stages of a step's choice: the hypotheses that live on
+SCORES, CANDIDATES = "beams.scores", "beams.candidates"  # of the best continuations before any is dropped
+FINISHED = "beams.finished"  # scores of the hypotheses that have ended so far, with the length penalty
+
+Numbers = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Ancestry:
+    """The hypotheses of every pass after the prompt's, from step 1 on.
+
+    Hypothesis b of step n goes on from hypothesis `parents[n - 1][b]` of step n - 1, and reads `tokens[n - 1][b]`.
+    """
+
+    parents: Numbers
+    tokens: Numbers
+
+    def __post_init__(self) -> None:
+        whole = all(type(number) is int and number >= 0 for row in (*self.parents, *self.tokens) for number in row)
+        counts = {len(row) for row in (*self.parents, *self.tokens)}
+        if not whole or len(self.parents) != len(self.tokens) or len(counts) > 1 or 0 in counts:
+            raise BadInput(
+                "the hypotheses to follow are not understood; expected as many parents and token ids at each step, "
+                "whole numbers from 0 on"
+            )
+        if any(parent >= self.beams for row in self.parents for parent in row):
+            raise BadInput(f"the hypotheses to follow have parents beyond the {self.beams} of a step")
+
+    @property
+    def passes(self) -> int:
+        """The number of passes after the prompt's."""
+        return len(self.tokens)
+
+    @property
+    def beams(self) -> int:
+        """The number of hypotheses of each step."""
+        return len(self.tokens[0]) if self.tokens else 0
+
+    def to_meta(self) -> dict[str, Any]:
+        """Returns it as metadata."""
+        return {"parents": [list(row) for row in self.parents], "tokens": [list(row) for row in self.tokens]}
+
+    def alike(self, other: Ancestry) -> int:
+        """Returns the last step up to which both have the same hypotheses in the same places."""
+        steps = zip(self.parents, self.tokens, other.parents, other.tokens)
+        return next(
+            (place for place, (p, t, q, u) in enumerate(steps) if (p, t) != (q, u)), min(self.passes, other.passes)
+        )
+
+
+def ancestry_in(held: Any) -> Ancestry:
+    """Returns the ancestry in the metadata of a trace; raises `BadInput` if they are damaged."""
+    names = ("parents", "tokens")
+    rows = [each for name in names if isinstance(each := held.get(name), list)] if isinstance(held, Mapping) else []
+    if len(rows) != len(names) or not all(isinstance(row, list) for each in rows for row in each):
+        raise BadInput(f"the metadata of a trace have hypotheses {held!r:.60}; expected lists of parents and tokens")
+    return Ancestry(*(tuple(map(tuple, each)) for each in rows))
+
+
+def ancestry_of_stages(trace: Trace) -> Ancestry | None:
+    """Returns the ancestry that the stages of a trace tell, of the steps from 1 on without a gap; None if of none.
+
+    The search of another program may write `beams.parents` as they count in its batch of one. Raises `BadInput` if
+    they hold no whole numbers.
+    """
+    rows: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = [], []
+    while True:
+        names = [step_stage(len(rows[0]) + 1, name) for name in (PARENTS, TOKENS)]
+        if not all(name in trace for name in names):
+            break
+        found = [trace[name].reshape(-1) for name in names]
+        if not all(len(each) for each in found):
+            break  # the search has ended
+        for row, each, name in zip(rows, found, names, strict=True):
+            row.append(_whole(each, name))
+    return Ancestry(*map(tuple, rows)) if rows[0] else None
+
+
+def _whole(array: np.ndarray, name: str) -> tuple[int, ...]:
+    if array.dtype.kind not in "iuf" or not np.isfinite(array).all() or (array != np.round(array)).any():
+        raise BadInput(f"stage {name} holds {array.dtype} values that are no numbers of beams or tokens")
+    return tuple(array.astype(np.int64).tolist())
+
+
+def has_beams(stages: Iterable[str]) -> bool:
+    """Returns whether some stages are of a beam search."""
+    return any(re.match(r"steps\.[0-9]+\.beams\.", stage) for stage in stages)

@@ -35,6 +35,7 @@ from workbench.parity_lab import ParityRun, run_parity
 from workbench.registry.cards import Card
 from workbench.registry.registry import Availability, Registry
 from workbench.registry.sources import assets
+from workbench.trace.ancestry import Ancestry, ancestry_of_stages
 
 ROOT = Path(parity_table.__file__).resolve().parents[1]
 TEXT = parity_table.PAGE.read_text(encoding="utf-8")

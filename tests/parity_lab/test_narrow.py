@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.support.faults_judged import SAMPLE
 from workbench.cli import commands
 from workbench.core.errors import BadInput
 from workbench.parity_lab import run_parity
+from workbench.parity_lab.narrow import _globs, _steps, layer_in_error
+from workbench.parity_lab.outcome import Outcome
 from workbench.registry.registry import Registry
 from workbench.runtimes.pytorch import sensevoice
 
@@ -50,6 +53,30 @@ def test_a_layer_is_looked_into_once_on_each_side(fakes: FakeRegistry) -> None:
         found = json.loads(run.to_json())["candidates"][0]["inside"]
         assert (found["layer"], found["faulty_stage"]) == ("encoder.layers.3", "encoder.layers.3")
     assert not fakes.open_now
+
+
+@pytest.mark.parametrize(
+    ("stage", "layer", "steps", "caches"),
+    [
+        ("steps.4.llm.layers.1", "steps.4.llm.layers.1", ["4"], {"steps.4.llm.*.cache.*"}),
+        ("steps.4.logits", "steps.4", ["4"], {"steps.4.llm.*.cache.*"}),
+        (
+            "steps.4.beams.2.llm.layers.1.cache.key",
+            "steps.4.beams.2.llm.layers.1",
+            ["3", "4"],
+            {"steps.4.beams.2.llm.*.cache.*", "steps.3.beams.*.llm.*.cache.*"},
+        ),
+        ("steps.1.beams.0.logits", "steps.1.beams.0", ["1"], {"steps.1.beams.0.llm.*.cache.*"}),
+        ("steps.4.beams.parents", None, [], set()),
+    ],
+)
+def test_a_step_is_looked_into_with_its_caches(stage: str, layer: str | None, steps: list[str], caches: Any) -> None:
+    outcome = cast("Outcome", SimpleNamespace(verdict=SimpleNamespace(faulty_stage=stage)))
+    assert layer_in_error(outcome) == layer
+    if layer:
+        assert _steps(layer) == steps and f"{layer}.*" in _globs(layer)
+        assert {glob for glob in _globs(layer) if "cache" in glob} == caches
+        assert (layer in _globs(layer)) == ("layers" in layer)
 
 
 @pytest.mark.parametrize("faults", [{}, {"logits": lambda x: 1.01 * x}, {"frontend.fbank": lambda x: 2 * x}])

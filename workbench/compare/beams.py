@@ -6,7 +6,7 @@ tie, which every search breaks by a rule of its own, so another choice is a diff
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,12 +54,12 @@ def _explained_choice(
         return each
     margins = [_margins(ours, theirs, *sides) for ours, theirs in pairs]
     if not margins or None in margins:
-        return each
+        return replace(each, hint=_told(pairs, sides[0])) if stage != FINISHED and pairs else each
     widest = max(max(known) for known in margins if known)
     if any(max(known) == 0 for known in margins if known):
         return replace(each, hint="the scores are equal on both sides: the tie is broken in another way")
     if widest > noise * max(1.0, *(side.size for side in sides)):
-        return each
+        return replace(each, hint=_told(pairs, sides[0])) if stage != FINISHED else each
     return replace(each, near_tie=True, hint=f"a near tie: the scores are at most {widest:.2g} apart")
 
 
@@ -86,7 +86,20 @@ class _Choice:
         return max((abs(score) for score in self.scores.values() if abs(score) < 1e8), default=0.0)
 
 
-def _differing(ours: list[Continued], theirs: list[Continued]) -> Iterable[tuple[Continued, Continued]]:
+def _told(pairs: Sequence[tuple[Continued, Continued]], reference: _Choice) -> str:
+    """Returns which hypotheses differ, in words."""
+    if sorted(ours for ours, _ in pairs) == sorted(theirs for _, theirs in pairs):
+        return "the same hypotheses in another order"
+    return "the reference has {}, the candidate {}".format(*(_described(each, reference) for each in pairs[0]))
+
+
+def _described(each: Continued, reference: _Choice) -> str:
+    score = reference.scores.get(each)
+    known = "no candidate of the reference" if score is None else f"score {score:.4g}"
+    return f"token {each[1]} after beam {each[0]}" + (f" ({known})" if reference.scores else "")
+
+
+def _differing(ours: list[Continued], theirs: list[Continued]) -> list[tuple[Continued, Continued]]:
     return [] if len(ours) != len(theirs) else [pair for pair in zip(ours, theirs) if pair[0] != pair[1]]
 
 

@@ -12,7 +12,7 @@ import queue
 import threading
 from collections.abc import Generator
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -97,7 +97,7 @@ def follow_beams(network: Any, prompt: Merged[Tensor], walk: BeamWalk) -> None:
     while (going := walk.choose(logits)) is not None:
         step += 1
         parents, tokens = (torch.from_numpy(each).to(network.device) for each in (going.parents, going.tokens))
-        cache.reorder_cache(parents)
+        cache.reorder_cache(cast("torch.LongTensor", parents))
         logits = computed(step, {"input_ids": tokens[:, None]})
 
 

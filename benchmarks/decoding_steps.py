@@ -1,9 +1,10 @@
 """What a trace of decoding steps costs: seconds and bytes for one step, several and all, beside the prompt's pass.
 
     python -m benchmarks.decoding_steps --runtimes pytorch,gguf,vllm
+    python -m benchmarks.decoding_steps --model demo/fireredasr --audio FILE --beams 3 --runtimes pytorch,gguf
 
 Each trace is computed in a session that is open, and written to a file. `caches` adds the keys and values of all layers
-after each step.
+after each step. With `--beams` over 1, the steps are those of all hypotheses of a beam search.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ PROMPT = "Count from one to twenty."
 TIMES = 3
 
 
-def rows(model: str, runtime: str, tokens: int) -> Iterator[tuple[str, ...]]:
+def rows(model: str, source: str, runtime: str, tokens: int, beams: int = 1) -> Iterator[tuple[str, ...]]:
     """Yields (runtime, steps, best seconds of some traces, megabytes, stages), a row for each case."""
+    options: dict[str, int] = {"max_new_tokens": tokens, "min_new_tokens": tokens}
+    options |= {"beam_size": beams} if beams > 1 else {}
     settings = {"vllm": {"dtype": "float32", "kv_gigabytes": 0.1}, "gguf": {"quantization": "f32"}}
     with (
         Registry() as registry,
@@ -40,9 +43,7 @@ def rows(model: str, runtime: str, tokens: int) -> Iterator[tuple[str, ...]]:
             seconds = []
             for _ in range(TIMES):
                 begun = time.perf_counter()
-                trace = session.trace(
-                    PROMPT, stages, steps=steps, out=place, max_new_tokens=tokens, min_new_tokens=tokens
-                )
+                trace = session.trace(source, stages, steps=steps, out=place, **options)
                 seconds.append(time.perf_counter() - begun)
             size = place.stat().st_size / 1e6
             yield runtime, name, f"{min(seconds):.3f}", f"{size:.2f}", str(len(trace))
@@ -54,10 +55,12 @@ def main() -> None:
     parser.add_argument("--model", default="demo/qwen3")
     parser.add_argument("--runtimes", default="pytorch,gguf,vllm")
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--audio", help="a recording, for a model that hears")
+    parser.add_argument("--beams", type=int, default=1)
     parsed = parser.parse_args()
     print("| runtime | steps | s | MB | stages |\n| --- | --- | --- | --- | --- |")
     for runtime in parsed.runtimes.split(","):
-        for row in rows(parsed.model, runtime, parsed.tokens):
+        for row in rows(parsed.model, parsed.audio or PROMPT, runtime, parsed.tokens, parsed.beams):
             print(f"| {' | '.join(row)} |", flush=True)
 
 

@@ -24,7 +24,10 @@ addEventListener('message', (event) => {
   const {key} = element.querySelector('[data-key]').dataset;
   if (Number.isFinite(height)) frame.style.height = `${Math.min(Math.max(Math.ceil(height) + 4, 300), HIGHEST)}px`;
   if (typeof look === 'string') play(frame, key, look);
-  if (events.includes(open) && typeof id === 'string') trigger(open, {key, id});
+  if (events.includes(open) && typeof id === 'string') {
+    trigger(open, {key, id});
+    scrollTo(0, 0); // the other tab begins above, where the recording is
+  }
 });
 
 new MutationObserver(() => frameOf()?.contentWindow?.postMessage({theme: dark() ? 'dark' : 'light'}, '*'))

@@ -158,6 +158,8 @@ def test_names_of_models_are_as_short_as_they_can_be() -> None:
     assert list(short_names(["a|gguf|f32", "a|gguf|q8_0"]).values()) == ["f32", "q8_0"]
     assert list(short_names(["a|pytorch", "b|pytorch"]).values()) == ["a", "b"]
     assert list(short_names(["a|pytorch", "a|gguf|f32", "b|pytorch"]).values())[2] == "b pytorch"
+    assert list(short_names(["a|gguf|q8_0", "b|gguf|q4_0"]).values()) == ["a", "b"]
+    assert list(short_names(["a|gguf|f32", "b|gguf|f32", "b|gguf|q4_0"]).values()) == ["a f32", "b f32", "b q4_0"]
     assert short_names(["a|gguf|f32"]) == {"a|gguf|f32": "a gguf f32"}
 
 

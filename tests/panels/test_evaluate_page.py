@@ -94,6 +94,7 @@ def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any) -> No
     expect(page.locator("#recordings")).to_contain_text("three_seven_one")
     expect(page.locator("#reference textarea")).to_have_value("three seven one")
     expect(page.get_by_role("tab", name="Transcribe")).to_have_attribute("aria-selected", "true")
+    assert page.evaluate("scrollY") == 0, "the recording is in view"
     page.get_by_role("tab", name="Evaluate").click()
     report.locator("#row .doors button", has_text="Parity").click()
     expect(page.locator("#parity-recording")).to_contain_text("three_seven_one")

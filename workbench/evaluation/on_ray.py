@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -106,7 +107,8 @@ class RayWorkers:
         else:
             raise BadInput(f"{address!r:.80} is no address of a Ray cluster; expected auto, local or ray://HOST:PORT")
         try:
-            self._ray.init(**how, log_to_driver=False, logging_level=logging.ERROR)
+            with warnings.catch_warnings(action="ignore"):  # one sentence is enough
+                self._ray.init(**how, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # ConnectionError, RuntimeError, ValueError and others
             raise Unavailable(f"the Ray cluster {address} cannot be reached: {message_of(error)}") from error
 

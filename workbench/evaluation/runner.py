@@ -35,6 +35,7 @@ from workbench.system.versions import versions
 from workbench.text.normalisers import find_normaliser
 
 MOST_WORKERS = 4096
+MOST_RECORDINGS = 10**9
 THREADS = 1  # of a worker by default: several threads wait for each other more than they help with short recordings
 
 
@@ -112,9 +113,13 @@ def run(
     Raises `BadInput` and `Unavailable` in one sentence each: what is wrong with the manifest or a model, a directory
     that was made from something else, a disk that is full. What is done stays in each case.
     """
-    for name, number in (("workers", workers), ("batch size", batch_size), ("limit", limit)):
-        if number is not None and not 1 <= number <= (MOST_WORKERS if name == "workers" else 10**9):
-            raise BadInput(f"the {name} is {number}; expected at least 1")
+    for name, number, most in (
+        ("number of workers", workers, MOST_WORKERS),
+        ("batch size", batch_size, MOST_RECORDINGS),
+        ("limit", limit, MOST_RECORDINGS),
+    ):
+        if number is not None and not 1 <= number <= most:
+            raise BadInput(f"the {name} is {number}; expected 1 to {most}")
     chosen_normaliser = find_normaliser(normaliser)
     found = read_manifest(manifest)
     directory = Path(out).expanduser().absolute()

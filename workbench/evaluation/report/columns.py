@@ -187,16 +187,12 @@ def chosen_rows(columns: Columns, rows: np.ndarray) -> Columns:
 
 
 def short_names(models: Sequence[str]) -> dict[str, str]:
-    """Returns a name for each model without the parts that all of them share: `gguf|q8_0` if all are of one card.
+    """Returns a name for each model: its card where all cards differ, else the parts that not all models share.
 
-    A key is `card|runtime|type`, of which the last may be missing.
+    A key is `card|runtime|type`, of which the last may be missing. A single model keeps its whole key.
     """
-    parts = {model: model.split("|") for model in models}
-    if len(parts) < 2:
-        return {model: model.replace("|", " ") for model in models}
-    found = {}
-    for kept in (slice(2, None), slice(1, None), slice(0, 1), slice(0, None)):
-        found = {model: " ".join(each[kept]) for model, each in parts.items()}
-        if all(found.values()) and len(set(found.values())) == len(found):
-            return found
-    return {model: model for model in models}
+    parts = {model: (*model.split("|"), "", "")[:3] for model in models}
+    places = [place for place in range(3) if len({each[place] for each in parts.values()}) > 1] or [0, 1, 2]
+    if len({each[0] for each in parts.values()}) == len(parts) > 1:
+        places = [0]
+    return {model: " ".join(filter(None, (each[place] for place in places))) for model, each in parts.items()}

@@ -1,10 +1,11 @@
 """Throughput of batched transcription: batch 8 against one at a time, over the same recordings of mixed length.
 SenseVoice and Paraformer choose their batches themselves, so `--batch` is nothing to them but a name in the output.
 
-    python -m benchmarks.batching [--model M ...] [--data D] [--batch B] [--count N] [--runs N]
+    python -m benchmarks.batching [--model M ...] [--runtime R [--type T]] [--data D] [--batch B] [--count N] [--runs N]
 
 The two alternate in one session. It prints the medians of seconds of speech per second of computing, their ratio (goal:
-at least 2) and whether the ids are equal. Exit status 1 below the goal, or if ids differ.
+at least 2, of SenseVoice and Paraformer 1.67, which is 0.6 of the time) and whether the ids are equal. Exit status 1
+below the goal, or if ids differ.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from workbench.registry.sources import assets
 from workbench.session.values import Transcript
 
 GOAL = 2.0
+GOAL_OF_OTHERS = 1 / 0.6
 MODELS = ("demo/funasr-nano", "demo/fireredasr")
 Sound = tuple[np.ndarray, int]
 IDS = tuple[tuple[int, ...], ...]
@@ -95,15 +97,18 @@ def measure(session: OpenSession, sounds: Sequence[Sound], batch: int, runs: int
     # Ratios of consecutive runs, as other work on the machine varies.
     ratio = statistics.median(many / one for one, many in zip(rates[1], rates[batch], strict=True))
     differ = [number for number, pair in enumerate(zip(ids[1], ids[batch], strict=True)) if pair[0] != pair[1]]
-    print(f"ratio {ratio:.2f} (median of {runs} pairs; goal: at least {GOAL:g})")
+    goal = GOAL if session.model in MODELS else GOAL_OF_OTHERS
+    print(f"ratio {ratio:.2f} (median of {runs} pairs; goal: at least {goal:.3g})")
     print("ids equal" if not differ else f"ids differ in {len(differ)} recordings, first in number {differ[0]}")
-    return ratio >= GOAL and not differ
+    return ratio >= goal and not differ
 
 
 def main() -> int:
     """Parses the arguments and measures every model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", action="append", help=f"id or directory (default: {' and '.join(MODELS)})")
+    parser.add_argument("--runtime", help="pytorch or gguf (default: the card's first)")
+    parser.add_argument("--type", help="of the weights of a GGUF file, such as q8_0")
     parser.add_argument("--data", type=Path, help="the Free Spoken Digit Dataset, a folder per speaker")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--count", type=int, default=64, help="recordings")
@@ -115,11 +120,13 @@ def main() -> int:
         parser.error("--batch is to be at least 2")
     sounds = digit_strings(options.data, options.count) if options.data else sample_pieces(options.count)
     good = True
+    how = {"threads": options.threads, "device": options.device, "quantization": options.type}
+    given = {name: value for name, value in how.items() if value is not None and (name, value) != ("device", "cpu")}
     with Registry() as registry:
         for model in options.model or MODELS:
             print(f"## {model}, batch {options.batch}, {options.threads} threads, {options.device}")
             try:
-                with registry.open(model, threads=options.threads, device=options.device) as session:
+                with registry.open(model, options.runtime, **given) as session:
                     good = measure(session, sounds, options.batch, options.runs) and good
             except WorkbenchError as error:
                 print(error, file=sys.stderr)

@@ -8,20 +8,21 @@ MOST_CHUNKS = 16  # of a pass
 MOST_PADDED = 1.15  # the most that a pass computes, with its padding, for each second of speech
 
 
-def padded_batches(seconds: Sequence[float], most: int, at_once: float) -> list[int]:
+def padded_batches(seconds: Sequence[float], most: int, at_once: float, most_padded: float = MOST_PADDED) -> list[int]:
     """Returns where batches of neighbouring chunks end, so that little of what is computed is padding.
 
     Args:
         seconds: of each chunk.
         most: the most chunks of a batch.
         at_once: the most seconds of a batch, with its padding; a longer chunk is a batch of its own.
+        most_padded: the most that a batch has, with its padding, for each second of speech.
     """
     ends: list[int] = []
     first, longest, total = 0, 0.0, 0.0
     for number, length in enumerate(seconds):
         widest, sums = max(longest, length), total + length
         padded = widest * (number - first + 1)
-        if number > first and (number - first == most or padded > min(at_once, MOST_PADDED * sums)):
+        if number > first and (number - first == most or padded > min(at_once, most_padded * sums)):
             ends.append(number)
             first, widest, sums = number, length, length
         longest, total = widest, sums

@@ -22,6 +22,7 @@ from workbench.families.paraformer import (
 )
 from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.gradients import Differentiates
+from workbench.pipelines.side_by_side import SideBySide, each_side_by_side, seconds_side_by_side
 from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
 from workbench.trace.recorder import Recorder, Stages
@@ -125,10 +126,19 @@ class ParaformerPipeline:
     @property
     def seconds_at_once(self) -> float:
         """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        if isinstance(self.network, SideBySide):
+            return seconds_side_by_side(self.network)
         return self.network.seconds_at_once if isinstance(self.network, DecodesMany) else 0.0
+
+    @property
+    def pads(self) -> bool:
+        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        return not isinstance(self.network, SideBySide)
 
     def recognise_many(self, chunks: Sequence[np.ndarray], options: ParaformerOptions) -> list[Recognition]:
         """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        if isinstance(self.network, SideBySide):
+            return each_side_by_side(self.network, lambda samples: self.recognise(samples, options), chunks)
         assert isinstance(self.network, DecodesMany)
         features = [self.features(samples, options, None) for samples in chunks]
         return [

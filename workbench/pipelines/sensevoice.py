@@ -27,6 +27,7 @@ from workbench.families.sensevoice import (
 from workbench.pipelines.ctc_head import CtcHead
 from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.gradients import Choice, Differentiates, frames_of
+from workbench.pipelines.side_by_side import SideBySide, each_side_by_side, seconds_side_by_side
 from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
 from workbench.session.values import Token
@@ -116,10 +117,21 @@ class SenseVoicePipeline:
     @property
     def seconds_at_once(self) -> float:
         """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        if isinstance(self.network, SideBySide):
+            return seconds_side_by_side(self.network)
         return self.network.seconds_at_once if isinstance(self.network, ManyLogits) else 0.0
+
+    @property
+    def pads(self) -> bool:
+        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        return not isinstance(self.network, SideBySide)
 
     def recognise_many(self, chunks: Sequence[np.ndarray], options: SenseVoiceOptions) -> list[Recognition]:
         """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        if isinstance(self.network, SideBySide):
+            if options.searches:  # the language model of a search is shared
+                return [self.recognise(samples, options) for samples in chunks]
+            return each_side_by_side(self.network, lambda samples: self.recognise(samples, options), chunks)
         assert isinstance(self.network, ManyLogits)
         features = [self.features(samples, options, None) for samples in chunks]
         found = self.network.many_logits(features, query_ids(options))

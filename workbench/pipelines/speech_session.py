@@ -6,6 +6,7 @@ a time. This file knows no network.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
 from workbench.decoding.beam_walk import BeamWalk
 from workbench.pipelines.decoding_steps import AskedSteps
-from workbench.pipelines.padding import MOST_CHUNKS, padded_batches
+from workbench.pipelines.padding import MOST_CHUNKS, MOST_PADDED, padded_batches
 from workbench.pipelines.spoken_hypotheses import best_of_chunks
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
@@ -118,11 +119,16 @@ class BatchingRecogniser(Protocol):
 
 @runtime_checkable
 class PaddingRecogniser(Protocol):
-    """A recogniser that computes several chunks in one pass, padded to the longest; the padding changes no result."""
+    """A recogniser that computes several chunks at once, side by side or padded to the longest; no result changes."""
 
     @property
     def seconds_at_once(self) -> float:
         """The most seconds of one pass, with the padding; 0 if the runtime takes one chunk at a time."""
+        ...
+
+    @property
+    def pads(self) -> bool:
+        """Whether padding costs time, so that chunks of like length go together."""
         ...
 
     def recognise_many(self, chunks: Sequence[np.ndarray], options: Any) -> list[Recognition]:
@@ -227,7 +233,8 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens):
             chunks = sorted(chunks, key=lambda chunk: chunk.seconds)
         recogniser = self.recogniser
         if isinstance(recogniser, PaddingRecogniser):
-            ends = padded_batches([chunk.seconds for chunk in chunks], most, recogniser.seconds_at_once)
+            allowed = MOST_PADDED if recogniser.pads else math.inf
+            ends = padded_batches([chunk.seconds for chunk in chunks], most, recogniser.seconds_at_once, allowed)
         else:
             ends = [*range(most, len(chunks), most), len(chunks)]
         for first, end in pairwise([0, *ends]):

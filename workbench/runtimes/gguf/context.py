@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.runtimes.gguf.graph import available_processors
+from workbench.runtimes.gguf.lanes import available_processors
 from workbench.runtimes.gguf.llama import CACHES, LlamaModel, failed, take_reason
 
 STEP = 256  # positions; llama.cpp rounds a context up to a multiple of this

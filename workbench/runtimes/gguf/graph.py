@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.capture import TensorCapture
 from workbench.runtimes.gguf.ggml import F32, SUCCESS, CustomCallback, TensorStruct, load_library
+from workbench.runtimes.gguf.lanes import Lane, Lanes, available_processors
 from workbench.runtimes.gguf.shapes import GraphFull, Shapes
 from workbench.runtimes.gguf.taps import Block, Place, Taps
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
@@ -28,11 +28,6 @@ from workbench.trace.recorder import Recorder
 NODES = 4096  # at first; a graph that needs more nodes is built again with more room
 Outputs = TypeVar("Outputs", bound=Mapping[str, Tensor])
 Result = TypeVar("Result")
-
-
-def available_processors() -> int:
-    """Returns the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class GraphRunner:
@@ -46,9 +41,8 @@ class GraphRunner:
     def __init__(self, file: GgufFile, threads: int | None = None, repack: bool = True):
         self.library = load_library()
         self.threads = threads or available_processors()
-        self._backend = self.library.backend_cpu_init()
-        self.library.backend_cpu_set_n_threads(self._backend, self.threads)
-        self._allocator = self.library.gallocr_new(self.library.backend_get_default_buffer_type(self._backend))
+        self._whole: Lane | None = Lane(self.library, self.threads)
+        self._lanes = Lanes(self.library, self.threads)
         self.weights = Weights(self.library, file, repack)
         self._nodes = NODES
 
@@ -57,9 +51,33 @@ class GraphRunner:
 
         Raises `BadInput` after `close`.
         """
-        if not self._backend:
-            raise BadInput(f"{self.weights.file.name} is closed; open it again")
+        self._check_open()
         return self._with_room(recorder, lambda graph: graph.compute(build(graph)))
+
+    @property
+    def lane(self) -> Lane:
+        """Where this thread computes: on all processors, or inside `side_by_side` on its own."""
+        found = self._lanes.own or self._whole
+        assert found is not None, "closed"
+        return found
+
+    @property
+    def lanes(self) -> int:
+        """How many graphs `side_by_side` computes at a time."""
+        return self._lanes.count
+
+    def side_by_side(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """Calls functions that compute graphs here, as many at a time as there are threads, each with one thread.
+
+        Every tensor must have been in a graph before (see `check`). Returns the results in the functions' order, equal
+        to those of one call after another. Raises the first error, after all have ended.
+        """
+        self._check_open()
+        return self._lanes.call(tasks)
+
+    def _check_open(self) -> None:
+        if self._whole is None:
+            raise BadInput(f"{self.weights.file.name} is closed; open it again")
 
     def check(self, build: Callable[[Graph], Outputs]) -> None:
         """Builds the graph without computing it; raises `BadInput` for missing or misshapen weights."""
@@ -76,14 +94,14 @@ class GraphRunner:
 
     def close(self) -> None:
         """Frees all memory. May be called again."""
-        if self._backend:
+        if self._whole is not None:
             self.weights.close()
-            self.library.gallocr_free(self._allocator)
-            self.library.backend_free(self._backend)
-            self._backend = self._allocator = 0
+            self._lanes.close()
+            self._whole.close()
+            self._whole = None
 
     def __del__(self) -> None:
-        if getattr(self, "_backend", 0) and hasattr(self, "weights"):
+        if getattr(self, "_whole", None) is not None and hasattr(self, "weights"):
             self.close()
 
 
@@ -93,6 +111,7 @@ class Graph(Shapes):
     def __init__(self, engine: GraphRunner, nodes: int, recorder: Recorder | None):
         super().__init__(engine.library, nodes)
         self._engine = engine
+        self._lane = engine.lane
         self.taps = Taps(recorder)
         self._inputs: list[tuple[Tensor, np.ndarray]] = []
         self._callbacks: list[Any] = []  # ggml has their addresses only
@@ -145,7 +164,7 @@ class Graph(Shapes):
 
     def compute(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         """Computes and returns the arrays of the outputs."""
-        library, backend = self._library, self._engine._backend
+        library, backend = self._library, self._lane.backend
         graph = library.new_graph_custom(self._context, self._room, False)
         for tensor in outputs.values():
             library.set_output(tensor.pointer)
@@ -158,7 +177,7 @@ class Graph(Shapes):
                 self._done(watched.compute(graph, *self.taps.watch(inputs, self._read)))
                 return {name: self._read(tensor) for name, tensor in outputs.items()}
         # Planned anew each time, as ggml would reuse the last plan for any graph with the same number of nodes.
-        allocator = self._engine._allocator
+        allocator = self._lane.allocator
         self._placed(library.gallocr_reserve(allocator, graph) and library.gallocr_alloc_graph(allocator, graph))
         self._done(library.backend_graph_compute(backend, graph))
         return {name: self._read(tensor) for name, tensor in outputs.items()}
@@ -245,7 +264,7 @@ class Graph(Shapes):
         self._callbacks.append(CustomCallback(share))
         read = (ctypes.c_void_p * 1)(x.pointer)
         made = self._library.custom_4d(
-            self._context, F32, width, total, 1, 1, read, 1, self._callbacks[-1], self._engine.threads, None
+            self._context, F32, width, total, 1, 1, read, 1, self._callbacks[-1], self._lane.threads, None
         )
         return self._made(made, (total, width))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf import cif, output_layer, sanm_decoder
 from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph, GraphRunner, Result
 from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, unpacked
 from workbench.runtimes.gguf.weights import Scope, Tensor
@@ -79,6 +80,15 @@ class ParaformerGraph:
         """See `ParaformerNetwork.fine_alphas`."""
         assert self._fine is not None, "asked of a model without the second head"
         return self._fine(self._engine.run(lambda g: self._fine_parts(g, g.input(encoded))), tokens)
+
+    @property
+    def lanes(self) -> int:
+        """See `workbench.pipelines.side_by_side.SideBySide`."""
+        return self._engine.lanes
+
+    def side_by_side(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """See `workbench.pipelines.side_by_side.SideBySide`."""
+        return self._engine.side_by_side(tasks)
 
     def close(self) -> None:
         """Frees the memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf import output_layer
 from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph, GraphRunner, Result
 from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, unpacked
 from workbench.runtimes.gguf.weights import Scope, Tensor
@@ -50,6 +50,15 @@ class SenseVoiceGraph:
         )["encoded"]
         layer = Scope(self._engine.weights) / "ctc" / "ctc_lo"
         return output_layer.logit_blocks(self._engine, encoded, layer, self.vocabulary)
+
+    @property
+    def lanes(self) -> int:
+        """See `workbench.pipelines.side_by_side.SideBySide`."""
+        return self._engine.lanes
+
+    def side_by_side(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """See `workbench.pipelines.side_by_side.SideBySide`."""
+        return self._engine.side_by_side(tasks)
 
     def close(self) -> None:
         """Frees the memory."""

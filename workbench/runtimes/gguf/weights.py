@@ -7,6 +7,7 @@ the process for it.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -42,6 +43,7 @@ class Weights:
         self.file = file
         self._library = library
         self._made: dict[tuple[str, int, int], Tensor] = {}
+        self._making = threading.Lock()  # graphs may be built side by side
         self._kept: list[np.ndarray] = []  # memory that tensors point into
         self._buffers: list[int] = []
         # Room for each tensor as a whole, and for the parts of some tensors.
@@ -60,11 +62,12 @@ class Weights:
             )
         first, last, _ = (rows or slice(None)).indices(shape[0])
         key = (name, first, last)
-        if key not in self._made:
-            row_bytes = info.nbytes // shape[0]
-            start, count = info.offset + first * row_bytes, (last - first) * row_bytes
-            self._made[key] = self._place(TYPES[info.type], (last - first, shape[1]), start, count)
-        return self._made[key]
+        with self._making:
+            if key not in self._made:
+                row_bytes = info.nbytes // shape[0]
+                start, count = info.offset + first * row_bytes, (last - first) * row_bytes
+                self._made[key] = self._place(TYPES[info.type], (last - first, shape[1]), start, count)
+            return self._made[key]
 
     def vector(self, name: str, size: int, part: slice | None = None) -> Tensor:
         """Returns a vector [size] in float32, or a part of it."""
@@ -75,14 +78,15 @@ class Weights:
         info = self.file.expect(name, shape)
         first, last, _ = (part or slice(None)).indices(shape[0])
         key = (f"{name} as float32", first, last)
-        if key not in self._made:
-            wanted = (last - first, *shape[1:])
-            if info.type == "F32" and info.offset % ALIGNMENT == 0:
-                each = info.nbytes // shape[0]
-                self._made[key] = self._mapped_at(F32, wanted, info.offset + first * each)
-            else:
-                self._made[key] = self.keep(self.file.array(name)[first:last])
-        return self._made[key]
+        with self._making:
+            if key not in self._made:
+                wanted = (last - first, *shape[1:])
+                if info.type == "F32" and info.offset % ALIGNMENT == 0:
+                    each = info.nbytes // shape[0]
+                    self._made[key] = self._mapped_at(F32, wanted, info.offset + first * each)
+                else:
+                    self._made[key] = self.keep(self.file.array(name)[first:last])
+            return self._made[key]
 
     def arranged(self, name: str, shape: tuple[int, ...], arrange: Callable[[np.ndarray], np.ndarray]) -> Tensor:
         """Returns a float32 tensor in separate memory, with its values rearranged by `arrange`; this is done once.
@@ -92,9 +96,10 @@ class Weights:
         """
         self.file.expect(name, shape)
         key = (f"{name} by {arrange!r}", 0, 0)
-        if key not in self._made:
-            self._made[key] = self.keep(arrange(self.file.array(name).reshape(shape)))
-        return self._made[key]
+        with self._making:
+            if key not in self._made:
+                self._made[key] = self.keep(arrange(self.file.array(name).reshape(shape)))
+            return self._made[key]
 
     def keep(self, values: np.ndarray) -> Tensor:
         """Returns an array as a float32 tensor, and holds its memory."""

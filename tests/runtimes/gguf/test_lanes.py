@@ -1,0 +1,71 @@
+"""Several chunks side by side on ggml: the same numbers as one after another, for SenseVoice and Paraformer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.runtimes.gguf.test_weights import drawn, stored
+from workbench.audio.read import read
+from workbench.conversion import paraformer, sensevoice, writer
+from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
+from workbench.registry.sources import assets
+from workbench.runtimes.gguf import paraformer as paraformer_here
+from workbench.runtimes.gguf import sensevoice as sensevoice_here
+from workbench.runtimes.gguf.graph import GraphRunner
+from workbench.session.values import Transcript
+
+SAMPLES = [read(path) for path in sorted((assets() / "samples").glob("*.wav")) if path.stem != "long_digits"]
+FAMILIES = {"sensevoice": (sensevoice, sensevoice_here), "paraformer": (paraformer, paraformer_here)}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def sessions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]:
+    """The same file with two lanes, and one chunk at a time."""
+    conversion, runtime = FAMILIES[request.param]
+    plans = conversion.plans(assets() / f"demo-{request.param}", "workbench")
+    [path] = writer.write(plans, "q8_0", tmp_path_factory.mktemp("lanes") / "it.gguf")
+    opened = (closing(runtime.open_session(path, "it", Settings(threads=threads))) for threads in (2, 1))
+    with next(opened) as two, next(opened) as one:
+        yield two, one
+
+
+def plain(transcript: Transcript) -> Any:
+    return transcript.text, transcript.tokens, [(each.start, each.end, each.tokens) for each in transcript.segments]
+
+
+def test_many_recordings_and_a_long_one_are_as_if_alone(sessions: tuple[Any, Any]) -> None:
+    two, one = sessions
+    assert two.recogniser.seconds_at_once > 0 == one.recogniser.seconds_at_once, "one thread has no lanes"
+    sounds = [(each.samples, each.sample_rate) for each in SAMPLES]
+    alone = [one.transcribe(each) for each in sounds]
+    assert [*map(plain, two.transcribe_batch(sounds))] == [*map(plain, alone)]
+    long = (np.concatenate([each.samples for each in SAMPLES]), SAMPLES[0].sample_rate)
+    cut = {"vad": "none", "max_segment_seconds": 3.0}
+    assert plain(two.transcribe(long, **cut)) == plain(one.transcribe(long, **cut))
+
+
+def test_lanes_keep_their_order_and_their_errors(tmp_path: Path) -> None:
+    engine = GraphRunner(stored(tmp_path, "F32", drawn(48, 64)), threads=3)
+    inputs = [drawn(rows, 64, seed=rows) for rows in range(1, 12)]
+
+    def product(x: np.ndarray) -> np.ndarray:
+        return engine.run(lambda g: {"it": g.linear(g.input(x), g.scope / "m", 48, bias=False)})["it"]
+
+    def refused() -> np.ndarray:
+        raise BadInput("no such thing")
+
+    found = engine.side_by_side([lambda x=x: product(x) for x in inputs])  # type: ignore[misc]
+    assert all(np.array_equal(each, product(x)) for each, x in zip(found, inputs, strict=True))
+    with pytest.raises(BadInput, match="no such thing"):
+        engine.side_by_side([lambda: product(inputs[0]), refused, lambda: product(inputs[1])])
+    assert np.array_equal(engine.side_by_side([lambda: product(inputs[0])])[0], product(inputs[0]))
+    engine.close()
+    with pytest.raises(BadInput, match="is closed"):
+        engine.side_by_side([lambda: product(inputs[0])] * 2)

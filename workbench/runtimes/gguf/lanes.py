@@ -1,0 +1,82 @@
+"""Where graphs are computed: on all processors at once, or several graphs side by side with a processor each.
+
+A graph of a short recording gains little from many threads, which wait for each other after every operation; several
+recordings side by side use all processors. Weights are shared; each lane has memory of its own for what it computes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from workbench.pipelines.side_by_side import MOST_LANES
+from workbench.runtimes.gguf.ggml import Library
+
+Result = TypeVar("Result")
+
+
+def available_processors() -> int:
+    """Returns the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Lane:
+    """A backend of ggml with its threads, and the memory of its computations."""
+
+    def __init__(self, library: Library, threads: int):
+        self.threads = threads
+        self._library = library
+        self.backend = library.backend_cpu_init()
+        library.backend_cpu_set_n_threads(self.backend, threads)
+        self.allocator = library.gallocr_new(library.backend_get_default_buffer_type(self.backend))
+
+    def close(self) -> None:
+        """Frees the memory."""
+        self._library.gallocr_free(self.allocator)
+        self._library.backend_free(self.backend)
+
+
+class Lanes:
+    """Lanes of one thread each, which are made when they are needed.
+
+    Args:
+        count: the most at a time.
+    """
+
+    def __init__(self, library: Library, count: int):
+        self._library = library
+        self.count = min(count, MOST_LANES)
+        self._free: list[Lane] = []
+        self._here = threading.local()
+
+    @property
+    def own(self) -> Lane | None:
+        """The lane of the calling thread, if it is inside `call`."""
+        return getattr(self._here, "lane", None)
+
+    def call(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """See `workbench.runtimes.gguf.graph.GraphRunner.side_by_side`."""
+        count = min(self.count, len(tasks))
+        if count < 2:
+            return [task() for task in tasks]
+        while len(self._free) < count:
+            self._free.append(Lane(self._library, 1))
+        with ThreadPoolExecutor(count, thread_name_prefix="lane") as pool:
+            running = [pool.submit(self._called, task) for task in tasks]
+        return [each.result() for each in running]
+
+    def _called(self, task: Callable[[], Result]) -> Result:
+        self._here.lane = self._free.pop()
+        try:
+            return task()
+        finally:
+            self._free.append(self._here.lane)
+            self._here.lane = None
+
+    def close(self) -> None:
+        """Frees the memory."""
+        while self._free:
+            self._free.pop().close()

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.fake_worker import MANY
+from tests.support.processes import FakeMaker, fakes
 from tests.support.waits import until
 from workbench.core.errors import Busy, Cancelled, WorkbenchError
-from workbench.core.visitors import Visitor, Work
+from workbench.core.visitors import Visitor, Work, working
 from workbench.serving.limits import LOCAL
 from workbench.serving.line import Line
+from workbench.session.values import Transcript
 
 PATIENCE = 20.0
 
@@ -121,6 +128,54 @@ def test_a_long_call_lets_others_go_between_its_stretches() -> None:
         assert not turn.wanted
         thread.join(PATIENCE)
     assert happened == ["first stretch", "short", "second stretch"]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
+    yield from fakes(monkeypatch)
+
+
+def stream_in_turn(line: Line, session: Any, work: Work, do: str, begun: threading.Event) -> list[Any]:
+    """The events of a stream of a session, for a visitor in the line."""
+    with line.turn(work, "model") as turn, working(replace(work, turn=turn)):
+        events = []
+        for event in session.stream("x", do=do):
+            events.append(event)
+            begun.set()
+        return events
+
+
+def test_the_stretches_of_a_long_recording_let_a_short_one_of_another_visitor_go_first(fake: FakeMaker) -> None:
+    line, session, begun = Line(LOCAL), fake(), threading.Event()
+    with ThreadPoolExecutor() as threads:
+        long = threads.submit(stream_in_turn, line, session, Work(visitor("a")), "many", begun)
+        assert begun.wait(PATIENCE)
+        pid = session.pid
+        short = stream_in_turn(line, session, Work(visitor("b")), "", threading.Event())
+        assert isinstance(short[-1], Transcript) and not long.done()
+        assert session.busy and not session.unload()  # the long one is at work in the same process
+        counted = [event.done for event in long.result()[1:-1]]
+    assert counted == list(range(1, MANY + 1)) and session.pid == pid and not session.busy
+
+
+def test_a_visitor_who_leaves_between_two_stretches_leaves_the_others_alone(fake: FakeMaker) -> None:
+    line, session, begun = Line(LOCAL), fake(), threading.Event()
+    leaving, stays = Work(visitor("a")), Work(visitor("b"))
+    with ThreadPoolExecutor() as threads:
+        left = threads.submit(stream_in_turn, line, session, leaving, "many", begun)
+        assert begun.wait(PATIENCE)
+        other = threads.submit(stream_in_turn, line, session, stays, "many", threading.Event())
+        until(lambda: session._paused)
+        leaving.stop.set()
+        with pytest.raises(Cancelled):
+            left.result()
+        assert len(other.result()) == MANY + 2
+    assert not session.busy and line.running == line.waiting == 0
+
+
+def test_the_time_in_which_others_go_first_does_not_count() -> None:
+    work = Work(deadline=time.monotonic() - 5.0, allowed_seconds=1.0, paused=[60.0])
+    work.check()
 
 
 @settings(max_examples=25, deadline=None)

@@ -57,8 +57,9 @@ class Turn(Protocol):
 class Work:
     """What is done for a visitor.
 
-    `stop` ends it when it is set, `deadline` (of `time.monotonic`) when it has passed. `turn` is that of the call at
-    work, where calls wait in a line.
+    `stop` ends it when it is set, `deadline` (of `time.monotonic`) when it has passed. `paused` has the seconds of
+    each time that it let others go first, which do not count. `turn` is that of the call at work, where calls wait in a
+    line.
     """
 
     visitor: Visitor = NOBODY
@@ -66,12 +67,24 @@ class Work:
     deadline: float | None = None
     allowed_seconds: float = 0.0
     turn: Turn | None = None
+    paused: list[float] = field(default_factory=list)
+
+    def let_others_go(self) -> None:
+        """Lets those who wait for this work's turn go first; returns when it is its turn again."""
+        if self.turn is None:
+            return
+        begun = time.monotonic()
+        self.turn.let_go()
+        try:
+            self.turn.take_back(replace(self, deadline=None))
+        finally:
+            self.paused.append(time.monotonic() - begun)
 
     def check(self) -> None:
         """Raises `Cancelled` when the work was stopped, and `WorkbenchError` when its time is over."""
         if self.stop.is_set():
             raise Cancelled("the run was stopped")
-        if self.deadline is not None and time.monotonic() > self.deadline:
+        if self.deadline is not None and time.monotonic() - sum(self.paused) > self.deadline:
             raise WorkbenchError(
                 f"the run took longer than the {spoken_seconds(self.allowed_seconds)} that one may take here, and was "
                 "ended; take a shorter recording, or ask for fewer tokens"
@@ -95,6 +108,12 @@ def present_visitor() -> Visitor:
     """Returns for whom this context works."""
     work = _present.get()
     return work.visitor if work is not None else NOBODY
+
+
+def present_stop() -> threading.Event:
+    """Returns the event that ends the work of this context; a new one where nobody has said for whom it is."""
+    work = _present.get()
+    return work.stop if work is not None else threading.Event()
 
 
 def check_work() -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -139,15 +139,25 @@ class Link:
                 self._connection.send_bytes(payload)
 
     def receive(self) -> tuple[str, int, Any]:
-        """Waits for the next message; raises `ConnectionLost` where there will be none.
+        """Waits for the next message and returns it; raises what `ready` raises."""
+        self.ready()
+        with self._whole_message():
+            message: tuple[str, int, Any] = self._connection.recv()
+        return message
 
-        Ends a process that somebody has stopped (SIGSTOP) for `STOPPED_SECONDS`, as it would never answer. Raises what
-        the work of this context raises when it is to end (`workbench.core.visitors`).
+    def ready(self, given_up: Callable[[], bool] | None = None) -> bool:
+        """Waits until a message is there, and returns whether it is: it is not where `given_up` said true.
+
+        Raises `ConnectionLost` where there will be none. Ends a process that somebody has stopped (SIGSTOP) for
+        `STOPPED_SECONDS`, as it would never answer. Raises what the work of this context raises when it is to end
+        (`workbench.core.visitors`).
         """
         seconds = CHECK_SECONDS if present_work() is None else WORK_SECONDS
         checked = since = time.monotonic()
         while not self.waits(seconds):
             check_work()
+            if given_up is not None and given_up():
+                return False
             # What the child has forked has our socket too, and keeps it open when the child itself is gone.
             if self.process.poll() is not None and not self.waits(0.0):
                 raise ConnectionLost
@@ -159,9 +169,7 @@ class Link:
                     self.stopped = True
                     self.end()
                     raise ConnectionLost
-        with self._whole_message():
-            message: tuple[str, int, Any] = self._connection.recv()
-        return message
+        return True
 
     def waits(self, seconds: float) -> bool:
         """Whether a message, or the end, is there to be received within that time."""

@@ -1,5 +1,7 @@
 """A session in a process of its own that takes one call at a time.
 
+In the line of a server, a stream lets others go first between two of its events: the child then works on both, stretch
+by stretch.
 A crash or a kill of that process ends the running call with one clear error; the next call starts a new process.
 `workbench.isolation.worker` is the other end and lists the messages. This file knows no model.
 """
@@ -10,6 +12,7 @@ import contextlib
 import gc
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar
 from functools import partial
@@ -18,7 +21,7 @@ from typing import Any
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import overhearing, report
 from workbench.core.settings import SessionSpec
-from workbench.core.visitors import check_work
+from workbench.core.visitors import check_work, present_work
 from workbench.isolation.base import BEAT_SECONDS, WAITING, Calls, IsolatedSession, revived
 from workbench.isolation.channel import WORKER, ConnectionLost, Link, wait_until_prepared
 from workbench.session.calls import Call
@@ -47,7 +50,9 @@ class ProcessSession(IsolatedSession):
         self._state = threading.Lock()  # guards what follows; held for moments only
         self._link: Link | None = None
         self._number = 0  # of the latest call
-        self._cancelled = 0  # calls up to this number were cancelled
+        self._working = 0  # the number of the call that has the turn, 0 while none has it
+        self._cancelled = 0  # the number of the call that was cancelled last
+        self._paused: dict[int, deque[tuple[str, Any]]] = {}  # what came for streams that let others go first
 
     # What the registry asks.
 
@@ -60,7 +65,7 @@ class ProcessSession(IsolatedSession):
     @property
     def busy(self) -> bool:
         """Whether a call is running or the model is being loaded."""
-        return self._turn.locked()
+        return self._turn.locked() or bool(self._paused)
 
     @property
     def occupied(self) -> bool:
@@ -87,6 +92,8 @@ class ProcessSession(IsolatedSession):
         if not self._turn.acquire(blocking=False):
             return False
         try:
+            if self._paused:
+                return False
             if self._link is not None:
                 self._forget(self._link)
         finally:
@@ -100,7 +107,7 @@ class ProcessSession(IsolatedSession):
         with self._state:
             if not self._turn.locked():
                 return
-            number = self._cancelled = self._number
+            number = self._cancelled = self._working or self._number
             link = self._link
         if link is None:
             return  # not started yet, and will not be
@@ -126,7 +133,39 @@ class ProcessSession(IsolatedSession):
 
     @contextlib.contextmanager
     def _taking_turn(self) -> Iterator[int]:
-        """Waits for the turn and gives the number of the call. Whoever listens hears meanwhile what is waited for."""
+        """Waits for the turn and gives the number of the call."""
+        self._wait_for_turn()
+        with self._state:
+            self._number += 1
+            number = self._number
+        self._begin(number)
+        try:
+            yield number
+        finally:
+            self._paused.pop(number, None)
+            if self._working == number:  # a call that lets others go first has no turn to give back
+                self._end_turn()
+
+    def _begin(self, number: int) -> None:
+        self._working, self._holder = number, _here()
+
+    def _end_turn(self) -> None:
+        self.last_used = time.monotonic()
+        self._working, self._holder = 0, None
+        self._turn.release()
+
+    def _let_others_go(self, number: int) -> None:
+        """Lets those who wait in the line of a server go first; the child does so when it has ended a stretch."""
+        work = present_work()
+        assert work is not None
+        self._paused.setdefault(number, deque())
+        self._end_turn()
+        work.let_others_go()
+        self._wait_for_turn()
+        self._begin(number)
+
+    def _wait_for_turn(self) -> None:
+        """Waits for the turn. Whoever listens hears meanwhile what is waited for."""
         here, patience, beat = _here(), FIRST_CHECK_SECONDS, 0.0
         due = time.monotonic() + patience
         while not self._turn.acquire(timeout=beat):
@@ -142,16 +181,6 @@ class ProcessSession(IsolatedSession):
                 due = time.monotonic() + patience
             report(*(self._told or (0.0, WAITING)))
             beat = BEAT_SECONDS
-        try:
-            with self._state:
-                self._holder = here
-                self._number += 1
-                number = self._number
-            yield number
-        finally:
-            self.last_used = time.monotonic()
-            self._holder = None
-            self._turn.release()
 
     def _replies(self, call: Call, payload: bytes) -> Generator[Any, None, None]:
         with self._taking_turn() as number:
@@ -161,9 +190,7 @@ class ProcessSession(IsolatedSession):
                 try:
                     link.send("call", number, payload=payload)
                     while not finished:
-                        kind, of, value = link.receive()
-                        if of != number:
-                            continue  # the rest of a call that was given up
+                        kind, value = self._next_message(link, number, call)
                         taken = True
                         finished = kind in ("done", "error")
                         if kind == "error":
@@ -189,6 +216,22 @@ class ProcessSession(IsolatedSession):
                         with contextlib.suppress(ConnectionLost):
                             link.send("cancel", number)
 
+    def _next_message(self, link: Link, number: int, call: Call) -> tuple[str, Any]:
+        """Returns what comes next for a call; keeps what comes for streams that let it go first."""
+        while True:
+            if call.has_stretches and _wanted():
+                self._let_others_go(number)
+            kept = self._paused.get(number)
+            if kept:
+                return kept.popleft()
+            if not link.ready(_wanted if call.has_stretches else None):
+                continue
+            kind, of, value = link.receive()
+            if of == number:
+                return kind, value
+            if of in self._paused:  # else the rest of a call that was given up
+                self._paused[of].append((kind, value))
+
     def _started(self, number: int) -> tuple[Link, bool]:
         """The running child, and whether it was started only now. Only whoever has the turn may ask."""
         link = self._link
@@ -213,7 +256,7 @@ class ProcessSession(IsolatedSession):
             self._preparing = False
         with self._state:
             self._check_open()
-            if number <= self._cancelled:
+            if number == self._cancelled:
                 raise Cancelled(f"loading {self.model} was stopped")
             link = self._link = Link(self.spec, CHILD)
         try:
@@ -236,7 +279,7 @@ class ProcessSession(IsolatedSession):
     def _note(self, number: int, fraction: float, activity: str) -> None:
         """Keeps what the call waits for, for those that wait for their turn; raises where it was cancelled."""
         self._told = fraction, activity
-        if number <= self._cancelled:
+        if number == self._cancelled:
             raise self._stopped("loading")
 
     def _loaded(self, link: Link) -> tuple[str, Any]:
@@ -262,9 +305,15 @@ class ProcessSession(IsolatedSession):
         """What to raise when the child has hung up."""
         how = link.how_it_ended()
         self._forget(link)
-        if not self._closed and number <= self._cancelled:
+        if not self._closed and number == self._cancelled:
             return self._stopped(doing)
         return self._death(how, doing)
+
+
+def _wanted() -> bool:
+    """Whether somebody waits in the line of a server for the model that this context works with."""
+    work = present_work()
+    return work is not None and work.turn is not None and work.turn.wanted
 
 
 def _here() -> tuple[object, int]:

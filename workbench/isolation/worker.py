@@ -20,6 +20,7 @@ import queue
 import sys
 import threading
 import traceback
+from collections import deque
 from collections.abc import Generator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -33,12 +34,14 @@ from workbench.isolation.loader import open_here
 from workbench.prepared.kinds import unused_packages
 from workbench.session.calls import CALLS, call_of
 from workbench.session.protocols import Session
+from workbench.session.values import Progress
 from workbench.system.forks import allow_forks
 from workbench.system.imports import without
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_scratch
 
 CANCEL_SECONDS = 5.0  # a cancelled call that has given no sign of life for so long is ended with the process
+MOST_CANCELLED = 1024  # calls whose end was asked for that are remembered
 AHEAD = 16  # events of a call that are sent before its caller has used the first, where several calls run at once
 ERRORS = (BadInput, Unavailable, SessionDied, Cancelled, WorkbenchError)
 
@@ -68,7 +71,9 @@ class _Server:
         self.scratch = scratch
         self.session: Session | None = None
         self.calls: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
-        self.cancelled = 0  # calls up to this number are to stop
+        self.cancelled: deque[int] = deque(maxlen=MOST_CANCELLED)  # the numbers of calls that are to stop
+        self.heard = False  # whether the stream at work has given anything since it went on
+        self.paused: deque[tuple[int, Generator[Any, None, None]]] = deque()  # streams that others go before
         self.working = 0  # the number of the call at work, 0 between calls
         self.sending = threading.Lock()
 
@@ -79,13 +84,22 @@ class _Server:
         if not self.load():
             return
         while True:
-            number, payload = self.calls.get()
+            number, work = self.next()
             self.working = number
             try:
-                self.serve(number, payload)
+                if isinstance(work, bytes):
+                    self.serve(number, work)
+                else:
+                    self.go_on(number, work)
             except Exception as error:
                 self.answer("error", number, _portable(error, f"{spec.name} on {spec.runtime} failed"))
             self.working = 0
+
+    def next(self) -> tuple[int, bytes | Generator[Any, None, None]]:
+        """Returns what to do next: a new call, else the stream that waits longest. Waits if there is neither."""
+        if self.paused and self.calls.empty():
+            return self.paused.popleft()
+        return self.calls.get()
 
     def load(self) -> bool:
         """Loads the model and says so, or why it could not be loaded; returns whether it was."""
@@ -119,14 +133,14 @@ class _Server:
 
     def heed(self, kind: str, number: int, *values: Any) -> None:
         """Does what a message asks for that is no call."""
-        self.cancelled = max(self.cancelled, number)
+        self.cancelled.append(number)
         impatience = threading.Timer(CANCEL_SECONDS, self.end_if_at_work, (number,))
         impatience.daemon = True
         impatience.start()
 
     def end_if_at_work(self, number: int) -> None:
         """Ends the process if the call is still running: one long step would keep the next call waiting."""
-        if 0 < self.working <= number:
+        if 0 < self.working == number:
             os._exit(1)
 
     def serve(self, number: int, payload: bytes) -> None:
@@ -139,25 +153,56 @@ class _Server:
         self.stop_if_cancelled(number)
         with self.reporting(number):
             result = call_of(self.session, name)(*arguments, **options)
-            if CALLS[name].streams:
-                self.pass_on(number, result)
-                result = None
-        self.answer("done", number, result)
+        if CALLS[name].streams:
+            self.go_on(number, result)
+        else:
+            self.answer("done", number, result)
 
-    def pass_on(self, number: int, events: Generator[Any, None, None]) -> None:
-        """Sends the events of a stream as its caller has room for them."""
-        with contextlib.closing(events):
+    def go_on(self, number: int, events: Generator[Any, None, None]) -> None:
+        """Sends the events of a stream until its end, or until another call goes before it."""
+        with self.reporting(number):
+            ended = self.pass_on(number, events)
+        if ended:
+            self.answer("done", number, None)
+        else:
+            self.paused.append((number, events))
+
+    def pass_on(self, number: int, events: Generator[Any, None, None]) -> bool:
+        """Sends the events of a stream as its caller has room for them; returns whether it has ended."""
+        paused = False
+        try:
+            self.heard = False
+            self.stop_if_cancelled(number)
             for event in events:
                 self.wait_for_room(number)
                 self.stop_if_cancelled(number)
                 self.answer("event", number, event)
+                if self.gives_way(event):
+                    paused = True
+                    return False
+            return True
+        finally:
+            if not paused:
+                events.close()
+
+    def gives_way(self, event: Any) -> bool:
+        """Whether another call goes before the stream that has given this event.
+
+        Only between two stretches of a recording, which a `Progress` announces: a model computes nothing then. A new
+        call goes first; one that waits, when this one has ended a stretch.
+        """
+        value = event[1] if isinstance(event, tuple) else event
+        if not isinstance(value, Progress):
+            self.heard = True
+            return False
+        return value.done < value.total and (not self.calls.empty() or (self.heard and bool(self.paused)))
 
     def wait_for_room(self, number: int) -> None:
         """Returns when the caller has room for another event; where one call runs, the socket alone sees to that."""
 
     def stop_if_cancelled(self, number: int) -> None:
         """Raises `Cancelled` where the caller wants no more of the call."""
-        if number <= self.cancelled:
+        if number in self.cancelled:
             raise Cancelled("the call was stopped")
 
     def reporting(self, number: int) -> contextlib.AbstractContextManager[None]:
@@ -223,6 +268,10 @@ class ParallelServer(_Server):
     def wait_for_room(self, number: int) -> None:
         """Returns when the caller has room for another event, or wants no more."""
         self.running[number].room.acquire()
+
+    def gives_way(self, event: Any) -> bool:
+        """Whether another call goes before a stream: never, as each has its own thread."""
+        return False
 
     def stop_if_cancelled(self, number: int) -> None:
         """Raises `Cancelled` where the caller wants no more of the call."""

@@ -119,6 +119,11 @@ class Call:
         """Whether the call yields events one by one; otherwise it returns one result."""
         return get_origin(get_type_hints(self.function)["return"]) is Generator
 
+    @property
+    def has_stretches(self) -> bool:
+        """Whether other calls may go between two stretches of its work, as it announces them with `Progress`."""
+        return self.streams and self.capability.protocol is Transcribes
+
     def prepared(
         self, arguments: tuple[Any, ...], options: Mapping[str, Any], source: str = RECORDING
     ) -> inspect.BoundArguments:

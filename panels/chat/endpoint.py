@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.endpoint import LIMITS, OPTIONS, RUNTIME_OF_MODELS, first_of
 from workbench.core.errors import BadInput, WorkbenchError
+from workbench.core.visitors import present_stop
 from workbench.families.family import CONVERSE
 from workbench.session.conversation import Answer
 
@@ -106,7 +106,7 @@ def answered(
         if isinstance(told, dict) and told["type"] == "failed":
             failed.append(told["sentence"])
 
-    answer_columns(pool, [column], [threading.Event()], tell, lambda _, answer: found.append(answer))
+    answer_columns(pool, [column], [present_stop()], tell, lambda _, answer: found.append(answer))
     if failed:
         raise WorkbenchError(failed[0])
     return found[0].to_dict()

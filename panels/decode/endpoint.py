@@ -5,7 +5,6 @@ It computes the same as the Decode tab and `workbench decode`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from panels.transcribe.endpoint import LIMITS, sample, score_dict
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options, option_specs
 from workbench.core.runtimes import RUNTIMES
+from workbench.core.visitors import present_stop
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_options import CtcBeamOptions
@@ -134,7 +134,7 @@ def decoded(
     best = GUIDED if guides(chosen) else BEAM
     job = prepare(pool.registry, recordings, cell, logits, tokens, blank, reference, chosen, (GREEDY, best))
     kept = Decodings(job)
-    for _ in run(pool, kept, threading.Event()):
+    for _ in run(pool, kept, present_stop()):
         pass
     pieces = kept.layout.pieces if kept.layout else ()
     rows = {row.key: row for row in kept.board.rows}

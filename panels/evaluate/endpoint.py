@@ -5,7 +5,6 @@ It computes the same as the Evaluate tab and `workbench evaluate`. It reads uplo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.endpoint import LIMITS, MODELS, RUNTIME_OF_MODELS, first_of
 from workbench.core.errors import BadInput
+from workbench.core.visitors import present_stop
 from workbench.evaluation.report.exports import table_rows
 from workbench.text.normalisers import NORMALISERS
 
@@ -83,7 +83,7 @@ def evaluated(
     """
     cells = [model if "|" in model else ModelOnRuntime(model, runtime or "pytorch").value for model in models]
     job = actions.job(files, "", cells, normaliser or "basic", limit)
-    for step in run(actions.pool.registry, job, threading.Event(), actions.compute):
+    for step in run(actions.pool.registry, job, present_stop(), actions.compute, actions.pool.guard):
         if step.results is not None:
             try:
                 columns = step.results.columns

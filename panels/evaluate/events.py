@@ -73,7 +73,7 @@ class EvaluateActions:
         yield status_html_of_start(), gr.skip(), *run_buttons(True)
         try:
             with self._stops.run(str(request.session_hash)) as stop:
-                for step in run(self.pool.registry, job, stop, self.compute):
+                for step in run(self.pool.registry, job, stop, self.compute, self.pool.guard):
                     shown = gr.skip()
                     if step.results is not None:
                         self.kept.put(step.results.key, step.results)

@@ -7,11 +7,14 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput, Cancelled
+from workbench.core.progress import listening
+from workbench.core.visitors import bound, check_work, stoppable
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.report import REPORT, Columns, page, read_columns
 from workbench.evaluation.report.overview import Overview, overview
@@ -20,7 +23,9 @@ from workbench.evaluation.rows import Utterance
 from workbench.evaluation.runner import run as evaluate
 from workbench.evaluation.store import Evaluation, read
 from workbench.registry.registry import Registry
+from workbench.serving.guard import Guard
 
+EVALUATION = "evaluation"  # in the line of the server
 BEAT = 0.4  # seconds between two lines of progress
 GONE = "these results are not kept any more; run or open the evaluation again"
 
@@ -93,10 +98,17 @@ def new_folder(below: Path) -> Path:
     return below / f"evaluation-{secrets.token_urlsafe(12)}"
 
 
-def run(registry: Registry, job: Job, stop: threading.Event, compute: Compute = evaluate) -> Iterator[Step]:
+def run(
+    registry: Registry,
+    job: Job,
+    stop: threading.Event,
+    compute: Compute = evaluate,
+    guard: Guard | None = None,
+) -> Iterator[Step]:
     """Runs a job and yields how far it is; the last step has the results, also after a stop if any are there.
 
-    Raises what the run raises. If the caller leaves, the run is stopped.
+    With a guard, the run waits in the line of the server and ends at its deadline. Raises what the run raises. If the
+    caller leaves, the run is stopped.
     """
     begun = time.monotonic()
     state = Step()
@@ -109,6 +121,11 @@ def run(registry: Registry, job: Job, stop: threading.Event, compute: Compute = 
         state = replace(state, share=share, activity=activity)
         if stop.is_set():
             raise Cancelled("the evaluation was stopped")
+        check_work()
+
+    def in_turn(*given: Any, **settings: Any) -> None:
+        with listening(told), guard.turn(EVALUATION, alone=False) if guard else nullcontext():
+            compute(*given, **settings)
 
     def skipped(row: object) -> None:
         nonlocal state
@@ -118,7 +135,7 @@ def run(registry: Registry, job: Job, stop: threading.Event, compute: Compute = 
         nonlocal state
         try:
             try:
-                compute(
+                in_turn(
                     job.manifest,
                     job.models,
                     out,
@@ -139,7 +156,8 @@ def run(registry: Registry, job: Job, stop: threading.Event, compute: Compute = 
             failed.append(error)
 
     left = threading.Event()  # the caller is gone
-    thread = threading.Thread(target=work, daemon=True)
+    with stoppable(stop):
+        thread = threading.Thread(target=bound(work), daemon=True)
     thread.start()
     try:
         while thread.is_alive():

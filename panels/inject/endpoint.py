@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.endpoint import LIMITS, MODELS, OPTIONS, RUNTIME_OF_MODELS, first_of
 from panels.widgets.snippets import File
+from workbench.core.visitors import present_stop
 from workbench.embeddings import read_embedding
 from workbench.families.language import PLACEHOLDER
 
@@ -99,7 +99,7 @@ def injected(
     read = [read_embedding(Path(path), tensor=named.get(Path(path).name), name=Path(path).name) for path in embeddings]
     cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
     rows: Sequence[Answer] = ()
-    for answers in run(pool, prepare(pool.registry, prompt, read, cells, options or {}), threading.Event()):
+    for answers in run(pool, prepare(pool.registry, prompt, read, cells, options or {}), present_stop()):
         rows = answers.rows
     return [answer_dict(row) for row in rows]
 

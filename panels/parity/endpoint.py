@@ -11,7 +11,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.parity.run import compute, compute_several, request_of, source_of
+from panels.parity.run import PARITY, compute, compute_several, request_of, source_of
 from panels.parity.several import inputs_of
 from panels.parity.sides import find_card, traceable, traces_by_name
 from panels.running.parameters import (
@@ -29,12 +29,14 @@ from panels.running.parameters import (
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.endpoint import LIMITS, sample
-from workbench.compare.files import compare_files
 from workbench.compare.precision import AUTO
 from workbench.compare.presets import PRESETS
 from workbench.core.errors import BadInput
+from workbench.core.visitors import check_work
 from workbench.families import FAMILIES
 from workbench.registry.registry import Registry
+from workbench.serving.comparison import compare_apart
+from workbench.serving.guard import Guard
 
 SETTINGS = ("rules", "float64", "force", "profiles", "steps", "precision")
 
@@ -125,22 +127,22 @@ def build(page: Page, pool: SessionPool) -> None:
         if not model:
             for name in ("float64", "steps", "precision"):  # a trace file has one type only, and its own steps
                 common.pop(name, None)
-            with pool.guard.turn("comparison"):
-                return compared_files(traces or [], **common)
-        return compared(
-            pool.registry,
-            model,
-            audio,
-            prompt,
-            reference,
-            candidates,
-            traces or [],
-            options or {},
-            isolated,
-            embeddings or [],
-            [*(recordings or []), *(prompts or [])],
-            **common,
-        )
+            return compared_files(pool.guard, traces or [], **common)
+        with pool.guard.turn(PARITY, alone=False):
+            return compared(
+                pool.registry,
+                model,
+                audio,
+                prompt,
+                reference,
+                candidates,
+                traces or [],
+                options or {},
+                isolated,
+                embeddings or [],
+                [*(recordings or []), *(prompts or [])],
+                **common,
+            )
 
     with gr.Column(visible=False):
         endpoint(
@@ -184,17 +186,11 @@ def checked(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def compared_files(
-    traces: Sequence[str],
-    *,
-    stages: str = "*",
-    preset: str | None = None,
-    mapping: str | None = None,
-    rules: Sequence[str] = (),
-    force: bool = False,
-    profiles: bool = False,
-) -> dict[str, Any]:
+def compared_files(guard: Guard, traces: Sequence[str], **settings: Any) -> dict[str, Any]:
     """Compares two trace files: returns the JSON of `workbench compare --json`.
+
+    Args:
+        settings: as `workbench.serving.comparison.compare_apart` takes them.
 
     Raises `BadInput` unless there are two that can be compared.
     """
@@ -203,9 +199,12 @@ def compared_files(
             f"there is no model and there are {len(traces)} trace files; expected a model, or two files: the reference "
             "and the candidate"
         )
-    found = compare_files(traces[0], traces[1], preset=preset, rules=rules, mapping=mapping, stages=stages, force=force)
-    [line] = found.lines(as_json=True, profiles=profiles)
-    return dict(json.loads(line))
+    return compare_apart(guard, traces[0], traces[1], **settings)
+
+
+def ends_with_the_work(share: float, activity: str) -> None:
+    """Hears how far a run is; raises where its visitor has left, and where it took too long."""
+    check_work()
 
 
 def compared(
@@ -263,6 +262,6 @@ def compared(
         inputs=inputs_of(several, family),
     )
     if asked.inputs:
-        return compute_several(registry, asked).to_dict()
-    with compute(registry, asked) as run:
+        return compute_several(registry, asked, ends_with_the_work).to_dict()
+    with compute(registry, asked, ends_with_the_work) as run:
         return dict(json.loads(run.to_json(profiles)))

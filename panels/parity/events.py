@@ -188,7 +188,7 @@ class ParityActions:
         busy, idle = run_buttons(True), run_buttons(False)
         try:
             with self._stops.run(user) as stop:
-                for step in follow(self.pool.registry, asked, stop):
+                for step in follow(self.pool.registry, asked, stop, self.pool.guard):
                     status = status_html(step)
                     if step.run is not None:
                         self.kept.put(user, step.run)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,22 @@ from panels.running.progress import changes
 from workbench.compare import find_preset, read_mapping, read_rules
 from workbench.compare.precision import AUTO
 from workbench.core.errors import BadInput, Cancelled
+from workbench.core.progress import listening
+from workbench.core.visitors import check_work
 from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.parity_lab import Input, ParityRun, ParityRuns, Side, run_parity, run_parity_on_inputs
 from workbench.parity_lab.clean import FROM_FILE, check_precision
 from workbench.registry.registry import Registry
+from workbench.serving.guard import Guard
 from workbench.session.conversation import Messages
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING, AudioSource, Prompt
 from workbench.trace.mapping import StageMapping
 from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
 
+PARITY = "parity"  # in the line of the server
 NO_INPUT = "traces only"
 MISSING = {
     RECORDING: "a recording; add one, or a sample",
@@ -229,11 +234,12 @@ class Step:
     run: ParityRun | ParityRuns | None = None  # set when it is finished
 
 
-def follow(registry: Registry, request: Request, stop: threading.Event) -> Iterator[Step]:
+def follow(registry: Registry, request: Request, stop: threading.Event, guard: Guard | None = None) -> Iterator[Step]:
     """Computes a request in a thread; yields its progress several times a second, and last the result.
 
-    Setting `stop` ends the run at its next check, and the last step then says that it was stopped. Closing the iterator
-    ends it too, without a last step. Raises the same errors as `workbench.parity_lab.run_parity`.
+    With a guard, the run waits in the line of the server and ends at its deadline. Setting `stop` ends the run at its
+    next check, and the last step then says that it was stopped. Closing the iterator ends it too, without a last step.
+    Raises the same errors as `workbench.parity_lab.run_parity`.
     """
     begun = time.perf_counter()
     latest: list[Any] = [(0.0, "starting")]
@@ -243,10 +249,12 @@ def follow(registry: Registry, request: Request, stop: threading.Event) -> Itera
         def tell(share: float, activity: str) -> None:
             if stop.is_set():
                 raise Cancelled("the comparison was stopped")
+            check_work()
             report((share, activity))
 
         try:
-            report((compute_several if request.inputs else compute)(registry, request, tell))
+            with listening(tell), guard.turn(PARITY, alone=False) if guard else nullcontext():
+                report((compute_several if request.inputs else compute)(registry, request, tell))
         except BaseException as error:  # raised again in the thread that follows the run
             report(error)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import gradio as gr
 
+from panels.running.leaving import ends_with_its_event
 from panels.running.visitors import visitor_of_event
 from workbench.core.errors import WorkbenchError
 from workbench.core.visitors import visited_by
@@ -60,7 +61,7 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            with visited_by(visitor_of_event()):
+            with visited_by(visitor_of_event()) as work, ends_with_its_event(work):
                 return function(*args, **kwargs)
         except Exception as error:
             raise shown(error) from None

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute
 
 from panels.running.error_boundary import shown
+from panels.running.leaving import LeavingQueue
 from panels.running.run_store import RunStore, usual_store
 from panels.widgets.timeline import Timelines
 from panels.widgets.timeline_routes import timeline_routes
@@ -49,6 +50,12 @@ class Page(gr.Blocks):
         self.runs: RunStore = usual_store()
         self.guard = Guard()
         self.service: Service | None = None
+
+    def queue(self, *args: Any, **settings: Any) -> Page:
+        """Calls Gradio's method, with a queue that ends the work of visitors who leave."""
+        super().queue(*args, **settings)
+        self._queue.__class__ = LeavingQueue
+        return self
 
     async def preprocess_data(
         self, block_fn: BlockFunction, inputs: list[Any], state: Any, explicit_call: bool = False

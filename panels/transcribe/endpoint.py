@@ -7,7 +7,6 @@ Their inputs and outputs are on no tab. They compute the same as the page.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from panels.widgets.engine_inputs import RUNTIME, SHOWN, check_settings
 from panels.widgets.samples import read_samples
 from panels.widgets.snippets import File
 from workbench.core.runtimes import RUNTIMES
+from workbench.core.visitors import present_stop
 from workbench.registry.registry import Registry
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
@@ -147,7 +147,7 @@ def transcripts(
     cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
     job = prepare(pool.registry, recordings, cells, reference, normaliser, options, None, settings)
     rows: Sequence[Row] = ()
-    for board in run(pool, job, threading.Event()):
+    for board in run(pool, job, present_stop()):
         rows = board.rows
     return [row_dict(row) for row in rows]
 

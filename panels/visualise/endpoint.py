@@ -6,7 +6,6 @@ It makes the same pictures as the Visualise tab and `workbench visualise`.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +24,7 @@ from panels.visualise.run import Look, Scenes, compute, request_of
 from workbench.core.errors import BadInput
 from workbench.core.options import option_specs
 from workbench.core.runtimes import RUNTIMES
+from workbench.core.visitors import present_stop
 from workbench.visualise.options import ViewOptions
 
 OPTIONS = tuple(spec.name for spec in option_specs(ViewOptions))
@@ -109,7 +109,7 @@ def pictures(
     of_view = {name: given.pop(name) for name in OPTIONS if name in given}
     asked = request_of(pool.registry, cells, audio, text, view, of_view, given)
     check_options_known(pool.registry, [offer.card.id for offer in asked.offers], given)
-    look = compute(pool, Scenes(), asked, threading.Event(), lambda _: None)
+    look = compute(pool, Scenes(), asked, present_stop(), lambda _: None)
     return [_object(look, place, render(look.pictures[place], format), format) for place in range(len(look.pictures))]
 
 

@@ -18,17 +18,23 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import numpy as np
 import pytest
 
+from panels.running import leaving
 from panels.running.sessions import SessionPool
 from panels.running.uploads import PATH as UPLOAD
 from panels.serving import UPLOADS
 from tests.panels.conftest import Served, serve
 from tests.support.fake_panels import FakeRegistry
 from tests.support.waits import until
-from workbench.serving import kept_files
+from workbench.core.errors import Cancelled, WorkbenchError
+from workbench.core.visitors import Work, working
+from workbench.serving import door, kept_files
+from workbench.serving.comparison import compare_apart
 from workbench.serving.guard import Guard
 from workbench.serving.limits import PUBLIC
+from workbench.system.memory import resident_bytes
 
 LIMITS = replace(
     PUBLIC,
@@ -177,6 +183,27 @@ def test_what_costs_too_much_or_is_the_owners_is_refused(client: httpx.Client, c
     assert sentence in answer and len(answer) < 1000
 
 
+@pytest.mark.parametrize("how", ["leaves", "cancels"])
+def test_a_call_ends_when_its_visitor(client: httpx.Client, public: Served, how: str) -> None:
+    session = public.registry.sessions["fake/sense"]
+    session.abandoned.clear()
+    before = len(session.calls)
+    public.registry.gate.clear()
+    path = {"path": upload(client, SAMPLE.read_bytes()).json()[0], "meta": META}
+    asked = {"data": [path, "fake/sense", "pytorch", {}, "", "basic", {}], "session_hash": f"visitor who {how}"}
+    event = client.post("/gradio_api/call/transcribe", json=asked).json()["event_id"]
+    with client.stream("GET", f"/gradio_api/call/transcribe/{event}"):
+        until(lambda: len(session.calls) > before)
+        if how == "cancels":
+            [number] = [
+                each["id"] for each in client.get("/config").json()["dependencies"] if each["api_name"] == "transcribe"
+            ]
+            client.post("/gradio_api/cancel", json={**asked, "event_id": event, "fn_index": number})
+    until(lambda: not leaving.at_work)  # the event has ended, and its visitor's place is free
+    public.registry.gate.set()
+    assert session.abandoned.wait(20), "the model went on"
+
+
 def test_small_files_that_become_large_are_refused(client: httpx.Client) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("logits.npy", "w") as member:
@@ -186,6 +213,23 @@ def test_small_files_that_become_large_are_refused(client: httpx.Client) -> None
     bomb = {"path": upload(client, packed.getvalue(), "bomb.npz").json()[0], "meta": META}
     answer = call(client, "compare", "", "", [], None, "", "*", {}, "", False, [bomb, bomb], None, {}, [], [], [])
     assert "unpacks into 9 MB; expected at most 8 MB" in answer
+
+
+def test_a_comparison_runs_apart_with_a_memory_limit_of_its_own(tmp_path: Path) -> None:
+    files = [tmp_path / "a.npz", tmp_path / "b.npz"]
+    for value, file in enumerate(files):
+        np.savez_compressed(file, **{"encoder.output": np.full((160 << 20, 1), value, np.int8)})
+        assert file.stat().st_size < 200_000
+    guard = Guard("public", replace(PUBLIC, process_gb=0.5))
+    before = resident_bytes(os.getpid())
+    with pytest.raises(WorkbenchError, match="more memory than it may have"):
+        compare_apart(guard, *files)
+    assert resident_bytes(os.getpid()) - before < 100 << 20
+    stopped = Work()
+    stopped.stop.set()
+    with pytest.raises(Cancelled), working(stopped):
+        compare_apart(guard, *files)
+    assert not guard.line.running
 
 
 def test_deep_json_is_refused(client: httpx.Client) -> None:
@@ -217,6 +261,19 @@ def test_an_upload_that_breaks_off_leaves_nothing(client: httpx.Client, public: 
         )
         until(lambda: files_in(uploads) > before)
     until(lambda: files_in(uploads) == before)
+
+
+def test_a_body_that_comes_too_slowly_is_given_up(
+    client: httpx.Client, public: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "BODY_SECONDS", 0.2)
+    where = urlsplit(public.url)
+    with socket.create_connection((where.hostname, where.port), timeout=60) as sent:
+        sent.sendall(
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: 900\r\n"
+            'Content-Type: application/json\r\n\r\n{"model'.encode()
+        )
+        assert "408" in sent.recv(1000).decode().splitlines()[0]
 
 
 def test_files_beyond_a_visitors_share_go_oldest_first(client: httpx.Client) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from workbench.core.errors import BadInput, Busy, Refused
-from workbench.core.visitors import Visitor, Work, present_work, spoken_seconds
+from workbench.core.visitors import Visitor, Work, present_work, spoken_seconds, working
 from workbench.serving.limits import LOCAL as LOCAL_LIMITS
 from workbench.serving.limits import PUBLIC as PUBLIC_LIMITS
 from workbench.serving.limits import Limits
@@ -147,11 +147,13 @@ class Guard:
         (self._uploads if upload else self._requests).count(visitor)
 
     @contextlib.contextmanager
-    def turn(self, kind: str) -> Iterator[None]:
-        """Waits in the line for work of a kind that no model does, such as a comparison: one at a time."""
+    def turn(self, kind: str, alone: bool = True) -> Iterator[Work]:
+        """Waits in the line for work of a kind that is no call of one model, such as a comparison, and sets its
+        deadline. Work of a kind that is `alone` is done one at a time.
+        """
         work = present_work() or Work()
-        with self.line.turn(work, kind):
-            yield
+        with self.line.turn(work, kind, alone), working(_until(work, 60 * self.limits.run_minutes)) as limited:
+            yield limited
 
     @contextlib.contextmanager
     def admitted(

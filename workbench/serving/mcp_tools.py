@@ -18,11 +18,10 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import AudioContent, CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
-from workbench.compare.files import Result, compare_files
 from workbench.compare.presets import PRESETS
-from workbench.compare.report import to_dict
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.options import option_specs
+from workbench.core.visitors import stoppable
 from workbench.embeddings import read_embedding
 from workbench.families.family import CONVERSE
 from workbench.families.language import PLACEHOLDER
@@ -30,6 +29,7 @@ from workbench.openai_api.chat_answer import ChatAnswer
 from workbench.openai_api.transcription_answer import verbose
 from workbench.openai_api.transcription_request import VERBOSE, read_transcription_request
 from workbench.serving import chats
+from workbench.serving.comparison import compare_apart
 from workbench.serving.health import listed
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.mcp_arguments import SentEmbedding, SentFile, Tools
@@ -147,38 +147,33 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
             call.begin()
             files = {"reference": reference, "candidate": candidate, "exact": exact, "mapping": mapping}
 
-            def work(stop: threading.Event, telling: Telling) -> Generator[Result, None, None]:
-                def on_stage(done: int, total: int, stage: str) -> None:
-                    if stop.is_set():
-                        raise Cancelled("the client went away")
-                    telling.say(f"comparing {stage}", done / max(total, 1))
-
+            def work(stop: threading.Event, telling: Telling) -> Generator[dict[str, Any], None, None]:
                 with contextlib.ExitStack() as held:
+                    held.enter_context(stoppable(stop))
                     paths = {
                         name: held.enter_context(given.path(each.data, each.upload, each.name, name))
                         for name, each in files.items()
                         if each is not None
                     }
                     service.pool.guard.check_arrays(paths.values())
-                    held.enter_context(service.pool.guard.turn("comparison"))
-                    yield compare_files(
+                    telling.say("comparing", 0.0)
+                    yield compare_apart(
+                        service.pool.guard,
                         paths["reference"],
                         paths["candidate"],
-                        preset=preset or None,
+                        preset=preset,
                         rules=rules,
                         mapping=paths.get("mapping"),
                         stages=stages or "*",
                         exact=paths.get("exact"),
                         force=force,
-                        on_stage=on_stage,
                     )
 
-            result = _last(await worked(ctx, work), "verdict")
-            found = to_dict(result.comparison, result.verdict, result.noise)
+            found = _last(await worked(ctx, work), "verdict")
             found["stages_compared"] = len(found["stages"])
             if not all_stages:
                 found["stages"] = [each for each in found["stages"] if not each["within"]][:MOST_STAGES]
-            return _result(result.verdict.sentence, found)
+            return _result(found["verdict"]["sentence"], found)
 
     @server.tool(title="Give a language model embeddings", annotations=READS, structured_output=False)
     async def inject(

@@ -1,0 +1,54 @@
+"""Ends the work of an event whose visitor has left, or has cancelled it.
+
+Gradio closes a generator then. A function in a thread goes on, as Gradio tells its queue alone; the queue here sets the
+event that ends the work of the function. This file knows no work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from gradio.context import LocalContext
+from gradio.queueing import Queue
+
+from workbench.core.visitors import Work
+
+at_work: dict[str, threading.Event] = {}  # by the id of the event that a thread handles, which nobody can guess
+
+
+@contextlib.contextmanager
+def ends_with_its_event(work: Work) -> Iterator[None]:
+    """Within the block, the work stops when nobody waits any more for the event that this thread handles."""
+    event = LocalContext.event_id.get(None)
+    if event is None:
+        yield
+        return
+    at_work[event] = work.stop
+    try:
+        yield
+    finally:
+        at_work.pop(event, None)
+
+
+def _end(event: str | None) -> None:
+    stop = at_work.get(event or "")
+    if stop is not None:
+        stop.set()
+
+
+class LeavingQueue(Queue):
+    """Gradio's queue, which also ends the work of events that nobody waits for any more."""
+
+    async def clean_events(self, *, session_hash: str | None = None, event_id: str | None = None) -> None:
+        """Gradio calls it when the visitor of a session has closed the stream of its events."""
+        for job in [job for jobs in self.active_jobs for job in jobs or ()]:
+            if job.session_hash == session_hash or job._id == event_id:
+                _end(job._id)
+        await super().clean_events(session_hash=session_hash, event_id=event_id)
+
+    async def remove_from_queue(self, event_id: str) -> None:
+        """Gradio calls it when a visitor cancels an event."""
+        _end(event_id)
+        await super().remove_from_queue(event_id)

@@ -7,6 +7,7 @@ import {forBundle, fromBundle} from './history.js';
 import {Settings} from './settings.js';
 import {Speech, engine} from './sound.js';
 import {allChats, dropChat, keepChat, recall, remember, trimChats} from './store.js';
+import {ByVoice} from './talking.js';
 import {Voice} from './voice.js';
 import {pack, place, post, unpack} from './wire.js';
 
@@ -18,9 +19,9 @@ class Chat {
   constructor(element) {
     this.element = element;
     Object.assign(this, {offer: {models: [], samples: []}, chats: [], chat: null, views: new Map(), undo: null});
-    this.answering = new Answering(this);
+    Object.assign(this, {answering: new Answering(this), byVoice: new ByVoice(this)});
     this.composer = new Composer({
-      send: (turn) => this.ask(turn), stop: () => this.answering.stop(), open: (file) => this.openBundle(file),
+      send: (turn) => this.ask(turn), stop: () => this.answering.stop(), open: (file) => this.openBundle(file), talk: () => this.byVoice.toggle(),
       say: (sentence, kind) => this.say(sentence, kind),
     });
     this.settings = new Settings(() => this.settingsChanged(), () => this.toggleSide('settings', false));
@@ -130,6 +131,7 @@ class Chat {
   show(chat) {
     if (this.answering.live) this.answering.stop();
     engine.stop();
+    this.byVoice.stop();
     this.chat = chat;
     this.undo = null;
     chat.turns.forEach((turn) => turn.answers.forEach((answer) => {  // a page that was closed in the middle

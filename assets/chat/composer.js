@@ -8,8 +8,9 @@ const LONGEST = 300; // seconds of a recording
 const LEVELS = 48;
 
 export class Composer {
-  // `send({text, sound})` returns whether the turn was taken; `stop` ends the answer; `open` takes a replay bundle.
-  constructor({send, stop, open, say}) {
+  // `send({text, sound})` returns whether the turn was taken; `stop` ends the answer; `open` takes a replay bundle;
+  // `talk` begins or ends a conversation by voice.
+  constructor({send, stop, open, talk, say}) {
     Object.assign(this, {send, stop, open, say, sound: null, recording: null, running: false});
     this.area = make('textarea', {rows: 1, id: 'chat-text', 'aria-label': 'Message', placeholder: 'Write a message',
       oninput: () => this.fit(), onkeydown: (event) => this.key(event)});
@@ -17,11 +18,13 @@ export class Composer {
       onchange: () => this.take(this.file.files[0])});
     this.attach = iconButton('clip', 'Add a recording, or open a saved conversation', () => this.file.click());
     this.mic = iconButton('mic', 'Record with the microphone', () => this.record());
+    this.talk = iconButton('talk', 'Talk: a pause ends your turn, and speaking interrupts the answer', talk, 'talk');
+    this.talk.setAttribute('aria-pressed', 'false');
     this.main = make('button', {type: 'button', class: 'tool send', id: 'chat-send', onclick: () => this.press()});
     this.held = make('div', {class: 'held-sound'});
     this.live = make('div', {class: 'recording', hidden: true});
     this.root = make('div', {class: 'composer'}, this.held,
-      make('div', {class: 'line'}, this.attach, this.area, this.live, this.mic, this.main, this.file));
+      make('div', {class: 'line'}, this.attach, this.area, this.live, this.mic, this.talk, this.main, this.file));
     this.fit();
     this.show(false);
   }
@@ -36,6 +39,7 @@ export class Composer {
     this.main.title = stopping ? 'Stop (Esc)' : 'Send (Enter)';
     this.main.classList.toggle('stopping', stopping);
     this.mic.hidden = Boolean(this.recording) || !hears;
+    this.talk.hidden = this.mic.hidden;
     this.area.placeholder = hears ? 'Write or say something' : 'Write a message';
   }
 

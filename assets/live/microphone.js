@@ -15,12 +15,13 @@ const LATEST = 64; // chunks that may wait to be sent; more are more than six se
 
 // `hear` gets each chunk and its level, 0 to 1; `tell` each event of the server, and {type: 'closed'} once.
 export class Microphone {
-  constructor({request, hear, tell}) {
-    Object.assign(this, {request, hear, tell, paused: false, behind: false, sent: 0});
+  // With `echo`, the browser takes the page's own sound out of the microphone's.
+  constructor({request, hear, tell, echo = false}) {
+    Object.assign(this, {request, hear, tell, echo, paused: false, behind: false, sent: 0});
   }
 
   async start() {
-    const plain = {echoCancellation: false, noiseSuppression: false, autoGainControl: false}; // as recognisers were trained
+    const plain = {echoCancellation: this.echo, noiseSuppression: false, autoGainControl: false}; // as recognisers were trained
     this.stream = await navigator.mediaDevices.getUserMedia({audio: {channelCount: 1, ...plain}});
     try {
       this.context = new AudioContext({sampleRate: 16000});

@@ -116,6 +116,44 @@ def visit(chromium: Any, chat: Served, caplog: pytest.LogCaptureFixture) -> Iter
     assert not [each for each in caplog.get_records("call") if each.name == error_boundary.__name__]
 
 
+MICROPHONE = """
+const line = new AudioContext({sampleRate: 16000});
+const output = line.createMediaStreamDestination();
+navigator.mediaDevices.getUserMedia = async () => { await line.resume(); return output.stream; };
+window.speak = async (file) => {
+  const sound = line.createBufferSource();
+  sound.buffer = await line.decodeAudioData(await (await fetch(`samples/${file}`)).arrayBuffer());
+  sound.connect(output);
+  sound.start();
+};
+"""
+
+
+@pytest.mark.browser
+def test_who_speaks_is_answered_and_who_speaks_again_interrupts(visit: Any, chat: Served) -> None:
+    visitor = visit(before=MICROPHONE)
+    page, speaker = visitor.page, chat.registry.speaker
+    speaker.pace = 0.01
+    speaker.abandoned.clear()
+    before = len(speaker.calls)
+    visitor.set("max_audio_rows", "3000")
+    talk = page.get_by_role("button", name="Talk")
+    talk.click()
+    visitor.says("Listening")
+    page.evaluate("speak('three_seven_one.wav')")
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.level) > 0.02")  # the answer is heard
+    samples, rate = speaker.calls[before][0][-1].parts[0].source
+    assert 1.0 < len(samples) / rate < 2.5 and np.abs(samples).max() > 0.05  # the words, without the silence around
+    page.evaluate("speak('three_seven_one.wav')")
+    assert speaker.abandoned.wait(60) and speaker.rows < 3000, "the answer was not interrupted"
+    expect(page.locator(TURN)).to_have_count(2)
+    expect(page.locator(".chat .answer .state").first).to_have_text("Stopped")
+    talk.click()
+    expect(talk).to_have_attribute("aria-pressed", "false")
+    page.keyboard.press("Escape")
+    visitor.wait()
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("size", SIZES)
 def test_speech_is_heard_while_it_is_made(visit: Any, chat: Served, size: str, tmp_path: Path) -> None:

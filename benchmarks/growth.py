@@ -1,0 +1,94 @@
+"""What a server grows by: `python -m benchmarks.growth`, the page in public mode.
+
+It prints memory, processes, threads, open files and temporary files: before, after 1,000 transcriptions in a row, after
+5,000 calls of visitors who come once (the page, an endpoint, a refused call, an upload), and after four JSON bodies of
+200 MB for the page and the routes (`--mode local` takes them, public mode refuses them).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+
+import httpx
+
+from benchmarks.served import Server, served, short_recordings, transcribe
+
+MODEL = "demo/sensevoice"
+WARM = 100  # calls before the first figures
+PIECE = b'"' + b"x" * (1 << 20) + b'",'
+
+
+def tell(server: Server, what: str, begun: float) -> None:
+    """Prints what the server holds now."""
+    time.sleep(2.0)  # whatever ends after the last answer
+    print(f"{what} ({time.monotonic() - begun:.0f} s): {json.dumps(server.held())}", flush=True)
+
+
+def visit(client: httpx.Client, number: int) -> None:
+    """One visitor's call, of several kinds in turn."""
+    kind, session = number % 5, f"visitor{number}"
+    if kind == 0:
+        client.get("/").raise_for_status()
+    elif kind == 1:
+        asked = {"data": [], "session_hash": session}
+        event = client.post("/gradio_api/call/models", json=asked).json()["event_id"]
+        client.get(f"/gradio_api/call/models/{event}").raise_for_status()
+    elif kind == 2:
+        asked = {"data": ["/etc/passwd", MODEL, "pytorch", {}, "", "basic", {}], "session_hash": session}
+        event = client.post("/gradio_api/call/transcribe", json=asked).json()["event_id"]
+        client.get(f"/gradio_api/call/transcribe/{event}")
+    elif kind == 3:
+        client.get("/v1/models").raise_for_status()
+    else:
+        client.post("/gradio_api/upload", files={"files": ("a.wav", b"x" * 1000)}).raise_for_status()
+
+
+def body(megabytes: int) -> Iterator[bytes]:
+    """A list of texts as JSON, of that size."""
+    yield b'{"model": "demo/qwen3", "data": ['
+    for _ in range(megabytes):
+        yield PIECE
+    yield b'""]}'
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--mode", choices=("public", "local"), default="public")
+    parser.add_argument("--transcriptions", type=int, default=1000)
+    parser.add_argument("--calls", type=int, default=5000)
+    given = parser.parse_args()
+    [short] = short_recordings(1)
+    with served(given.mode, page=True) as server, httpx.Client(base_url=server.url, timeout=600) as client:
+        begun = time.monotonic()
+        for number in range(WARM):
+            visit(client, number)
+            transcribe(client, MODEL, short)
+        tell(server, "before", begun)
+        texts = set()
+        for number in range(given.transcriptions):
+            texts.add(transcribe(client, MODEL, short))
+            if number + 1 in (given.transcriptions // 2, given.transcriptions):
+                tell(server, f"after {number + 1} transcriptions, {len(texts)} different answers", begun)
+        for number in range(given.calls):
+            visit(client, WARM + number)
+            if number + 1 in (given.calls // 2, given.calls):
+                tell(server, f"after {number + 1} calls", begun)
+        for path in (
+            "/v1/chat/completions",
+            "/gradio_api/queue/join",
+            "/v1/completions",
+            "/gradio_api/call/transcribe",
+        ):
+            with contextlib.suppress(httpx.HTTPError):  # refused before the end of the body
+                answer = client.post(path, content=body(200), headers={"content-type": "application/json"})
+                print(f"200 MB to {path}: {answer.status_code} {answer.text[:100]}")
+        tell(server, "after four bodies of 200 MB", begun)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,8 @@ def forking_engines() -> Iterator[None]:
 @contextmanager
 def in_process_engine(directory: Path, **arguments: Any) -> Iterator[Any]:
     """A `vllm.LLM` of a directory, float32 and eager, that is gone in the end."""
-    with pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory(prefix="workbench-tests-") as scratch, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", scratch)  # vLLM leaves a file there for each engine
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
         patch.setattr(gc, "unfreeze", lambda: None)  # its last collections leave alone what tests have imported

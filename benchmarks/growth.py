@@ -38,7 +38,8 @@ def visit(client: httpx.Client, number: int) -> None:
         event = client.post("/gradio_api/call/models", json=asked).json()["event_id"]
         client.get(f"/gradio_api/call/models/{event}").raise_for_status()
     elif kind == 2:
-        asked = {"data": ["/etc/passwd", MODEL, "pytorch", {}, "", "basic", {}], "session_hash": session}
+        refused: list[object] = ["/etc/passwd", MODEL, "pytorch", {}, "", "basic", {}]
+        asked = {"data": refused, "session_hash": session}
         event = client.post("/gradio_api/call/transcribe", json=asked).json()["event_id"]
         client.get(f"/gradio_api/call/transcribe/{event}")
     elif kind == 3:

@@ -29,7 +29,7 @@ MANY = {
     "uploads_per_hour": 1_000_000,
     "waiting_per_visitor": 512,
 }
-START_SECONDS = 180.0
+START_SECONDS = 600.0
 
 
 @dataclass

@@ -165,7 +165,7 @@ def test_a_visitor_who_leaves_between_two_stretches_leaves_the_others_alone(fake
         left = threads.submit(stream_in_turn, line, session, leaving, "many", begun)
         assert begun.wait(PATIENCE)
         other = threads.submit(stream_in_turn, line, session, stays, "many", threading.Event())
-        until(lambda: session._paused)
+        until(lambda: bool(session._paused))
         leaving.stop.set()
         with pytest.raises(Cancelled):
             left.result()

@@ -31,6 +31,7 @@ def tell(server: Server, what: str, begun: float) -> None:
 def visit(client: httpx.Client, number: int) -> None:
     """One visitor's call, of several kinds in turn."""
     kind, session = number % 5, f"visitor{number}"
+    asked: dict[str, object]
     if kind == 0:
         client.get("/").raise_for_status()
     elif kind == 1:
@@ -38,7 +39,7 @@ def visit(client: httpx.Client, number: int) -> None:
         event = client.post("/gradio_api/call/models", json=asked).json()["event_id"]
         client.get(f"/gradio_api/call/models/{event}").raise_for_status()
     elif kind == 2:
-        refused: list[object] = ["/etc/passwd", MODEL, "pytorch", {}, "", "basic", {}]
+        refused = ["/etc/passwd", MODEL, "pytorch", {}, "", "basic", {}]
         asked = {"data": refused, "session_hash": session}
         event = client.post("/gradio_api/call/transcribe", json=asked).json()["event_id"]
         client.get(f"/gradio_api/call/transcribe/{event}")

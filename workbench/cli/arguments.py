@@ -131,7 +131,7 @@ def parser() -> argparse.ArgumentParser:
         "--follow",
         type=Path,
         metavar="T.safetensors",
-        help="another trace, whose tokens the decoding steps read (default: the tokens that the model itself writes)",
+        help="another trace, whose tokens or hypotheses the decoding steps read (default: those of the model itself)",
     )
     add_embeddings(files)
     add_model(trace)

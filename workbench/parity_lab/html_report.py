@@ -29,7 +29,7 @@ def page(run: ParityRun, looks: int = 4) -> str:
         looks: the number of stages of each candidate that are shown as figures.
     """
     parts = [
-        f'<p class="faint">Input: {escape(run.source)}. Reference: {escape(run.reference.name)}. '
+        f'<p class="faint">Input: {escape(run.source.removesuffix("."))}. Reference: {escape(run.reference.name)}. '
         f"Speech Workbench {escape(__version__)}.</p>",
         f'<p class="faint">{escape(run.mode)}</p>',
         *(verdict(each) for each in run.outcomes),

@@ -54,7 +54,7 @@ def summary(run: ParityRun, worse: Collection[Worse] | None = None, image: str =
     for each in run.outcomes:
         yield f"| {_plain(each.name)} | {SIGNS[each.status]} {each.status} | {_plain(each.sentence)} |"
     yield ""
-    yield f"Input: {_plain(run.source)}. Reference: {_plain(run.reference.name)}. {run.mode}"
+    yield f"Input: {_plain(run.source.removesuffix('.'))}. Reference: {_plain(run.reference.name)}. {run.mode}"
     if image:
         yield ""
         yield f"![relative L2 error of each stage]({image})"

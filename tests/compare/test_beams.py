@@ -1,0 +1,80 @@
+"""Beam searches in a comparison: near ties, other choices, and dumps that searched by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.compare import compare, judge
+from workbench.core.errors import BadInput
+from workbench.trace.ancestry import Ancestry, ancestry_of_stages
+from workbench.trace.steps import steps_of
+from workbench.trace.trace import Trace
+
+SCORES = [-1.0, -1.00001, -2.0, -3.0]
+CANDIDATES = [[0, 7], [1, 8], [0, 9], [1, 5]]
+ROW = np.random.default_rng(0).normal(size=(1, 8))
+
+
+def trace(second: Any = ((0, 7), (1, 8)), told: bool = True, **changed: Any) -> Trace:
+    """A search of two beams and two steps; `second` are parents and tokens of the second."""
+    stages = {
+        "steps.1.beams.parents": np.array([0, 0]),
+        "steps.1.beams.tokens": np.array([3, 4]),
+        "steps.2.beams.scores": np.array(SCORES),
+        "steps.2.beams.candidates": np.array(CANDIDATES),
+        "steps.2.beams.parents": np.array([parent for parent, _ in second]),
+        "steps.2.beams.tokens": np.array([token for _, token in second]),
+        **{f"steps.{n}.beams.{b}.logits": ROW + 10 * n + b for n in (1, 2) for b in (0, 1)},
+    }
+    kept = stages if told else {name: array for name, array in stages.items() if "parents" not in name}
+    return Trace(kept | changed, {"input_digest": "a"})
+
+
+def test_a_near_tie_passes_and_the_steps_after_it_are_not_compared() -> None:
+    found = compare(trace(), trace([(1, 8), (0, 7)]))
+    assert "not compared, since the sides read different hypotheses from step 2 on: step 2" in found.warnings
+    held = [each.stage for each in found.stages if each.stage.startswith("steps.2")]
+    assert held == ["steps.2.beams.scores", "steps.2.beams.parents", "steps.2.beams.tokens"]
+    assert judge(found).within
+    assert found["steps.2.beams.tokens"].hint == "a near tie: the scores are at most 1e-05 apart"
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ([(0, 7), (0, 9)], "the reference has token 8 after beam 1 (score -1), the candidate token 9 after beam 0"),
+        ([(0, 7), (0, 6)], "the candidate token 6 after beam 0 (no candidate of the reference)"),
+    ],
+)
+def test_another_choice_is_named(second: Any, said: str) -> None:
+    verdict = judge(compare(trace(), trace(second)))
+    assert verdict.faulty_stage in ("steps.2.beams.parents", "steps.2.beams.tokens")
+    assert said in verdict.sentence and "at step 2, in the choice of its hypotheses" in verdict.sentence
+
+
+def test_another_order_is_named() -> None:
+    far = {"steps.2.beams.scores": np.array([-1.0, -1.5, -2.0, -3.0])}
+    verdict = judge(compare(trace(**far), trace([(1, 8), (0, 7)], **far)))
+    assert "the same hypotheses in another order" in verdict.sentence
+
+
+def test_a_dump_that_does_not_tell_its_hypotheses_is_compared_with_a_warning() -> None:
+    found = compare(trace(), trace(told=False))
+    assert judge(found).within
+    assert any(each.startswith("the candidate does not say which hypotheses its steps read") for each in found.warnings)
+
+
+def test_an_ancestry_is_read_from_stages_and_metadata() -> None:
+    expected = Ancestry(((0, 0), (0, 1)), ((3, 4), (7, 8)))
+    assert ancestry_of_stages(trace()) == expected and ancestry_of_stages(trace(told=False)) is None
+    known = steps_of(Trace({}, {"steps": {"traced": [1], "followed": [], "beams": expected.to_meta()}}))
+    assert known and known.ancestry == expected
+    assert expected.alike(Ancestry(((0, 0), (0, 1)), ((3, 4), (7, 9)))) == 1
+    for wrong in (None, {"parents": [[0]], "tokens": [1]}, {"parents": [[5]], "tokens": [[1]]}, {"parents": [[0]]}):
+        with pytest.raises(BadInput, match="hypotheses"):
+            steps_of(Trace({}, {"steps": {"traced": [1], "followed": [], "beams": wrong}}))
+    with pytest.raises(BadInput, match="no numbers of beams or tokens"):
+        ancestry_of_stages(trace(**{"steps.1.beams.parents": np.array([0.5, 0.0])}))

@@ -100,7 +100,7 @@ def test_a_wait_tells_the_place_and_the_time_and_ends_at_its_deadline() -> None:
 
         with pytest.raises(Cancelled), line.turn(Work(visitor("b")), "model", tell=tell):
             pass
-    assert told == ["waiting in the line: you are next, about 2 s"]
+    assert told == ["waiting for another visitor's run (position 1, about 2 s)"]
 
 
 def test_a_call_inside_a_call_does_not_wait_for_a_place() -> None:

@@ -93,7 +93,7 @@ class Line:
         self.limits = limits
         self._changed = threading.Condition()
         self._entries: list[_Entry] = []  # waiting, in the order of their arrival
-        self._at_work: dict[Hashable, int] = {}  # calls that run alone, by resource
+        self._at_work: dict[Hashable, Visitor] = {}  # for whom calls run alone, by resource
         self._running, self._waiting = _Counts(), _Counts()
         self._holders: Counter[tuple[int, int]] = Counter()
         self._served: OrderedDict[Hashable, int] = OrderedDict()  # by visitor and address, when one was served last
@@ -214,7 +214,7 @@ class Line:
         entry.running, entry.begun = True, time.monotonic()
         self._running.add(entry.visitor, 1)
         if entry.alone:
-            self._at_work[entry.resource] = 1
+            self._at_work[entry.resource] = entry.visitor
         now = next(self._numbers)
         for key in (entry.visitor, entry.visitor.address):
             self._served[key] = now
@@ -258,9 +258,13 @@ class Line:
         return mean * (1 + self._before(entry)) if entry.alone else mean
 
     def _told(self, entry: _Entry) -> str:
-        before = self._before(entry)
-        place = "you are next" if before == 0 else f"{before} call{'s' if before > 1 else ''} before yours"
-        return f"waiting in the line: {place}, about {spoken_seconds(max(self._estimate(entry), 1.0))}"
+        """What a call waits for, its position in the line, and about how long it will take."""
+        place, left = 1 + self._before(entry), spoken_seconds(max(self._estimate(entry), 1.0))
+        worker = self._at_work.get(entry.resource)
+        whose = (
+            "other runs" if worker is None else "your other run" if worker == entry.visitor else "another visitor's run"
+        )
+        return f"waiting for {whose} (position {place}, about {left})"
 
     def _learn(self, entry: _Entry) -> None:
         took = time.monotonic() - entry.begun

@@ -20,6 +20,7 @@ from panels.decode.view import board_html, rival_html, status_html, sweep_html, 
 from panels.running.cancel import Stops
 from panels.running.choices import chosen_offers, offers
 from panels.running.kept import Kept
+from panels.running.kept_views import KeptViews
 from panels.running.sessions import SessionPool
 from panels.widgets.html_block import run_buttons, seen_classes
 from panels.widgets.markup import datum, element, text
@@ -181,6 +182,21 @@ class DecodeActions(RecordingActions):
         except Exception:
             yield gr.skip(), "", *run_buttons(False), gr.skip(), gr.skip()
             raise
+
+    def keep(self, views: KeptViews, user: str, values: Sequence[Any]) -> Any:
+        """Stores the run that has ended, with what is shown of it; returns the list of earlier runs.
+
+        Args:
+            values: of the inputs, then the HTML of table, progress, and the answer to why.
+        """
+        kept = self.kept.get(user)
+        found = [row for row in kept.board.rows if row.searched] if kept else []
+        if not found:
+            return gr.skip()
+        names = list(dict.fromkeys(row.recording for row in found))
+        what = names[0] if len(names) == 1 else f"{len(names)} recordings"
+        title = f"{what} · {', '.join(dict.fromkeys(row.title for row in found))}"
+        return views.keep(title, values[: views.inputs], values[views.inputs :])
 
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run and sweep."""

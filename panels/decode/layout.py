@@ -13,11 +13,14 @@ from panels.decode.knowledge import FILES
 from panels.decode.run import TITLES
 from panels.decode.view import NOTHING_YET
 from panels.running.error_boundary import guarded
+from panels.running.kept_views import KeptViews
+from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.option_inputs import make_inputs
 from panels.widgets.recording_inputs import recording_inputs
+from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
 from workbench.registry.sources import assets
 
@@ -46,7 +49,11 @@ def show(place: str) -> str:
 }}"""
 
 
-def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
+TAB = "decode"
+FILES_ASKED = (0, 1, 2, *range(8, 8 + len(FILES)))  # which of the inputs of a run hold files
+
+
+def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     """Builds the tab in the current context and wires its events."""
     samples = read_samples()
     actions = DecodeActions(pool, samples)
@@ -132,6 +139,8 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="decode-cancel")
 
         with gr.Column(scale=8, min_width=300, elem_id="decode-results", elem_classes="results"):
+            history = run_history(TAB, page.runs.hours, elem_id="decode-history")
+            earlier = html_block("", elem_id="decode-earlier")
             status = html_block("", elem_id="decode-status", elem_classes="status")
             table = html_block(NOTHING_YET, "look", "why", elem_id="decode-table")
             why = html_block("", elem_id="decode-why")
@@ -178,7 +187,8 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
         return event(guarded(function), takes, gives, **settings)
 
-    wire(page.load, actions.refresh, [model, neural], [model, neural])
+    ready = wire(page.load, actions.refresh, [model, neural], [model, neural])
+    ready.success(None, None, None, js=follow_address(TAB), api_visibility="private")
     wire(chips.pick, actions.pick_sample, None, [recordings, reference, credit, lent, logits])
     wire(recordings.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
     wire(microphone.stop_recording, actions.add_recording, [microphone, recordings], [recordings, microphone])
@@ -205,6 +215,15 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         start.click, actions.start, taken, [table, status, start, cancel, why, followed], js=SHOW_RESULTS, **limits
     )
     wire(ran.success, actions.look_at_first, None, [followed, title, search], **limits)
+    views = KeptViews(page.runs, TAB, len(taken), 3, FILES_ASKED)
+
+    def keep(request: gr.Request, *values: Any) -> Any:
+        return actions.keep(views, str(request.session_hash), values)
+
+    wire(ran.success, keep, [*taken, table, status, why], history)
+    start.click(lambda: "", None, earlier, queue=False, api_visibility="private", show_progress="hidden")
+    back = wire(history.restore, views.restore, None, [history, *taken, table, status, why, earlier])
+    wire(back.success, lambda: gr.update(elem_classes=seen_classes(False, "card")), None, followed)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     looked = wire(table.look, actions.look, None, [followed, title, search], trigger_mode="always_last", **limits)
     looked.success(None, None, None, js=show("decode-search"), api_visibility="private")

@@ -17,10 +17,11 @@ from panels.widgets.templates import render
 from workbench.core.errors import BadInput
 from workbench.embeddings import ENCODINGS, Embedding
 from workbench.embeddings.components import principal
+from workbench.embeddings.nearest import directions
 from workbench.embeddings.statistics import look_at, norms
 from workbench.session.values import Neighbours
 
-EMPTY = """<p class="muted small">None yet. Add files, or make some from a recording below.</p>"""
+EMPTY = """<p class="muted small">None yet. Make some from a recording above, or add files.</p>"""
 VIEW = "inject/view.html"
 MOST_ROWS = 60  # tokens whose nearest words are listed
 
@@ -30,6 +31,7 @@ class Held:
     """An embedding in a user's list."""
 
     embedding: Embedding
+    heard: bool = False  # made from a recording on the page
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -114,11 +116,12 @@ def _pictures(one: Embedding, near: Neighbours | None, model: str) -> list[Marku
         ),
     ]
     if near is not None:
-        plane = principal(one.values, near.sample)
+        # Vectors of speech may be many times longer than those of tokens, which would then all lie on one point.
+        plane = principal(directions(one.values), directions(near.sample))
         words = [row[0] for row in near.texts]
         drawn.append(
             picture(
-                f"The plane in which they differ most, among {len(near.sample)} tokens of {model}",
+                f"The plane in which their directions differ most, among {len(near.sample)} tokens of {model}",
                 f"Principal components of {one.name} among the tokens of {model}.",
                 lambda width, height: plane_figure(plane.tokens, plane.others, plane.shares, words, width, height),
                 (4.0, 3.4),

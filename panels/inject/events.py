@@ -6,9 +6,11 @@ the user's session. The layout is in `layout`.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import gradio as gr
 
@@ -17,6 +19,7 @@ from panels.inject.run import TASK, prepare, run
 from panels.inject.view import answers_html, status_html
 from panels.running.cancel import Stops
 from panels.running.choices import RuntimeOffer, chosen_offers, offers
+from panels.running.kept_views import KeptViews
 from panels.running.sessions import SessionPool
 from panels.transcribe.events import unavailable_html
 from panels.transcribe.segment_editor import saved
@@ -157,11 +160,26 @@ class InjectActions:
         """Uses a sample as the recording."""
         return str(samples_named(self.samples, datum(event._data, "sample"))[0].path)
 
-    def make(self, recording: str | None, chosen: str | None, held: Any, prompt: str) -> Iterator[tuple[Any, ...]]:
+    def begin_with(self, held: Any) -> tuple[tuple[Held, ...], str, str]:
+        """Removes embeddings of earlier recordings; returns values for: embeddings, list, look.
+
+        Files that were added stay.
+        """
+        kept = tuple(each for each in held_in(held) if not each.heard)
+        return kept, listed_html(kept), ""
+
+    def look_at_last(self, held: Any, chooser: Any) -> str:
+        """Returns the newest embedding as `look` shows it."""
+        one = held_in(held)[-1].embedding
+        return look_html(one, *self._neighbours(one, chosen_in(chooser)))
+
+    def make(
+        self, recording: str | None, chosen: str | None, held: Any, prompt: str, lent: str = ""
+    ) -> Iterator[tuple[Any, ...]]:
         """Computes a speech model's adaptor output for a recording and appends it to the embeddings.
 
-        An empty prompt is filled with the speech model's own. Yields values for: embeddings, list, prompt, the option
-        chat, progress.
+        An empty prompt, and one that a recording brought, becomes the speech model's own. Yields values for:
+        embeddings, list, prompt, the option chat, progress, the prompt that a recording brought.
         """
         if not recording:
             raise BadInput("there is no recording; upload one, record one, or click a sample")
@@ -170,17 +188,20 @@ class InjectActions:
             raise BadInput("no speech model is chosen; pick one that is in the list")
         cell = hearing[0].cell
         said = element("p", f"{text(hearing[0].title)} listens to the recording", role="status")
-        yield (gr.skip(),) * 4 + (element("div", said + element("div", element("i", ""), "bar unsure"), "progress"),)
+        idle = (gr.skip(),) * 4
+        yield *idle, element("div", said + element("div", element("i", ""), "bar unsure"), "progress"), gr.skip()
         try:
             session = self.pool.session(cell.model, cell.runtime, cell.quantization)
             trace = session.trace(recording, STAGES)
         except Exception:
-            yield (gr.skip(),) * 4 + ("",)
+            yield *idle, "", gr.skip()
             raise
         found = embedding_of(trace["adaptor.output"], f"{Path(recording).stem} by {cell.model}")
-        kept = [*held_in(held), Held(found)]
-        own = (str(trace["prompt.text"]), False) if not (prompt or "").strip() else (gr.skip(), gr.skip())
-        yield tuple(kept), listed_html(kept), *own, ""
+        kept = [*held_in(held), Held(found, heard=True)]
+        mine = not (prompt or "").strip() or prompt == lent
+        own = str(trace["prompt.text"])
+        said = (own, False) if mine else (gr.skip(), gr.skip())
+        yield tuple(kept), listed_html(kept), *said, "", own if mine else gr.skip()
 
     # Runs.
 
@@ -203,6 +224,30 @@ class InjectActions:
             yield gr.skip(), "", *run_buttons(False)
             raise
 
+    def keep(self, views: KeptViews, held: Any, prompt: str, chooser: Any, *values: Any) -> Any:
+        """Stores the run that has ended, with its embeddings and what is shown of it; returns the list of earlier runs.
+
+        Args:
+            values: of the options' inputs, then the HTML of answers, progress and look.
+        """
+        options, shown = values[: views.inputs - 3], values[views.inputs - 3 :]
+        if "result done" not in str(shown[0]):
+            return gr.skip()
+        names = ", ".join(each.embedding.name for each in held_in(held))
+        with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
+            files = [_stored(each, number, Path(folder)) for number, each in enumerate(held_in(held))]
+            return views.keep(names, (files, prompt, chosen_in(chooser), *options), shown)
+
+    def restore(self, views: KeptViews, event: gr.EventData) -> list[Any]:
+        """Returns the values of the tab for the run of a link: those of `KeptViews.restore`, and the list."""
+        found = views.restore(event)
+        files, cells = found[1], found[3]
+        if not isinstance(cells, list):
+            return [*found, gr.skip()]
+        held = tuple(Held(read_embedding(Path(path), name=_name_of(path))) for path in files or [])
+        found[1], found[3] = held, chooser_value(offers(self.pool.registry, TASK), cells)
+        return [*found, listed_html(held)]
+
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run; finished answers stay on the page."""
         self.leave(request)
@@ -211,6 +256,17 @@ class InjectActions:
     def leave(self, request: gr.Request) -> None:
         """Stops the run of a user who closed the page."""
         self._stops.stop(str(request.session_hash))
+
+
+def _stored(held: Held, number: int, folder: Path) -> str:
+    """Writes an embedding into the folder; returns the path, whose name `_name_of` reads."""
+    path = folder / f"{number}-{quote(held.embedding.name, safe='')[:80]}.safetensors"
+    path.write_bytes(write_embedding(held.embedding.values, None, "safetensors"))
+    return str(path)
+
+
+def _name_of(path: str) -> str:
+    return unquote(Path(path).stem.partition("-")[2])
 
 
 def _question(waiting: Sequence[Several]) -> tuple[Update, Update, tuple[Several, ...]]:

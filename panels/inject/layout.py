@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -12,6 +13,8 @@ from panels.inject.events import InjectActions
 from panels.inject.run import TASK
 from panels.inject.view import NOTHING_YET
 from panels.running.error_boundary import guarded
+from panels.running.kept_views import KeptViews
+from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.transcribe.segment_editor import saver
@@ -19,6 +22,7 @@ from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.model_chooser import model_chooser
 from panels.widgets.option_inputs import make_inputs, shown_options
 from panels.widgets.recording_inputs import samples_html
+from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
 from workbench.families.language import PLACEHOLDER
 
@@ -38,41 +42,45 @@ INSERT = f"""(prompt) => {{
 }}"""
 
 
-def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
+TAB = "inject"
+
+
+def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     """Builds the tab in the current context and wires its events."""
     samples = read_samples()
     options = tuple(each for each in shown_options(pool.registry, TASK) if each.spec.name not in NOT_SHOWN)
     actions = InjectActions(pool, samples, options)
     held, waiting = gr.State(()), gr.State(())
+    lent = gr.State("")  # the prompt that a recording brought
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">1</span>Embeddings</h2>')
-                files = gr.File(
-                    file_count="multiple",
-                    label=".npy, .npz, .pt or .safetensors",
-                    height=130,
-                    elem_id="embedding-files",
-                    elem_classes="boxed",
+                chips = html_block(samples_html(samples, several=False), "pick", elem_id="inject-samples")
+                recording = gr.Audio(
+                    sources=["microphone", "upload"], type="filepath", label="Recording", elem_id="inject-recording"
                 )
-                with gr.Row(elem_id="which-tensor", elem_classes=seen_classes(False)) as which:
-                    tensors = gr.Dropdown([], multiselect=True, label="Arrays", elem_id="tensor")
-                    take = gr.Button("Take", size="sm", min_width=90, elem_id="take-tensor")
-                    leave_out = gr.Button("Leave out", size="sm", min_width=90, elem_id="leave-out-tensor")
+                speech = gr.Dropdown(
+                    actions.speech_models(),
+                    label="Speech model",
+                    info="Its adaptor's output is what its language model gets of the recording.",
+                    elem_id="speech-model",
+                )
+                make = gr.Button("Add embeddings of the recording", size="sm", elem_id="make-embeddings")
                 listed = html_block(EMPTY, "look", "earlier", "remove", "save", elem_id="embeddings")
-                with gr.Accordion("Make embeddings from a recording", open=False, elem_classes="plain"):
-                    chips = html_block(samples_html(samples, several=False), "pick", elem_id="inject-samples")
-                    recording = gr.Audio(
-                        sources=["upload", "microphone"], type="filepath", label="Recording", elem_id="inject-recording"
+                with gr.Accordion("Add files of embeddings", open=False, elem_classes="plain"):
+                    files = gr.File(
+                        file_count="multiple",
+                        label=".npy, .npz, .pt or .safetensors",
+                        height=130,
+                        elem_id="embedding-files",
+                        elem_classes="boxed",
                     )
-                    speech = gr.Dropdown(
-                        actions.speech_models(),
-                        label="Speech model",
-                        info="Its adaptor's output is what its language model gets of the recording.",
-                        elem_id="speech-model",
-                    )
-                    make = gr.Button("Make embeddings", elem_id="make-embeddings")
+                    with gr.Row(elem_id="which-tensor", elem_classes=seen_classes(False)) as which:
+                        tensors = gr.Dropdown([], multiselect=True, label="Arrays", elem_id="tensor")
+                        take = gr.Button("Take", size="sm", min_width=90, elem_id="take-tensor")
+                        leave_out = gr.Button("Leave out", size="sm", min_width=90, elem_id="leave-out-tensor")
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">2</span>Prompt</h2>')
                 prompt = gr.Textbox(
@@ -94,6 +102,8 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="cancel-inject")
 
         with gr.Column(scale=8, min_width=300, elem_id="inject-results", elem_classes="results"):
+            history = run_history(TAB, page.runs.hours, elem_id="inject-history")
+            earlier = html_block("", elem_id="inject-earlier")
             status = html_block("", elem_id="inject-status", elem_classes="status")
             answers = html_block(NOTHING_YET, elem_id="answers")
             look = html_block("", elem_id="embedding-look")
@@ -104,7 +114,8 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
         return event(guarded(function), takes, gives, **settings)
 
-    wire(page.load, actions.refresh, cells, [cells, unavailable])
+    ready = wire(page.load, actions.refresh, cells, [cells, unavailable])
+    ready.success(None, None, None, js=follow_address(TAB), api_visibility="private")
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     adding = [held, listed, which, tensors, waiting]
     wire(files.upload, actions.add, [files, held, waiting], [*adding, files])
@@ -115,18 +126,30 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     wire(listed.save, actions.save, held, download)
     looked = wire(listed.look, actions.look, [held, cells], look)
     looked.success(None, None, None, js=SHOW_LOOK, api_visibility="private")
-    wire(chips.pick, actions.pick_sample, None, recording)
+    picked = wire(chips.pick, actions.pick_sample, None, recording)
     insert.click(None, prompt, prompt, js=INSERT, api_visibility="private")
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     own_chat = inputs.get("chat") or gr.Checkbox(True, visible=False)  # the list may have no language model
-    wire(
-        make.click,
-        actions.make,
-        [recording, speech, held, prompt],
-        [held, listed, prompt, own_chat, status],
-        **limits,
-    )
+    made = [held, listed, prompt, own_chat, status, lent]
+    wire(make.click, actions.make, [recording, speech, held, prompt, lent], made, **limits)
     taken = [held, prompt, cells, *inputs.values()]
-    wire(start.click, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **limits)
+    ran = [wire(start.click, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **limits)]
+    # A recording goes all the way: embeddings are made, looked at and injected.
+    for event in (picked.success, recording.stop_recording, recording.upload):
+        begun = wire(event, actions.begin_with, held, [held, listed, look])
+        heard = wire(begun.success, actions.make, [recording, speech, held, prompt, lent], made, **limits)
+        wire(heard.success, actions.look_at_last, [held, cells], look)
+        ran.append(
+            wire(heard.success, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **limits)
+        )
+    views = KeptViews(page.runs, TAB, len(taken), 3, files=(0,))
+
+    def restore(event: gr.EventData) -> list[Any]:
+        return actions.restore(views, event)
+
+    for each in ran:
+        wire(each.success, partial(actions.keep, views), [*taken, answers, status, look], history)
+    start.click(lambda: "", None, earlier, queue=False, api_visibility="private", show_progress="hidden")
+    wire(history.restore, restore, None, [history, *taken, answers, status, look, earlier, listed])
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from panels.inject.run import Answer, Answers
+from panels.running.progress import named_percent
 from panels.widgets.markup import seconds
 from panels.widgets.templates import render
 from workbench.decoding.agreement import agreement
@@ -20,11 +21,11 @@ from workbench.system.memory import size
 NOTHING_YET = """<div class="empty">
 <p class="lead">Nothing injected yet</p>
 <ol>
-<li>Add embeddings: files with an array of (tokens, hidden), or the ones that a speech model makes of a recording.</li>
-<li>Write the prompt, with a placeholder where each of them goes.</li>
-<li>Tick what it shall run on, and press <b>Inject</b>. The answers appear side by side.</li>
+<li>Click a sample or record yourself. A speech model makes embeddings of it.</li>
+<li>They are shown here, with the words that they are near to, and go into a language model's prompt.</li>
+<li>Its answer appears here.</li>
 </ol>
-<p>Press <b>Look</b> beside an embedding to see it, and which words of the model it is near to.</p>
+<p>Or add files of arrays (tokens, hidden), write a prompt with a placeholder for each, and press <b>Inject</b>.</p>
 </div>"""
 VIEW = "inject/view.html"
 TINY = 1e-4  # a probability below it is shown as such
@@ -43,8 +44,12 @@ def status_html(answers: Answers) -> str:
     if not answers.rows:
         return ""
     settled = sum(row.status in ("done", "failed", "stopped") for row in answers.rows)
-    percent = None if answers.finished else round(100 * settled / len(answers.rows))
-    return render("widgets/parts.html", "progress", _line(answers, settled), percent, settled)
+    if answers.finished:
+        return render("widgets/parts.html", "progress", _line(answers, settled), None, True)
+    line = _line(answers, settled)
+    loaded = None if settled else named_percent(line)
+    percent = round(100 * settled / len(answers.rows)) if loaded is None else loaded
+    return render("widgets/parts.html", "progress", line, percent, settled or loaded is not None)
 
 
 def _line(answers: Answers, settled: int) -> str:

@@ -18,6 +18,7 @@ from panels.parity.several import PROMPTS, RECORDINGS, uploaded_inputs
 from panels.parity.sides import SideChoice, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.parity.view import closer_html, result_html, several_html, sides_html, status_html
 from panels.running.cancel import Stops
+from panels.running.kept_views import KeptViews
 from panels.running.sessions import SessionPool
 from panels.transcribe.segment_editor import saved
 from panels.widgets.html_block import run_buttons, seen, seen_classes
@@ -207,6 +208,17 @@ class ParityActions:
         except Exception:
             yield gr.skip(), "", *idle, gr.skip(), gr.skip()
             raise
+
+    def keep(self, views: KeptViews, user: str, model: str, values: Sequence[Any]) -> Any:
+        """Stores the run that has ended, with what is shown of it; returns the list of earlier runs.
+
+        Args:
+            values: of the inputs, then the HTML of result, progress and stage.
+        """
+        inputs, shown = values[: views.inputs], values[views.inputs :]
+        if self.kept.get(user) is None or "Compared in" not in str(shown[1]):  # it was stopped
+            return gr.skip()
+        return views.keep(f"{self._card(model).name} · {', '.join(lines_of(inputs[5])) or 'traces'}", inputs, shown)
 
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run."""

@@ -15,11 +15,14 @@ from panels.parity.example import example_html
 from panels.parity.several import RECORDINGS
 from panels.parity.view import NOTHING_YET, precision_choices, preset_choices
 from panels.running.error_boundary import guarded
+from panels.running.kept_views import KeptViews
+from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.transcribe.segment_editor import saver
 from panels.widgets.html_block import HIDDEN, html_block, scripted_html, seen_classes
 from panels.widgets.recording_inputs import recording_inputs
+from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
 from workbench.compare.precision import AUTO
 from workbench.compare.presets import MEASURES
@@ -63,7 +66,11 @@ EXPERIMENTING = """<p class="muted small">Try a known cause of a divergence. Eac
 sides above, where you can edit it.</p>"""
 
 
-def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
+TAB = "parity"
+FILES = (1, 3, 6, 7, 16)  # which of the inputs of a run hold files
+
+
+def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     """Builds the tab in the current context and wires its events."""
     samples = read_samples()
     actions = ParityActions(pool, samples)
@@ -192,6 +199,8 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="parity-cancel")
 
         with gr.Column(scale=8, min_width=300, elem_id="parity-results", elem_classes="results"):
+            history = run_history(TAB, page.runs.hours, elem_id="parity-history")
+            earlier = html_block("", elem_id="parity-earlier")
             status = html_block("", elem_id="parity-status", elem_classes="status")
             result = scripted_html("heat.js", example_html() or NOTHING_YET, elem_id="parity-result")
             with gr.Row(elem_classes=seen_classes(False, EXPORTS), elem_id="parity-exports") as exports:
@@ -213,7 +222,9 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     offering = [note, reference, sides, candidates, speech, text, merged, prompt, together, several]
     offering += [*of_speech, *of_language]
     for event in (page.load, model.input):
-        wire(event, actions.choose, [model, *sided, traces], offering)
+        chosen = wire(event, actions.choose, [model, *sided, traces], offering)
+        if event is page.load:
+            chosen.success(None, None, None, js=follow_address(TAB), api_visibility="private")
     pressed = sides.toggle(None, candidates, candidates, js=TOGGLE, api_visibility="private")
     wire(pressed.then, actions.experiments, [candidates, *switches[1]], candidates)
     candidates.change(None, candidates, None, js=MARK, api_visibility="private")
@@ -253,6 +264,15 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         return wire(event.success, actions.look_at_first, opened, [closer, opened])
 
     look(ran)
+    views = KeptViews(page.runs, TAB, len(taken), 3, FILES)
+
+    def keep(request: gr.Request, *values: Any) -> Any:
+        return actions.keep(views, str(request.session_hash), values[0], values)
+
+    wire(ran.success, keep, [*taken, result, status, closer], history)
+    start.click(lambda: "", None, earlier, queue=False, api_visibility="private", show_progress="hidden")
+    back = wire(history.restore, views.restore, None, [history, *taken, result, status, closer, earlier])
+    wire(back.success, actions.choose, [model, *sided, traces], offering)
     breaking = BreakingActions(actions)
     wire_breaking(card, breaking, wire, recording, shown, closer, look, limits)
     page.unload(breaking.leave)

@@ -6,6 +6,7 @@ This file knows nothing of the work.
 from __future__ import annotations
 
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,12 @@ SHOW_SECONDS = 0.1  # the shortest time between two updates, as a model may writ
 
 Change = TypeVar("Change")
 Table = TypeVar("Table")
+
+
+def named_percent(activity: str) -> int | None:
+    """Returns the percentage that ends an activity (`workbench.serving.work.follower` writes it); None without one."""
+    found = re.search(r"(\d{1,3}) ?%$", activity)
+    return min(int(found[1]), 100) if found else None
 
 
 class Row(Protocol):

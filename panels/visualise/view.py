@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
+from panels.running.progress import named_percent
 from panels.visualise.run import Step
 from panels.widgets.markup import seconds
 from panels.widgets.templates import render
@@ -36,4 +37,6 @@ def status_html(step: Step) -> Markup:
         return render("widgets/parts.html", "progress", f"Done in {seconds(step.look.seconds)}", None, True)
     if step.stopped:
         return render("widgets/parts.html", "progress", f"Stopped after {seconds(step.seconds)}", None, True)
-    return render("widgets/parts.html", "progress", f"{step.activity} · {seconds(step.seconds)}", 0, False)
+    percent = named_percent(step.activity)
+    line = f"{step.activity} · {seconds(step.seconds)}"
+    return render("widgets/parts.html", "progress", line, percent or 0, percent is not None)

@@ -148,11 +148,16 @@ def test_embeddings_of_a_recording_bring_their_prompt_with_them(actions: InjectA
     recording = str(tone(tmp_path / "talk.wav"))
     [(title, cell)] = actions.speech_models()
     assert "Nano" in title
-    *_, (held, listed, prompt, chat, progress) = actions.make(recording, cell, (), "  ")
+    *_, (held, listed, prompt, chat, progress, lent) = actions.make(recording, cell, (), "  ")
     assert held[0].embedding.tokens == 5 and "talk by fake/nano" in listed
-    assert (prompt, chat, progress) == (f"Transcribe: {PLACEHOLDER}\n", False, "")
-    *_, (held, _, prompt, chat, _) = actions.make(recording, cell, held, "my own")
-    assert len(held) == 2 and prompt not in ("my own", f"Transcribe: {PLACEHOLDER}\n"), "what was written stays"
+    assert (prompt, chat, progress) == (f"Transcribe: {PLACEHOLDER}\n", False, "") and lent == prompt
+    *_, (held, _, prompt, chat, _, _) = actions.make(recording, cell, held, "my own", lent)
+    assert len(held) == 2 and prompt not in ("my own", lent), "what was written stays"
+    mine = Held(embedding_of(VALUES, "mine"))
+    kept, _, _ = actions.begin_with((mine, *held))
+    assert kept == (mine,), "another recording replaces what recordings made, and no file"
+    *_, (_, _, prompt, _, _, _) = actions.make(recording, cell, kept, lent, lent)
+    assert prompt == lent, "a prompt that nobody wrote is the next recording's own"
 
 
 @pytest.mark.parametrize(
@@ -271,13 +276,9 @@ def test_cancel_stops_the_writing_and_keeps_the_rest(served_inject: Served, page
 @pytest.mark.slow
 def test_from_a_recording_to_its_words(demos: Served, page: Any) -> None:
     open_tab(page, demos)
-    page.get_by_role("button", name="Make embeddings from a recording").click()
     page.locator("#inject-samples button.sample").first.click()
-    expect(page.locator("#inject-recording a[download]").first).to_be_visible(timeout=LONG)
-    page.locator("#make-embeddings").click()
     expect(page.locator("#embeddings")).to_contain_text("three_seven_one by demo/funasr-nano", timeout=LONG)
-    assert PLACEHOLDER in page.locator("#inject-prompt textarea").input_value()
-    page.locator("#inject-models input").first.check()
-    page.locator("#inject").click()
     expect(page.locator("#answers .result.done .heard").first).to_have_text("three seven one", timeout=LONG)
     expect(page.locator("#answers")).to_contain_text("The first token")
+    assert PLACEHOLDER in page.locator("#inject-prompt textarea").input_value()
+    expect(page.locator("#embedding-look")).to_contain_text("Nearest tokens of", timeout=LONG)

@@ -35,7 +35,7 @@ def nearest(values: np.ndarray, table: Table, count: int) -> tuple[np.ndarray, n
     """
     total, width = table.shape
     count = min(count, total)
-    wanted = _directions(values)
+    wanted = directions(values)
     found = _Found(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
     step = max(1, BLOCK_BYTES // (4 * max(width, len(values))))
     first, last = 0, min(total, max(count, FIRST_ROWS))
@@ -68,20 +68,20 @@ def _best(one: _Found, other: _Found, count: int) -> _Found:
     return _Found(tokens[kept], rows[kept], cosines[kept])
 
 
-def _cosines(directions: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _cosines(wanted: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Returns the cosines [tokens, rows] of unit vectors [tokens, width] and float32 rows [rows, width]."""
     # To divide all rows by their lengths would take ten times as long as the product with a few vectors.
     squares = np.einsum("rw,rw->r", rows, rows)
     plain = (squares > SMALL) & (squares < 1 / SMALL)
     if not plain.all():
         rows, squares = rows.copy(), np.where(plain, squares, 1)
-        rows[~plain] = _directions(rows[~plain])
-    cosines: np.ndarray = directions @ rows.T
+        rows[~plain] = directions(rows[~plain])
+    cosines: np.ndarray = wanted @ rows.T
     cosines /= np.sqrt(squares)
     return cosines
 
 
-def _directions(values: np.ndarray) -> np.ndarray:
+def directions(values: np.ndarray) -> np.ndarray:
     """Returns vectors of length 1 in float32; zeros stay zeros."""
     values = np.asarray(values, dtype=np.float32)
     # Divided by the largest value first, or the squares of very large or small values would over- or underflow.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.embeddings.components import principal
+from workbench.embeddings.nearest import directions
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.visualise.answers import EMBEDDINGS, HEARD
 from workbench.visualise.drawn import Drawn
@@ -24,7 +25,7 @@ def embedded(scene: Scene, options: ViewOptions) -> Drawn:
     stage = HEARD if HEARD in found else EMBEDDINGS
     rows = scene.stage(stage, "embeddings in front of a language model")
     near = scene.session.neighbours(rows, options.count)
-    plane = principal(_directions(rows), _directions(near.sample))
+    plane = principal(directions(rows), directions(near.sample))
     first, second = (f"component {number} ({share:.0%} of variance)" for number, share in enumerate(plane.shares, 1))
     words = tuple(texts[0] if texts else "" for texts in near.texts)
     x, y = Axis(first), Axis(second)
@@ -57,11 +58,3 @@ def embedded(scene: Scene, options: ViewOptions) -> Drawn:
     )
     notes = (f"the table names the first {shown} of {len(rows)} rows",) if shown < len(rows) else ()
     return Drawn("Embeddings and nearest tokens", layers, scene.tokens(), notes)
-
-
-def _directions(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors [rows, hidden] with the length 1; zeros stay zeros."""
-    wide = vectors.astype(np.float64)
-    sizes = np.linalg.norm(wide, axis=1, keepdims=True)
-    found: np.ndarray = np.divide(wide, sizes, out=np.zeros_like(wide), where=sizes > 0)
-    return found

@@ -1,0 +1,51 @@
+"""Recordings and other files of a run that is kept: copied beside it, or named where they are shipped samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.registry.sources import assets
+
+LONGEST_NAME = 120  # characters of a stored file's name
+
+
+def stored_files(paths: Iterable[str]) -> tuple[dict[str, dict[str, str]], dict[str, Path]]:
+    """Returns how each path is written down, and the files to copy by name, for `RunStore.keep`."""
+    written: dict[str, dict[str, str]] = {}
+    files: dict[str, Path] = {}
+    for number, path in enumerate(dict.fromkeys(paths)):
+        name = Path(path).name
+        sample = assets() / "samples" / name
+        if sample.is_file() and Path(path).is_file() and sample.read_bytes() == Path(path).read_bytes():
+            written[path] = {"sample": name, "name": name}
+        else:
+            stored = f"{number}-{name}"[-LONGEST_NAME:]
+            files[stored] = Path(path)
+            written[path] = {"file": stored, "name": name}
+    return written, files
+
+
+def found_file(written: Mapping[str, Any], folder: Path) -> str:
+    """Returns the path of a file in the page's folder of uploads; for one that was not kept, of no file.
+
+    Args:
+        folder: of the run's files.
+    """
+    name = Path(written["name"]).name
+    source = assets() / "samples" / name if "sample" in written else folder / Path(written["file"]).name
+    return uploaded(source, name) if source.is_file() else str(folder / name)
+
+
+def uploaded(source: Path, name: str) -> str:
+    """Returns the path of a copy of the file in the page's folder of uploads, where an input of files takes it from."""
+    import tempfile
+
+    from gradio.processing_utils import save_file_to_cache
+    from gradio.utils import get_upload_folder
+
+    with tempfile.TemporaryDirectory(prefix="workbench-") as place:
+        copy = Path(place) / name
+        copy.symlink_to(source.resolve())
+        return str(save_file_to_cache(copy, cache_dir=get_upload_folder()))

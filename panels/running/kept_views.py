@@ -1,0 +1,101 @@
+"""Runs of a tab as what it showed: the values of its inputs, their files, and the results as HTML.
+
+A link shows them again as they were. What a model computed beside them is gone: to look closer, the run is repeated.
+This file knows no tab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from panels.running.kept_files import found_file, stored_files
+from panels.running.run_store import RunStore
+from panels.widgets.markup import datum, element, text
+from panels.widgets.run_history import history_value
+from workbench.core.errors import BadInput
+
+PLAIN = (str, int, float, bool)
+AGAIN = "These are the results of an earlier run, as they were; to look closer, run it again."
+
+
+@dataclass(frozen=True)
+class KeptViews:
+    """The kept runs of one tab.
+
+    Args:
+        files: which of the inputs, by place, hold files.
+        inputs: how many inputs the tab has.
+        outputs: how many outputs as HTML.
+    """
+
+    store: RunStore
+    tab: str
+    inputs: int
+    outputs: int
+    files: Collection[int] = ()
+
+    def keep(self, title: str, values: Sequence[Any], shown: Sequence[Any]) -> Any:
+        """Stores a run that has ended; returns the list's value with it."""
+        paths = [path for place in self.files for path in _paths(values[place])]
+        written, files = stored_files(paths)
+        content = {
+            "tab": self.tab,
+            "title": title,
+            "values": [
+                _written(value, written) if place in self.files else _plain(value) for place, value in enumerate(values)
+            ],
+            "shown": [each if isinstance(each, str) else "" for each in shown],
+        }
+        return history_value(self.tab, self.store.hours, self.store.keep(content, files), title)
+
+    def restore(self, event: gr.EventData) -> list[Any]:
+        """Returns values for the run of a link: list, inputs, outputs, and a note above them.
+
+        A value that was not kept is skipped, and so is everything of a run that is not kept any more.
+        """
+        key = datum(event._data, "run")
+        try:
+            content, folder = self.store.read(key)
+            if content.get("tab") != self.tab or len(content["values"]) != self.inputs:
+                raise BadInput("that link leads to a run of another tab, or of another version of this page")
+        except BadInput as error:
+            gr.Warning(text(error))
+            gone = history_value(self.tab, self.store.hours, gone=key)
+            return [gone, *[gr.skip()] * (self.inputs + self.outputs + 1)]
+        return [
+            history_value(self.tab, self.store.hours, key, content["title"]),
+            *(self._value(place, value, folder) for place, value in enumerate(content["values"])),
+            *content["shown"],
+            element("p", text(AGAIN), "note earlier", role="status"),
+        ]
+
+    def _value(self, place: int, value: Any, folder: Path) -> Any:
+        if place not in self.files:
+            return gr.skip() if value is None else value
+        listed = value if isinstance(value, list) else [value] if value else []
+        found = [path for each in listed if Path(path := found_file(each, folder)).is_file()]
+        if isinstance(value, list):
+            return found or None
+        return found[0] if found else None
+
+
+def _written(value: Any, written: Mapping[str, Any]) -> Any:
+    """Returns how the value of an input of one file, or of several, is written down."""
+    return written[value] if isinstance(value, str) else [written[path] for path in _paths(value)]
+
+
+def _paths(value: Any) -> list[str]:
+    """Returns the paths in the value of an input of files."""
+    return [value] if isinstance(value, str) else [each for each in value or [] if isinstance(each, str)]
+
+
+def _plain(value: Any) -> Any:
+    """Returns the value as JSON can hold it, or None."""
+    if isinstance(value, (list, tuple)):
+        return list(value) if all(isinstance(each, PLAIN) for each in value) else None
+    return value if isinstance(value, PLAIN) else None

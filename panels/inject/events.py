@@ -200,8 +200,8 @@ class InjectActions:
         kept = [*held_in(held), Held(found, heard=True)]
         mine = not (prompt or "").strip() or prompt == lent
         own = str(trace["prompt.text"])
-        said = (own, False) if mine else (gr.skip(), gr.skip())
-        yield tuple(kept), listed_html(kept), *said, "", own if mine else gr.skip()
+        filled = (own, False) if mine else (gr.skip(), gr.skip())
+        yield tuple(kept), listed_html(kept), *filled, "", own if mine else gr.skip()
 
     # Runs.
 

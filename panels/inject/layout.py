@@ -59,7 +59,11 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 html_block('<h2><span class="step">1</span>Embeddings</h2>')
                 chips = html_block(samples_html(samples, several=False), "pick", elem_id="inject-samples")
                 recording = gr.Audio(
-                    sources=["microphone", "upload"], type="filepath", label="Recording", elem_id="inject-recording"
+                    sources=["microphone", "upload"],
+                    type="filepath",
+                    label="Recording",
+                    buttons=["download"],  # and none that sends it elsewhere
+                    elem_id="inject-recording",
                 )
                 speech = gr.Dropdown(
                     actions.speech_models(),

@@ -13,11 +13,13 @@ from panels.running.error_boundary import guarded
 from panels.running.sessions import LONGEST_IDLE, SHORTEST_IDLE, SessionPool
 from panels.widgets.html_block import html_block
 from panels.widgets.markup import datum
+from panels.widgets.model_chooser import knows
 from panels.widgets.templates import render
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.runtimes import RUNTIMES
 from workbench.families import FAMILIES
 from workbench.registry.cards import BadCard, Card
+from workbench.registry.domains import domain_name
 from workbench.registry.registry import Registry, Residency
 from workbench.system.memory import size
 
@@ -160,11 +162,11 @@ def cards_html(registry: Registry) -> str:
     return render(VIEW, "cards", [_card(registry, card) for card in registry.cards()], registry.bad_cards())
 
 
-def _card(registry: Registry, card: Card) -> tuple[Card, str, str, list[tuple[Any, ...]]]:
-    """A card, what it does, where it comes from, and how it runs on each runtime."""
+def _card(registry: Registry, card: Card) -> tuple[Card, str, str, str, list[tuple[Any, ...]]]:
+    """A card, what it does, what it knows, where it comes from, and how it runs on each runtime."""
     tasks = ", ".join(TASKS.get(task, task) for task in card.tasks)
     source = HERE.get(card.kind, f"{card.kind}: {card.place}")
-    return card, tasks, source, [_runtime(registry, card, runtime) for runtime in RUNTIMES]
+    return card, tasks, knows(card), source, [_runtime(registry, card, runtime) for runtime in RUNTIMES]
 
 
 def _runtime(registry: Registry, card: Card, runtime: str) -> tuple[Any, ...]:
@@ -187,6 +189,7 @@ def models_list(registry: Registry) -> list[dict[str, Any]]:
             "name": card.name,
             "family": FAMILIES[card.family].title if card.family in FAMILIES else card.family,
             "languages": list(card.languages),
+            "domain": domain_name(card),
             "tasks": list(card.tasks),
             "licence": card.licence,
             "runtimes": {runtime: _state(registry, card, runtime) for runtime in RUNTIMES},

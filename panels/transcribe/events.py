@@ -15,7 +15,7 @@ from typing import Any
 import gradio as gr
 
 from panels.running.cancel import Stops
-from panels.running.choices import RuntimeOffer, offers
+from panels.running.choices import ModelOnRuntime, RuntimeOffer, offers
 from panels.running.sessions import SessionPool
 from panels.transcribe.lanes import lanes_of
 from panels.transcribe.many import export_all
@@ -83,16 +83,22 @@ class Actions(RecordingActions):
                 load = partial(self.pool.session, cell.model, cell.runtime, cell.quantization)
                 threading.Thread(target=quietly, args=(load,), name=f"ahead: {cell.value}", daemon=True).start()
 
+    def choose_instead(self, event: gr.EventData) -> dict[str, Any]:
+        """Ticks only the model of the pressed button, which may know what the others do not."""
+        return chooser_value(offers(self.pool.registry), [datum(event._data, "cell")])
+
     def toggle_options(self, chooser: Any) -> list[Update]:
         """Shows the options of the chosen models."""
         shown = visible_for(self.options, self.pool.registry, chosen_in(chooser))
         return [gr.update(visible=seen(each)) for each in shown]
 
-    def pick_sample(self, event: gr.EventData) -> tuple[list[str], str, str, str]:
-        """Uses a sample, or all of them, as the recordings; also returns the reference text, the credit, and the
-        sample's text.
+    def pick_sample(self, chooser: Any, event: gr.EventData) -> tuple[list[str], str, str, str]:
+        """Uses a sample, or all that the ticked models were made for, as the recordings; also returns the reference
+        text, the credit, and the sample's text.
         """
-        return sample_values(samples_named(self.samples, datum(event._data, "sample")))
+        ticked = {ModelOnRuntime.parse(value).model for value in chosen_in(chooser)}
+        domains = {card.domain for card in self.pool.registry.cards() if card.id in ticked}
+        return sample_values(samples_named(self.samples, datum(event._data, "sample"), domains))
 
     def listen(self, files: list[str] | None, board: RunState, opened: Row | None) -> dict[str, Any]:
         """Returns the timeline of the recordings, with what was heard in them so far."""

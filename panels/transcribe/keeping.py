@@ -6,15 +6,15 @@ It turns a run into plain JSON values and back. `panels.running.run_store` has t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from panels.running.choices import ModelOnRuntime
+from panels.running.kept_files import found_file, stored_files
 from panels.running.run_store import RunStore
-from panels.transcribe.run import Row, RunState
+from panels.transcribe.run import Instead, Row, RunState
 from workbench.core.errors import BadInput
-from workbench.registry.sources import assets
 from workbench.session.reading import read_transcript
 from workbench.text.rates import score
 from workbench.text.scripts import clipped
@@ -57,24 +57,15 @@ def title_of(board: RunState) -> str:
 def keep(store: RunStore, board: RunState, asked: Asked) -> str:
     """Stores a finished run; returns its key."""
     paths = list(dict.fromkeys(row.path for row in board.rows))
-    samples = assets() / "samples"
-    sounds: dict[str, Any] = {}
-    files: dict[str, Path] = {}
-    for number, path in enumerate(paths):
-        name = Path(path).name
-        same = samples / name
-        if same.is_file() and Path(path).is_file() and same.read_bytes() == Path(path).read_bytes():
-            sounds[path] = {"sample": name}
-        else:
-            files[f"{number}-{name}"[-120:]] = Path(path)
-            sounds[path] = {"file": f"{number}-{name}"[-120:]}
+    sounds, files = stored_files(paths)
     content = {
         "tab": TAB,
         "title": title_of(board),
         "rows": [_row_json(row, paths) for row in board.rows],
-        "sounds": [{**sounds[path], "name": Path(path).name} for path in paths],
+        "sounds": [sounds[path] for path in paths],
         "stopped": board.stopped,
         "seconds": board.seconds,
+        "instead": asdict(board.instead) if board.instead else None,
         "cells": list(asked.cells),
         "reference": asked.reference,
         "normaliser": asked.normaliser,
@@ -88,11 +79,12 @@ def find(store: RunStore, key: str) -> Found:
     content, folder = store.read(key)
     if content.get("tab") != TAB:
         raise BadInput(f"that link leads to a run of another tab, {content.get('tab')!r:.40}")
-    sounds = [_sound(each, folder) for each in content["sounds"]]
+    sounds = [found_file(each, folder) for each in content["sounds"]]
     normaliser = content["normaliser"]
     rows = tuple(_row(each, sounds, normaliser) for each in content["rows"])
+    instead = Instead(**content["instead"]) if content.get("instead") else None
     return Found(
-        RunState(rows, True, content["stopped"], content["seconds"]),
+        RunState(rows, True, content["stopped"], content["seconds"], instead),
         Asked(tuple(content["cells"]), content["reference"], normaliser, tuple(content["values"])),
         tuple(path for path in sounds if Path(path).is_file()),
     )
@@ -130,25 +122,3 @@ def _row(found: Mapping[str, Any], sounds: Sequence[str], normaliser: str) -> Ro
         found["weight_bytes"],
         found["writing"],
     )
-
-
-def _sound(found: Mapping[str, Any], folder: Path) -> str:
-    """Returns the path of a recording in the page's folder of uploads; for one that was not kept, of no file."""
-    name = Path(found["name"]).name
-    source = assets() / "samples" / name if "sample" in found else folder / Path(found["file"]).name
-    if not source.is_file():
-        return str(folder / name)
-    return uploaded(source, name)
-
-
-def uploaded(source: Path, name: str) -> str:
-    """Returns the path of a copy of the file in the page's folder of uploads, where an input of files takes it from."""
-    import tempfile
-
-    from gradio.processing_utils import save_file_to_cache
-    from gradio.utils import get_upload_folder
-
-    with tempfile.TemporaryDirectory(prefix="workbench-") as place:
-        copy = Path(place) / name
-        copy.symlink_to(source.resolve())
-        return str(save_file_to_cache(copy, cache_dir=get_upload_folder()))

@@ -48,6 +48,7 @@ SHOW_CLOSER = """() => {
   closer.scrollIntoView({behavior: 'smooth', block: 'start'});
   closer.querySelector('h3').focus({preventScroll: true});
 }"""
+PRESS_RUN = "() => document.querySelector('#run').click()"
 COMPUTE = "compute"  # endpoints for scripts share this limit
 
 
@@ -107,7 +108,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
             line = timeline("timeline")
             status = html_block("", elem_id="status")
             tools = many_tools(elem_id="many")
-            table = html_block(NOTHING_YET, "look", elem_id="results")
+            table = html_block(NOTHING_YET, "look", "instead", elem_id="results")
             with gr.Column(visible=False, elem_id="closer", elem_classes="card") as closer:
                 title = html_block("")
                 html_block(
@@ -135,7 +136,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     found.success(None, None, None, js=follow_address(TAB), api_visibility="private")
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     wire(cells.choose, actions.toggle_options, cells, list(inputs.values()), trigger_mode="always_last")
-    wire(sample_chips.pick, actions.pick_sample, None, [files, reference, credit, lent])
+    wire(sample_chips.pick, actions.pick_sample, cells, [files, reference, credit, lent])
     wire(files.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
     wire(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])
 
@@ -155,6 +156,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)
 
+    other = wire(table.instead, actions.choose_instead, None, cells)
+    other.success(None, None, None, js=PRESS_RUN, api_visibility="private")
     looked = wire(table.look, actions.look, [board, opened, editor, edits, files], shown)
     looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
     wire(back.success, actions.look_at_first, [board, opened, editor, files], shown)

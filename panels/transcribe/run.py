@@ -25,10 +25,12 @@ from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import listening
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.visitors import bound
+from workbench.registry.domains import instead_of
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.serving.work import follower, opened
 from workbench.session.values import Partial, Progress, Segment, Transcript
+from workbench.system.memory import size
 from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import Score, score
 from workbench.text.scripts import join_texts
@@ -63,6 +65,14 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Instead:
+    """A model for recordings that the models of a run were not made for."""
+
+    cell: str  # `ModelOnRuntime.value`
+    title: str  # its name, and the size of its download if it is not there yet
+
+
+@dataclass(frozen=True)
 class Job:
     """The run's models and recordings. `options` are per model, already checked."""
 
@@ -72,6 +82,7 @@ class Job:
     normaliser: str
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of sessions, by runtime
+    instead: Instead | None = None
 
     def settings_of(self, offer: RuntimeOffer) -> Mapping[str, Any]:
         """Returns the settings for the offer's session; a server has its own."""
@@ -109,7 +120,8 @@ def prepare(
     """
     if not recordings:
         raise BadInput("there is no recording; add a file, record one, or click a sample")
-    chosen = chosen_offers(cells, offers(registry))
+    known = offers(registry)
+    chosen = chosen_offers(cells, known)
     find_normaliser(normaliser)
     check_options_known(registry, [offer.cell.model for offer in chosen], options)
     mine = {offer.cell.model: {**options, **(family_options or {}).get(offer.card.family, {})} for offer in chosen}
@@ -120,7 +132,21 @@ def prepare(
         normaliser,
         {model: options_for(registry, model, given) for model, given in mine.items()},
         settings or {},
+        instead_of_all(chosen, known),
     )
+
+
+def instead_of_all(chosen: Sequence[RuntimeOffer], known: Sequence[RuntimeOffer]) -> Instead | None:
+    """Returns a model that may know what the chosen ones do not, and that can run; None if one of them may itself."""
+    if not all(offer.card.domain for offer in chosen):
+        return None
+    possible = [offer for offer in known if offer.possible and not offer.elsewhere]
+    other = instead_of(chosen[0].card, [offer.card for offer in possible])
+    if other is None:
+        return None
+    offer = next(each for each in possible if each.card.id == other.id)
+    megabytes = f" ({size(other.megabytes * 10**6)})" if offer.fetches and other.megabytes else ""
+    return Instead(offer.cell.value, other.name + megabytes)
 
 
 @dataclass(frozen=True)
@@ -131,6 +157,7 @@ class RunState:
     finished: bool = False
     stopped: bool = False
     seconds: float = 0.0  # since the start
+    instead: Instead | None = None
 
     @property
     def settled(self) -> int:
@@ -170,7 +197,7 @@ def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[RunState
         rows,
         partial(_work, pool, job, rows, stop),
         stop,
-        RunState,
+        partial(RunState, instead=job.instead),
         stopped,
     )
 

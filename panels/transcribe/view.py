@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from panels.running.progress import named_percent
 from panels.transcribe.many import FEWEST, many_html, recordings_of
-from panels.transcribe.run import Row, RunState
+from panels.transcribe.run import Instead, Row, RunState
 from panels.widgets.markup import seconds
 from panels.widgets.templates import render
 from workbench.session.values import Transcript
@@ -70,7 +71,7 @@ def board_html(board: RunState) -> str:
         return NOTHING_YET
     groups = recordings_of(board)
     summary = _summary(board, len(groups)) if len(groups) > 1 or len(groups[0]) > 1 else ""
-    details = [_recording(rows) for rows in groups]
+    details = [_recording(rows, board.instead if board.finished else None) for rows in groups]
     return render(VIEW, "board", summary, [many_html(groups, details)] if len(groups) >= FEWEST else details)
 
 
@@ -79,8 +80,12 @@ def status_html(board: RunState) -> str:
     if not board.rows:
         return ""
     known = any(row.progress and row.progress.total for row in board.rows if row.status == "running")
-    percent = None if board.finished else round(100 * board.fraction)
-    return render("widgets/parts.html", "progress", status_line(board), percent, known or board.settled)
+    if board.finished:
+        return render("widgets/parts.html", "progress", status_line(board), None, True)
+    line, percent = status_line(board), round(100 * board.fraction)
+    loaded = None if known or board.settled else named_percent(line)  # nothing computes yet: how far the load is
+    known = known or board.settled > 0 or loaded is not None
+    return render("widgets/parts.html", "progress", line, percent if loaded is None else loaded, known)
 
 
 def status_line(board: RunState) -> str:
@@ -111,10 +116,30 @@ def _activity(row: Row) -> str:
     return f"{row.progress.activity}, {seconds(row.progress.done)} of {seconds(row.progress.total)}"
 
 
-def _recording(rows: Sequence[Row]) -> Markup:
+def _recording(rows: Sequence[Row], instead: Instead | None) -> Markup:
     lengths = [row.transcript.audio_seconds for row in rows if row.transcript and row.status == "done"]
     wrong = any(row.score and row.score.counts.errors for row in rows)
-    return render(VIEW, "recording", rows[0], lengths[0] if lengths else None, map(row_html, rows), wrong)
+    length = lengths[0] if lengths else None
+    return render(VIEW, "recording", rows[0], length, doubt_of(rows), instead, map(row_html, rows), wrong)
+
+
+def doubt_of(rows: Sequence[Row]) -> str:
+    """Returns why a recording is not what the models were made for, one sentence for all of them; empty without doubt.
+
+    Where only some models doubt, it names them.
+    """
+    whole = [row for row in rows if row.transcript and row.status == "done"]
+    by_sentence: dict[str, list[str]] = {}
+    for row in whole:
+        if row.transcript and row.transcript.doubt:
+            by_sentence.setdefault(row.transcript.doubt.sentence, []).append(row.title)
+    said = []
+    for sentence, titles in by_sentence.items():
+        told = sentence[0].upper() + sentence[1:]
+        if len(titles) > 1:
+            told = told.replace("the model knows", "these models know")
+        said.append(told if len(titles) == len(whole) else f"{', '.join(titles)}: {sentence}")
+    return "; ".join(said)
 
 
 def row_html(row: Row) -> Markup:

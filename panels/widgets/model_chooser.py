@@ -15,10 +15,13 @@ from panels.running.choices import ModelOnRuntime, RuntimeOffer, offers, runtime
 from panels.widgets.markup import text
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.runtimes import RUNTIMES
+from workbench.registry.cards import Card
+from workbench.registry.domains import domain_name
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 from workbench.system.memory import size
 
+MOST_LANGUAGES = 6  # that are named
 LOADING = '<p class="muted small loading" role="status">Looking up which models can run here</p>'
 
 
@@ -81,12 +84,22 @@ def _model(offered: Sequence[RuntimeOffer]) -> dict[str, Any]:
     return {
         "name": card.name,
         "note": f"downloads{megabytes} first" if offered[0].fetches else _where(offered[0]),
+        "knows": knows(card),
         "here": offered[0].ready,
         "runtimes": [
             {"title": runtime_title(runtime), "boxes": [_box(offer) for offer in several]}
             for runtime, several in groupby(offered, key=lambda offer: offer.cell.runtime)
         ],
     }
+
+
+def knows(card: Card) -> str:
+    """Returns what a model knows: its domain, such as `English digits only`, or else its languages."""
+    if domain := domain_name(card):
+        return f"{domain} only"
+    listed = ", ".join(card.languages[:MOST_LANGUAGES])
+    more = len(card.languages) - MOST_LANGUAGES
+    return (f"{listed} and {more} more" if more > 0 else listed) or "any language"
 
 
 def _where(offer: RuntimeOffer) -> str:

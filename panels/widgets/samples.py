@@ -6,7 +6,7 @@ It reads the list beside the samples and shows nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ class Sample:
     seconds: float
     licence: str
     source: str
+    domain: str = ""  # what is said in it, as cards of models name it
 
     @property
     def credit(self) -> str:
@@ -50,6 +51,7 @@ def read_samples(folder: Path | None = None) -> tuple[Sample, ...]:
                 float(entry["seconds"]),
                 entry["licence"],
                 entry["source"],
+                entry.get("domain", ""),
             )
             for entry in entries
         )
@@ -81,9 +83,15 @@ def reference_text(samples: Sequence[Sample]) -> str:
     return "\n".join(sample.text for sample in samples)
 
 
-def samples_named(samples: Iterable[Sample], name: str) -> list[Sample]:
-    """Returns the sample whose file has that name, or all for `*`; raises `BadInput` if there is none."""
+def samples_named(samples: Iterable[Sample], name: str, domains: Collection[str] = ()) -> list[Sample]:
+    """Returns the sample whose file has that name, or all for `*`; raises `BadInput` if there is none.
+
+    Args:
+        domains: of the models that will hear them, "" for one that knows all speech. If none of them does, `*` means
+            the samples that one of them was made for.
+    """
     found = [sample for sample in samples if name in ("*", sample.path.name)]
     if not found:
         raise BadInput(f"there is no sample {name!r:.80}; reload the page")
-    return found
+    fitting = [sample for sample in found if sample.domain in domains]
+    return found if name != "*" or "" in domains else fitting or found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wcwidth import iter_graphemes
 
-from workbench.cli.transcribe import ProgressLine, transcripts
+from workbench.cli.transcribe import ProgressLine, doubts, transcripts
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
-from workbench.session.values import Event, Partial, Progress, Transcript
+from workbench.session.reading import read_transcript
+from workbench.session.values import Doubt, Event, Partial, Progress, Transcript
 from workbench.text.scripts import clipped, display_width
 
 
@@ -154,3 +156,12 @@ def test_a_character_is_not_cut_from_what_belongs_to_it() -> None:
     family = "👨\u200d👩\u200d👧"
     assert clipped(f"a{family}b", 2) == "a" and clipped(f"a{family}b", 2, keep_end=True) == "b"
     assert clipped(f"a{family}b", 3) == f"a{family}" and clipped("cafe\u0301s", 2, keep_end=True) == "e\u0301s"
+
+
+def test_a_doubt_names_a_model_that_may_know_more_and_survives_json() -> None:
+    sure = transcript("three")
+    doubted = replace(sure, doubt=Doubt("other speech", "this sounds like other speech"))
+    assert doubts(sure, "demo/paraformer") == [] and "doubt" not in sure.to_dict()
+    [line] = doubts(doubted, "demo/paraformer")
+    assert line == "this sounds like other speech; try --model sensevoice-small (downloads 940 MB)"
+    assert read_transcript(doubted.to_dict()).doubt == doubted.doubt

@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 import pytest
 
 from panels.running.choices import ModelOnRuntime
-from panels.transcribe.run import Row, RunState
+from panels.transcribe.run import Instead, Row, RunState
 from panels.transcribe.view import NOTHING_YET, board_html, differences_html, status_html, status_line, tag_chips
 from panels.widgets.markup import element, seconds
-from workbench.session.values import Progress, Segment, Transcript
+from workbench.session.values import Doubt, Progress, Segment, Transcript
 from workbench.text.rates import score
 
 HEARD = Transcript(
@@ -124,6 +124,18 @@ def test_nothing_from_outside_becomes_markup(where: str) -> None:
 def test_a_failed_row_says_why_and_offers_nothing_else() -> None:
     html = board_html(RunState((replace(ROW, status="failed", error="a.wav is empty"),), finished=True))
     assert "a.wav is empty" in html and "button" not in Tags(html).seen
+
+
+def test_a_doubt_is_one_line_for_all_models_with_a_button() -> None:
+    doubt = Doubt("other speech", "this sounds like <b>speech</b>, and the model knows digits only")
+    rows = (done(doubt=doubt), replace(done(doubt=doubt), key="0:b", title="B · GGUF"))
+    instead = Instead("big|pytorch", "Big (940 MB)")
+    html = board_html(RunState(rows, finished=True, instead=instead))
+    assert html.count("This sounds like &lt;b&gt;speech&lt;/b&gt;, and these models know digits only") == 1
+    assert 'data-event="instead"' in html and 'data-cell="big|pytorch"' in html and "Big (940 MB)" in html
+    one = board_html(RunState((rows[0], replace(done(), key="0:b", title="B · GGUF")), finished=True))
+    assert "Demo X · PyTorch: this sounds like" in one and 'data-event="instead"' not in one
+    Tags(html)
 
 
 def test_several_recordings_are_summed_up_by_model() -> None:

@@ -14,13 +14,16 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from panels.running.choices import ModelOnRuntime
+from panels.running.kept_views import KeptViews
 from panels.running.run_store import RunStore
 from panels.running.sessions import SessionPool
 from panels.sharing import PICTURE_SIZE, with_tags
@@ -252,6 +255,24 @@ def test_a_kept_run_is_the_run(tmp_path: Path, at_home: None) -> None:
     (kept,) = found.recordings
     assert Path(kept).read_bytes() == path.read_bytes()
     assert found.board.rows == tuple(replace(row, path=kept) for row in rows)
+
+
+def test_a_view_is_kept_with_its_files(tmp_path: Path, at_home: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(gr, "Warning", warned.append)
+    one, two = tmp_path / "one.npy", tmp_path / "two.npy"
+    one.write_bytes(b"1")
+    two.write_bytes(b"2")
+    views = KeptViews(RunStore(tmp_path / "runs"), "parity", 4, 1, files=(0, 1))
+    values = (str(one), [str(one), str(two)], "text", {"of": "a state"})
+    key = views.keep("a title", values, ["<b>shown</b>"])["kept"]["key"]
+    listed, first, several, text, state, shown, note = views.restore(SimpleNamespace(_data={"run": key}))  # type: ignore[arg-type]
+    assert listed["kept"]["title"] == "a title" and text == "text" and shown == "<b>shown</b>" and "earlier run" in note
+    assert Path(first).read_bytes() == b"1" and [Path(each).read_bytes() for each in several] == [b"1", b"2"]
+    assert state == gr.skip(), "what is no plain value is not kept"
+    others = KeptViews(views.store, "inject", 4, 1)
+    assert others.restore(SimpleNamespace(_data={"run": key}))[0]["gone"] == key  # type: ignore[arg-type]
+    assert len(warned) == 1 and "another tab" in warned[0]
 
 
 @pytest.mark.browser

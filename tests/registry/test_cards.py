@@ -67,6 +67,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         about = "An example."
         megabytes = 12
         visitors = true
+        domain = "english-digits"
     """
     [card] = read_cards(write(tmp_path / "models.toml", text))
     assert card == Card(
@@ -82,6 +83,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         {"vllm": "it cannot"},
         {"pytorch": {"dtype": "bfloat16"}, "vllm": {"max_length": 4096, "kv_gigabytes": 4.0, "eager": False}},
         visitors=True,
+        domain="english-digits",
     )
     assert isinstance(card.settings["vllm"]["kv_gigabytes"], float), "in the type that it is declared in"
     assert all(key in text for key in KEYS)

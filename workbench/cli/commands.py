@@ -26,7 +26,7 @@ from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.cli.serving_commands import change_keys, start_page, start_server
 from workbench.cli.sources import source_of
 from workbench.cli.standard_input import read_prompt, recording_paths
-from workbench.cli.transcribe import ProgressLine, transcripts
+from workbench.cli.transcribe import ProgressLine, doubts, transcripts
 from workbench.cli.writing import chosen_embeddings, print_text
 from workbench.core.errors import BadInput, WorkbenchError, named_message_of
 from workbench.core.runtimes import RUNTIMES
@@ -173,7 +173,7 @@ def _transcribe(parsed: argparse.Namespace) -> int:
         for number, result in found:
             if isinstance(result, Transcript):
                 done[number] = result
-                for note in result.notes:
+                for note in (*result.notes, *doubts(result, parsed.model)):
                     _say(f"{Path(parsed.audio[number]).name}: {note}")
             elif len(parsed.audio) == 1:
                 raise result

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
+from workbench.registry.catalogue import find_card, read_catalogue
+from workbench.registry.domains import instead_of
 from workbench.registry.handle import OpenSession
 from workbench.session.values import Event, Partial, Progress, Transcript
 from workbench.text.scripts import clipped, display_width
@@ -75,6 +77,17 @@ def _events(
                 yield place, event
     finally:
         line.clear()
+
+
+def doubts(transcript: Transcript, model: str) -> list[str]:
+    """Returns a line about a recording that the model was not made for, which names a model that may know it."""
+    if transcript.doubt is None:
+        return []
+    catalogue = read_catalogue()
+    other = instead_of(find_card(model, catalogue), catalogue.cards)
+    download = f" (downloads {other.megabytes} MB)" if other and other.kind == "hub" and other.megabytes else ""
+    hint = f"; try --model {other.id}{download}" if other else ""
+    return [transcript.doubt.sentence + hint]
 
 
 class ProgressLine:

@@ -114,3 +114,4 @@ class SessionSpec:
     checkpoint: Path  # the model's directory, or a GGUF file
     settings: Settings = Settings()
     server: Server | None = None  # the server of a remote model; `checkpoint` then has no meaning
+    domain: Path | None = None  # the file that tells which recordings the model was made for, where its card names one

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from importlib import import_module
 
+from workbench.audio.domain import read_domain
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import (
     SessionSpec,
 )
 from workbench.families import FAMILIES
-from workbench.session.protocols import Session
+from workbench.session.protocols import Doubts, Session
 
 REMOTE = "workbench.runtimes.vllm.remote"  # the module that opens a model on a server, of any family
 
@@ -57,5 +58,7 @@ def open_here(spec: SessionSpec) -> Session:
             session = other.open_session(module.open_session, spec.checkpoint, spec.name, spec.settings)
         else:
             session = module.open_session(spec.checkpoint, spec.name, spec.settings)
+    if spec.domain is not None and isinstance(session, Doubts):
+        session.domain = read_domain(spec.domain)
     session.load_seconds = time.perf_counter() - begun
     return session

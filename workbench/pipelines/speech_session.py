@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from workbench.audio.domain import Domain, doubt_about
 from workbench.audio.read import Recording, read
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput, Unavailable
@@ -28,9 +29,10 @@ from workbench.pipelines.padding import MOST_CHUNKS, MOST_PADDED, padded_batches
 from workbench.pipelines.spoken_hypotheses import best_of_chunks
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
-from workbench.session.protocols import NamesTokens, Session, Traces, Transcribes, recordings
+from workbench.session.protocols import Doubts, NamesTokens, Session, Traces, Transcribes, recordings
 from workbench.session.values import (
     AudioSource,
+    Doubt,
     Event,
     Partial,
     Progress,
@@ -162,7 +164,7 @@ class NamesPieces(Protocol):
         ...
 
 
-class SpeechSession(Session, Transcribes, Traces, NamesTokens):
+class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts):
     """A recogniser as a session (see `workbench.session.protocols`).
 
     Args:
@@ -173,6 +175,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens):
         self.model = model
         self.runtime = runtime
         self.load_seconds = 0.0  # set by the code that opens the session
+        self.domain: Domain | None = None  # what the model was made for, set by the code that opens the session
         self._recogniser: Recogniser | None = recogniser
         self._notes = notes
 
@@ -215,7 +218,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens):
             except BadInput as error:
                 yield number, error
                 continue
-            job = _Job(number, recording, len(found.spans), found.notes, time.perf_counter() - begun)
+            job = _Job(number, recording, found.spans, found.notes, time.perf_counter() - begun)
             if not found.spans:
                 yield from self._finished(job)
             for place, span in enumerate(found.spans):
@@ -275,7 +278,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens):
             job.parts[chunk.place] = _placed(part, chunk.span), segments
             for segment in segments:
                 yield job.number, segment
-            if len(job.parts) == job.chunks:
+            if len(job.parts) == len(job.spans):
                 yield from self._finished(job)
 
     def _finished(self, job: _Job) -> Generator[tuple[int, Event], None, None]:
@@ -334,6 +337,14 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens):
         recogniser, self._recogniser = self._recogniser, None
         close(recogniser)
 
+    def _doubt(self, job: _Job, recognitions: Sequence[Recognition]) -> Doubt | None:
+        """Returns why the recording is not what the model was made for, where that is known and so."""
+        if self.domain is None:
+            return None
+        told = [token.confidence for part in recognitions for token in part.tokens if token.confidence is not None]
+        kind = self.domain.outside(job.recording.samples, job.spans, float(np.mean(told)) if told else None)
+        return Doubt(kind, doubt_about(kind, self.domain.name)) if kind else None
+
     def _transcript(self, job: _Job) -> Transcript:
         parts = [job.parts[place] for place in sorted(job.parts)]
         recognitions = [part for part, _ in parts]
@@ -355,6 +366,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens):
             tags={kind: name for kind, name in tags.items() if name},
             notes=(*self._notes, *job.recording.notes, *job.notes, *notes),
             hypotheses=best_of_chunks([part.hypotheses for part in recognitions], join_texts),
+            doubt=self._doubt(job, recognitions),
         )
 
 
@@ -364,7 +376,7 @@ class _Job:
 
     number: int
     recording: Recording
-    chunks: int  # number of chunks to transcribe
+    spans: tuple[Span, ...]  # of the chunks to transcribe
     notes: tuple[str, ...]
     seconds: float  # compute time so far
     refused: bool = False  # whether the model refused a chunk

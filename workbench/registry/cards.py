@@ -32,6 +32,7 @@ KEYS = {
     "about",
     "megabytes",
     "visitors",
+    "domain",
 }
 SOURCES = {"demo", "directory", "gguf", "hub", "server"}
 BESIDE = {  # what may stand beside a source's place, by name, and what it is
@@ -58,6 +59,7 @@ class Card:
     runtimes: Mapping[str, str] = field(default_factory=dict)  # per runtime, why this model does not run there
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per runtime, of a session by default
     visitors: bool = False  # whether visitors of a public server may have it downloaded
+    domain: str = ""  # what it was made for: a file of assets/domains by name, or the path of another such file
 
     @property
     def kind(self) -> str:
@@ -190,6 +192,7 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
         about=table.get("about", ""),
         megabytes=table.get("megabytes"),
         visitors=table.get("visitors", False),
+        domain=_domain(table.get("domain", ""), path.parent),
         runtimes=dict(table.get("runtimes", {})),
         settings={runtime: _settings(given, runtime, where) for runtime, given in table.get("settings", {}).items()},
     )
@@ -268,6 +271,11 @@ def _absolute(kind: str, folder: Path, place: str) -> str:
     return place
 
 
+def _domain(given: str, folder: Path) -> str:
+    """A domain's name; or the whole path of a file, if the card names one."""
+    return _absolute("gguf", folder, given) if given.endswith(".safetensors") else given
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -289,7 +297,7 @@ def _is_megabytes(value: Any) -> bool:
 
 
 _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("name", "family", "licence", "about"), (_is_text, "text")),
+    **dict.fromkeys(("name", "family", "licence", "about", "domain"), (_is_text, "text")),
     **dict.fromkeys(("languages", "tasks"), (_is_list_of_text, 'a list of texts, such as ["en"]')),
     "runtimes": (_is_table_of_text, 'a sentence per runtime, such as { vllm = "why not" }'),
     "settings": (_is_table_of_tables, "a table per runtime, such as { vllm = { max_length = 4096 } }"),

@@ -19,6 +19,7 @@ from workbench.registry.availability import default_runtime, why_not_runnable
 from workbench.registry.cards import Card
 from workbench.registry.catalogue import find_card, read_catalogue
 from workbench.registry.context_length import check_context
+from workbench.registry.domains import domain_file
 from workbench.registry.settings import checked_settings
 from workbench.registry.sources import fetch, on_disk
 from workbench.registry.weights import gguf_file
@@ -55,13 +56,13 @@ def resolve(
         raise Unavailable(f"{card.id} cannot run on {chosen}: {reason}")
     computing = checked_settings(settings or {}, card, chosen)
     if card.server is not None:
-        return SessionSpec(card.id, card.family, chosen, Path(), computing, card.server)
+        return SessionSpec(card.id, card.family, chosen, Path(), computing, card.server, domain_file(card))
     checkpoint = fetch(card, on_progress)
     if RUNTIMES[chosen].opens_gguf:
         checkpoint, computing = gguf_file(card, checkpoint, computing, on_progress)
     if RUNTIMES[chosen].opens_served:
         checkpoint = served_directory(checkpoint, card.family, on_progress)
-    return SessionSpec(card.id, card.family, chosen, checkpoint, computing)
+    return SessionSpec(card.id, card.family, chosen, checkpoint, computing, domain=domain_file(card))
 
 
 def is_made(card: Card, runtime: str) -> bool:

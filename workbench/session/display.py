@@ -38,7 +38,7 @@ def transcript_html(found: Transcript) -> str:
         parts.append(_segments(found.segments))
     if found.hypotheses:
         parts.append(hypothesis_table([(each.text, each.score, each.acoustic, each.lm) for each in found.hypotheses]))
-    return card(title, *parts, about, notes(found.notes))
+    return card(title, *parts, about, notes((*found.notes, *([found.doubt.sentence] if found.doubt else []))))
 
 
 def _segments(segments: Sequence[Segment]) -> Html:

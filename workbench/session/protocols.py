@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from workbench.audio.domain import Domain
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import OnProgress
 from workbench.display.progress import notebook_bar
@@ -85,6 +86,13 @@ class Detects(Transcribes, Protocol):
     def detect(self, audio: AudioSource, **options: Any) -> tuple[Segment, ...]:
         """Returns the stretches of speech in a recording, in order, as segments without text."""
         ...
+
+
+@runtime_checkable
+class Doubts(Protocol):
+    """Says of a transcript when its recording is not what the model was made for."""
+
+    domain: Domain | None  # set by whoever opened the session
 
 
 @runtime_checkable

@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from workbench.core.errors import BadInput
-from workbench.session.values import Segment, SpokenHypothesis, Token, Transcript
+from workbench.session.values import Doubt, Segment, SpokenHypothesis, Token, Transcript
 
-Value = TypeVar("Value", Token, Segment, SpokenHypothesis, Transcript)
+Value = TypeVar("Value", Token, Segment, SpokenHypothesis, Doubt, Transcript)
 
 
 def read_transcript(found: Mapping[str, Any]) -> Transcript:
@@ -35,6 +35,7 @@ def read_transcript(found: Mapping[str, Any]) -> Transcript:
             hypotheses=hypotheses,
             tokens=tuple(found["tokens"]),
             notes=tuple(found.get("notes", ())),
+            doubt=_made(Doubt, found["doubt"]) if found.get("doubt") else None,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"this is no transcript as JSON: {error!r:.120}") from error

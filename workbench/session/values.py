@@ -42,6 +42,14 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """Why a recording is not what the model was made for, so that the transcript may mean nothing."""
+
+    kind: str  # silence, no speech, or other speech
+    sentence: str  # for whoever reads the transcript
+
+
+@dataclass(frozen=True)
 class SpokenHypothesis:
     """One of the best results of a beam search; scores are natural logarithms, summed over the recording's chunks."""
 
@@ -71,6 +79,7 @@ class Transcript:
     notes: tuple[str, ...] = ()  # what the user should know about how this came about
     quantization: str | None = None  # of the weights, where they were in a GGUF file; set by whoever opened the session
     hypotheses: tuple[SpokenHypothesis, ...] = ()  # of a beam search, best first; the first is the text above
+    doubt: Doubt | None = None  # where the recording is not what the model was made for, as far as its card says that
 
     @property
     def real_time_factor(self) -> float:
@@ -80,10 +89,10 @@ class Transcript:
     def to_dict(self) -> dict[str, Any]:
         """The transcript as plain JSON values, in the field order of the class: times to the millisecond.
 
-        `hypotheses` is left out where there was no beam search.
+        `hypotheses` is left out where there was no beam search, `doubt` where there is none.
         """
-        found = dict(_rounded(asdict(self)))
-        return found if self.hypotheses else {name: value for name, value in found.items() if name != "hypotheses"}
+        absent = {name for name in ("hypotheses", "doubt") if not getattr(self, name)}
+        return {name: value for name, value in _rounded(asdict(self)).items() if name not in absent}
 
     def to_json(self) -> str:
         """One line of JSON; text stays readable (no ASCII escapes)."""

@@ -49,6 +49,7 @@ class Sample:
     licence: str
     source: str
     seconds: float
+    domain: str = ""  # what is said, as the cards of models name it
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,7 @@ def write_samples(digits: Path, english: Path, out: Path) -> list[Sample]:
                 licence=DIGITS_LICENCE,
                 source=DIGITS_SOURCE,
                 seconds=round(len(string.samples) / SAMPLE_RATE, 2),
+                domain="english-digits",
             )
         )
     for name, text in ENGLISH.items():

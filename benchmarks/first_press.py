@@ -1,0 +1,90 @@
+"""How long a visitor waits: from the first press of Transcribe on a fresh page to the first transcript, and to all.
+
+    python -m benchmarks.first_press [--runs 3] [--look 0]
+
+Each run starts the page in a process of its own, as `workbench app` does, opens it in Chromium, clicks a sample, looks
+for so many seconds, and presses Transcribe with the ticks that the page has: the four demo models. The times count from
+the press. The goals are 3 s for the first transcript and 8 s for all, on an idle machine; what else ran is for whoever
+writes the figures down, and the load average is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+from playwright.sync_api import Page, expect, sync_playwright
+
+PATIENCE = 300_000  # milliseconds
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
+
+
+def main() -> None:
+    """Prints the times of each run, and their medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--look", type=float, default=0.0, help="seconds between the sample and the press")
+    given = parser.parse_args()
+    program = shutil.which("chromium")
+    if program is None:
+        sys.exit("chromium is not installed; on Debian: apt-get install chromium")
+    expect.set_options(timeout=PATIENCE)
+    found = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        for _ in range(given.runs):
+            found.append(_with_page(browser.new_page(viewport={"width": 1280, "height": 900}), given.look))
+            load = os.getloadavg()[0]
+            print(f"first transcript {found[-1][0]:.2f} s, all {found[-1][1]:.2f} s (load {load:.1f})", flush=True)
+        browser.close()
+    first, whole = (statistics.median(times) for times in zip(*found, strict=True))
+    print(f"median of {given.runs}: first {first:.2f} s (goal 3), all {whole:.2f} s (goal 8)")
+
+
+def _with_page(page: Page, look: float) -> tuple[float, float]:
+    """Starts the page, measures, and ends it."""
+    page.set_default_timeout(PATIENCE)
+    command = [sys.executable, "-m", "workbench", "app", "--port", "0"]
+    told = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    served = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=told)
+    try:
+        page.goto(_address(served))
+        return _measured(page, look)
+    finally:
+        page.close()
+        served.send_signal(signal.SIGTERM)
+        served.wait(60)
+
+
+def _address(served: subprocess.Popen[str]) -> str:
+    """Returns where the page answers, when it says so."""
+    assert served.stdout is not None
+    for line in served.stdout:
+        if found := ADDRESS.search(line):
+            return found[0]
+    raise SystemExit("the page ended without an address")
+
+
+def _measured(page: Page, look: float) -> tuple[float, float]:
+    """Returns the seconds from the press to the first transcript and to all."""
+    page.locator("button.sample").first.click()
+    expect(page.locator("#recordings")).to_contain_text("three_seven_one")
+    ticked = page.locator("#models input:checked").count()
+    time.sleep(look)
+    begun = time.perf_counter()
+    page.locator("#run").click()
+    expect(page.locator(".result.done").first).to_be_visible()
+    first = time.perf_counter() - begun
+    expect(page.locator(".result.done")).to_have_count(ticked)
+    return first, time.perf_counter() - begun
+
+
+if __name__ == "__main__":
+    main()

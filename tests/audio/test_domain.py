@@ -1,0 +1,59 @@
+"""The check of a domain: what it says of the shipped samples, of silence and noise, and of files that are none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.audio.domain import KINDS, SILENCE, SOUND, SPEECH, doubt_about, features_of, read_domain
+from workbench.audio.read import read
+from workbench.core.errors import BadInput
+from workbench.registry.catalogue import find_card, read_catalogue
+from workbench.registry.domains import domain_file, domain_name, instead_of
+from workbench.registry.sources import assets
+
+RNG = np.random.default_rng(3)
+
+
+def test_shipped_digits_are_inside_and_other_speech_is_not() -> None:
+    domain = read_domain(assets() / "domains" / "english-digits.safetensors")
+    sounds = {path.name: read(path).samples for path in (assets() / "samples").glob("*.wav")}
+    unsure = {name for name, samples in sounds.items() if domain.outside(samples, confidence=0.7)}
+    assert unsure == {name for name in sounds if name.startswith("librivox")}
+    assert not any(domain.outside(samples) or domain.outside(samples, confidence=0.95) for samples in sounds.values())
+    assert domain.outside(np.zeros(16000, np.float32)) == SILENCE
+    assert domain.outside(np.zeros(0, np.float32)) == SILENCE
+    assert domain.outside(RNG.normal(size=48000).astype(np.float32) / 10) == SOUND
+
+
+def test_a_card_says_its_domain_and_another_model_is_found_for_the_rest() -> None:
+    catalogue = read_catalogue()
+    demo, whole = (find_card(name, catalogue) for name in ("demo/sensevoice", "sensevoice-small"))
+    assert domain_name(demo) == "English digits" and domain_name(whole) == ""
+    other = instead_of(demo, catalogue.cards)
+    assert other is not None and other.id == "sensevoice-small" and instead_of(whole, catalogue.cards) is None
+    assert domain_file(whole) is None
+    with pytest.raises(BadInput, match=r"domain = 'songs'; expected one of english-digits, or the path of"):
+        domain_file(replace(demo, domain="songs"))
+
+
+def test_sentences_say_what_is_heard_and_what_is_known() -> None:
+    assert doubt_about(SPEECH, "digits") == "this sounds like other speech, and the model knows digits only"
+    assert "silent" in doubt_about(SILENCE, "digits")
+
+
+def test_a_file_that_is_no_domain_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "bad.safetensors"
+    for content in (b"", b"no tensors here, but a few words", (8).to_bytes(8, "little") + b'{"a": 1}'):
+        path.write_bytes(content)
+        with pytest.raises(BadInput, match="does not describe what a model was made for"):
+            read_domain(path)
+
+
+def test_features_do_not_depend_on_the_level() -> None:
+    sound = RNG.normal(size=16000).astype(np.float32) / 10
+    np.testing.assert_allclose(features_of(sound), features_of(sound * 0.01), atol=1e-3)
+    assert features_of(sound).shape[1] * 2 == 80 and len(KINDS) == 3

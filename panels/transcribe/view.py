@@ -120,13 +120,19 @@ def _recording(rows: Sequence[Row], instead: Instead | None) -> Markup:
     lengths = [row.transcript.audio_seconds for row in rows if row.transcript and row.status == "done"]
     wrong = any(row.score and row.score.counts.errors for row in rows)
     length = lengths[0] if lengths else None
-    return render(VIEW, "recording", rows[0], length, doubt_of(rows), instead, map(row_html, rows), wrong)
+    return render(
+        VIEW, "recording", rows[0], length, doubt_of(rows, instead is not None), instead, map(row_html, rows), wrong
+    )
 
 
-def doubt_of(rows: Sequence[Row]) -> str:
+def doubt_of(rows: Sequence[Row], narrow: bool = False) -> str:
     """Returns why a recording is not what the models were made for, one sentence for all of them; empty without doubt.
 
-    Where only some models doubt, it names them.
+    Where only some models doubt, it names them; but half of them speak for all where all are narrow: some of those
+    cannot tell how sure they are.
+
+    Args:
+        narrow: whether each of the models was made for less than its languages.
     """
     whole = [row for row in rows if row.transcript and row.status == "done"]
     by_sentence: dict[str, list[str]] = {}
@@ -136,9 +142,10 @@ def doubt_of(rows: Sequence[Row]) -> str:
     said = []
     for sentence, titles in by_sentence.items():
         told = sentence[0].upper() + sentence[1:]
-        if len(titles) > 1:
+        if len(whole) > 1:
             told = told.replace("the model knows", "these models know")
-        said.append(told if len(titles) == len(whole) else f"{', '.join(titles)}: {sentence}")
+        most = len(titles) == len(whole) or (narrow and 2 * len(titles) >= len(whole))
+        said.append(told if most else f"{', '.join(titles)}: {sentence}")
     return "; ".join(said)
 
 

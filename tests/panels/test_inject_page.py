@@ -230,6 +230,7 @@ def test_an_embedding_through_two_runtimes(served_inject: Served, page: Any, tmp
     expect(page.locator(".toast-body").last).to_contain_text("there is no embedding")
     (tmp_path / "bad.npy").write_text("no array")
     files = [saved(tmp_path / "speech.npy"), str(tmp_path / "bad.npy")]
+    page.get_by_role("button", name="Add files of embeddings").click()
     page.set_input_files("#embedding-files input[type=file]", files)
     expect(page.locator("#embeddings")).to_contain_text("speech.npy")
     expect(page.locator(".toast-body").last).to_contain_text("bad.npy")
@@ -256,6 +257,7 @@ def test_cancel_stops_the_writing_and_keeps_the_rest(served_inject: Served, page
     hanging = served_inject.registry.texts["gguf"]
     hanging.gate = threading.Event()
     open_tab(page, served_inject)
+    page.get_by_role("button", name="Add files of embeddings").click()
     page.set_input_files("#embedding-files input[type=file]", [saved(tmp_path / "speech.npy")])
     expect(page.locator("#embeddings")).to_contain_text("speech.npy")
     page.locator("#inject-prompt textarea").fill(PLACEHOLDER)

@@ -221,10 +221,9 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     of_language = [column[3] for column in switches]
     offering = [note, reference, sides, candidates, speech, text, merged, prompt, together, several]
     offering += [*of_speech, *of_language]
-    for event in (page.load, model.input):
-        chosen = wire(event, actions.choose, [model, *sided, traces], offering)
-        if event is page.load:
-            chosen.success(None, None, None, js=follow_address(TAB), api_visibility="private")
+    ready = wire(page.load, actions.choose, [model, *sided, traces], offering)
+    ready.success(None, None, None, js=follow_address(TAB), api_visibility="private")
+    wire(model.input, actions.choose, [model, *sided, traces], offering)
     pressed = sides.toggle(None, candidates, candidates, js=TOGGLE, api_visibility="private")
     wire(pressed.then, actions.experiments, [candidates, *switches[1]], candidates)
     candidates.change(None, candidates, None, js=MARK, api_visibility="private")

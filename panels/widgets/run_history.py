@@ -9,7 +9,12 @@ import gradio as gr
 
 from workbench.registry.sources import assets
 
-FOLLOW = "() => window.workbenchHistory[{tab!r}]()"  # asks for the run that the page's address names, if there is one
+# Asks for the run that the address names, if there is one. A tab other than the first is built when it is opened.
+FOLLOW = """async () => {{
+  const there = () => (window.workbenchHistory || {{}})[{tab!r}];
+  while (!there() && location.hash.startsWith('#{tab}?')) await new Promise((done) => setTimeout(done, 50));
+  there()?.();
+}}"""
 
 
 def run_history(tab: str, hours: float, **settings: Any) -> gr.HTML:

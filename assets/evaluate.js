@@ -1,6 +1,8 @@
 // The report in the Evaluate tab: a frame that can only send messages. This script sizes it, tells it the theme, hands
 // it the sound of a recording, and passes on that a recording is to be opened in another tab.
-const events = ['transcribe', 'parity', 'visualise'];
+// The tabs that take a recording, of those that this page shows.
+const events = ['transcribe', 'parity', 'visualise']
+  .filter((key) => document.querySelector(`#tabs button[role="tab"][data-tab-id="${key}"]`));
 const HIGHEST = 60000; // pixels of a frame
 const dark = () => document.body.classList.contains('dark') || Boolean(document.querySelector('.gradio-container.dark'));
 const frameOf = () => element.querySelector('iframe');
@@ -8,7 +10,7 @@ const frameOf = () => element.querySelector('iframe');
 const fill = () => {
   const frame = frameOf();
   if (!frame || frame.src) return;
-  frame.src = `${frame.dataset.address}#embedded&theme=${dark() ? 'dark' : 'light'}`;
+  frame.src = `${frame.dataset.address}#embedded&theme=${dark() ? 'dark' : 'light'}&tabs=${events.join('+')}`;
 };
 
 const play = async (frame, key, id) => {

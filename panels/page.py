@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import gradio as gr
 
@@ -14,6 +15,7 @@ from panels.evaluate import endpoint as evaluate_endpoint
 from panels.evaluate import layout as evaluate
 from panels.inject import endpoint as inject_endpoint
 from panels.inject import layout as inject
+from panels.models import endpoint as models_endpoint
 from panels.models import layout as models
 from panels.parity import endpoint as parity_endpoint
 from panels.parity import layout as parity
@@ -27,21 +29,32 @@ from panels.visualise import layout as visualise
 from panels.widgets.html_block import html_block
 from panels.widgets.markup import text
 from workbench import __version__
+from workbench.core.errors import BadInput
 from workbench.serving.api import api_routes
 from workbench.serving.guard import Guard
 from workbench.serving.service import Service
 
 TITLE = "Speech Workbench"
 
-TABS: tuple[tuple[str, str, Callable[[Page, SessionPool, gr.Tab], None]], ...] = (
-    ("transcribe", "Transcribe", transcribe.build),
-    ("parity", "Parity", parity.build),
-    ("chat", "Chat", chat.build),
-    ("decode", "Decode", decode.build),
-    ("visualise", "Visualise", visualise.build),
-    ("evaluate", "Evaluate", evaluate.build),
-    ("inject", "Inject", inject.build),
-    ("models", "Models", models.build),
+
+class Tab(NamedTuple):
+    """One tab: its key in the page's address, its title, and what adds it and its endpoint to the page."""
+
+    key: str
+    label: str
+    build: Callable[[Page, SessionPool, gr.Tab], None]
+    endpoint: Callable[[Page, SessionPool], None] | None = None
+
+
+TABS = (
+    Tab("transcribe", "Transcribe", transcribe.build, transcribe_endpoint.build),
+    Tab("parity", "Parity", parity.build, parity_endpoint.build),
+    Tab("chat", "Chat", chat.build, chat_endpoint.build),
+    Tab("decode", "Decode", decode.build, decode_endpoint.build),
+    Tab("visualise", "Visualise", visualise.build, visualise_endpoint.build),
+    Tab("evaluate", "Evaluate", evaluate.build, evaluate_endpoint.build),
+    Tab("inject", "Inject", inject.build, inject_endpoint.build),
+    Tab("models", "Models", models.build),
 )
 
 HEADER = f"""<div class="masthead">
@@ -68,22 +81,33 @@ def footer(guard: Guard) -> str:
     return f'<p class="foot" id="mode">{TITLE} {text(__version__)} · {PRIVACY} · {text(mode)}</p>'
 
 
-def build_page(pool: SessionPool) -> Page:
-    """Returns the page with all tabs; `serving.launch` starts it."""
+def chosen_tabs(names: str | None) -> tuple[Tab, ...]:
+    """Returns the tabs of those keys, separated by commas, in the page's order; all tabs for None.
+
+    Raises `BadInput` for a key that no tab has.
+    """
+    if names is None:
+        return TABS
+    wanted = [each.strip().lower() for each in names.split(",")]
+    unknown = [each for each in wanted if each not in {tab.key for tab in TABS}]
+    if unknown:
+        raise BadInput(f"there is no tab {unknown[0][:40]!r}; the tabs are {', '.join(tab.key for tab in TABS)}")
+    return tuple(tab for tab in TABS if tab.key in wanted)
+
+
+def build_page(pool: SessionPool, tabs: Sequence[Tab] = TABS) -> Page:
+    """Returns the page with these tabs and their endpoints; `serving.launch` starts it."""
     with Page(title=TITLE, fill_width=True, analytics_enabled=False, delete_cache=(3600, 24 * 3600)) as page:
         page.guard, page.runs = pool.guard, usual_store(pool.guard.public)
         html_block(HEADER, elem_id="masthead")
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):  # a phone shows all of them
-            for key, label, build in TABS:
-                with gr.Tab(label, id=key) as tab:
-                    build(page, pool, tab)
-        transcribe_endpoint.build(page, pool)
-        parity_endpoint.build(page, pool)
-        decode_endpoint.build(page, pool)
-        visualise_endpoint.build(page, pool)
-        evaluate_endpoint.build(page, pool)
-        inject_endpoint.build(page, pool)
-        chat_endpoint.build(page, pool)
+            for each in tabs:
+                with gr.Tab(each.label, id=each.key) as tab:
+                    each.build(page, pool, tab)
+        models_endpoint.build(page, pool)  # whatever the tabs are: the other endpoints take its models
+        for each in tabs:
+            if each.endpoint is not None:
+                each.endpoint(page, pool)
         page.service = Service(pool)
         page.routes += api_routes(page.service)
         html_block(footer(pool.guard))

@@ -50,6 +50,7 @@ class Opening:
     keys: Keys = field(default_factory=Keys)  # of programs; without any, none is asked for
     users: tuple[tuple[str, str], ...] = ()  # names and passwords; without any, nobody signs in
     root_path: str | None = None  # the path of the page behind a proxy
+    tabs: str | None = None  # keys of the tabs that it shows, separated by commas; None for all
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -90,16 +91,18 @@ def opening_of(chosen: argparse.Namespace, host: str) -> Opening:
         Keys(keys_path()),
         read_users(chosen.auth),
         chosen.root_path,
+        chosen.tabs,
     )
 
 
 def serve(host: str, port: int, opening: Opening) -> None:
     """Builds the page over the registry of models and serves it until interrupted."""
-    from panels.page import build_page
+    from panels.page import build_page, chosen_tabs
     from panels.running.sessions import SessionPool
     from workbench.prepared.pool import prepared_processes
     from workbench.registry.registry import Registry
 
+    tabs = chosen_tabs(opening.tabs)
     remove_leftovers()
     os.environ[MINUTES_VARIABLE] = str(opening.guard.limits.audio_minutes)
     with (
@@ -107,7 +110,7 @@ def serve(host: str, port: int, opening: Opening) -> None:
         prepared_processes(),
         SessionPool(Registry(patient=True), guard=opening.guard, opens_ahead=True) as pool,
     ):
-        page = build_page(pool)
+        page = build_page(pool, tabs)
         pool.watch()
         launch(page, opening, server_name=host, server_port=port)
 

@@ -24,6 +24,8 @@ const unseen = (text) => make('span', {class: 'unseen'}, text);
 const percent = (rate) => (Number.isFinite(rate) ? `${(100 * rate).toFixed(1)} %` : '–');
 const tell = (message) => { if (embedded) window.parent.postMessage({...message, from: 'workbench-evaluation'}, '*'); };
 
+// The tabs of the page around this one that take a recording.
+const around = (/tabs=([a-z+]*)/.exec(location.hash)?.[1] || '').split('+');
 // The theme: of the page around this one, else of the system, until the reader chooses.
 const theme = /theme=(light|dark)/.exec(location.hash);
 if (theme) document.documentElement.dataset.theme = theme[1];
@@ -407,7 +409,7 @@ const start = (data) => {
   const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
   const doors = (row) => {
     if (embedded) {
-      return ['Transcribe', 'Parity', 'Visualise'].map((title) => make('button', {type: 'button', title: `Open this recording in ${title}`, onclick: () => tell({open: title.toLowerCase(), id: data.ids[row]})}, `Open in ${title}`));
+      return ['Transcribe', 'Parity', 'Visualise'].filter((title) => around.includes(title.toLowerCase())).map((title) => make('button', {type: 'button', title: `Open this recording in ${title}`, onclick: () => tell({open: title.toLowerCase(), id: data.ids[row]})}, `Open in ${title}`));
     }
     const [card, runtime] = models[0].key.split('|');
     const command = `workbench transcribe ${quoted(data.audio[row])} --model ${quoted(card)}${runtime ? ` --runtime ${quoted(runtime)}` : ''}`;

@@ -12,20 +12,19 @@ from pathlib import Path, PurePath
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from panels.chat.catalogue import catalogue
 from panels.chat.live import live
 from panels.chat.wire import pack, unpack
-from panels.running.answers import Scripts, answered
+from panels.running.answers import answered
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import RUNS_AT_ONCE
 from panels.widgets.samples import read_samples
 from workbench import __version__
 from workbench.audio.read import read, samples_to_int16
 from workbench.core.errors import BadInput
-from workbench.registry.sources import assets
 from workbench.speech.replay import LARGEST_FILE, Sound, read_bundle, write_bundle
 from workbench.system.tempdirs import PREFIX
 from workbench.system.versions import versions
@@ -48,7 +47,6 @@ def chat_routes(pool: SessionPool) -> list[BaseRoute]:
         Route("/chat/sound", partial(answered, _sound, LARGEST_BODY), methods=["POST"]),
         Route("/chat/bundle", partial(answered, _bundle, LARGEST_BODY), methods=["POST"]),
         Route("/chat/open", partial(answered, _open, LARGEST_BODY), methods=["POST"]),
-        Mount("/chat/scripts", Scripts(directory=assets() / "chat")),
     ]
 
 

@@ -104,12 +104,14 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     wire(opening.click, actions.open, written, [status, report], js=SHOW_RESULTS, **limits)
     for key, ids in TABS.items():
-        boxes = [_component(page, each) for each in ids]
+        boxes = [found for each in ids if (found := _component(page, each)) is not None]
+        if not boxes:  # the page does not show this tab
+            continue
         taken = wire(getattr(report, key), actions.take if len(boxes) > 1 else actions.take_one, None, boxes)
         taken.success(None, None, None, js=open_tab(key), api_visibility="private")
     page.unload(actions.leave)
 
 
 def _component(page: Page, elem_id: str) -> Any:
-    """Returns the component of that id on a tab that was built before."""
-    return next(each for each in page.blocks.values() if getattr(each, "elem_id", None) == elem_id)
+    """Returns the component of that id on a tab that was built before; None where the page lacks the tab."""
+    return next((each for each in page.blocks.values() if getattr(each, "elem_id", None) == elem_id), None)

@@ -1,4 +1,4 @@
-"""Answers to requests that do not go through Gradio: in a thread, with errors as `{"error": sentence}`; and scripts.
+"""Answers to requests that do not go through Gradio: in a thread, with errors as `{"error": sentence}`.
 
 This file knows no tab.
 """
@@ -7,24 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.staticfiles import StaticFiles
 
 from panels.running.error_boundary import FAULT, log
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.serving.gate import same_origin
-
-
-class Scripts(StaticFiles):
-    """The scripts of a tab. A browser asks each time whether its copy is up to date."""
-
-    def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        response = super().file_response(*args, **kwargs)
-        response.headers["Cache-Control"] = "no-cache"
-        return response
 
 
 async def answered(work: Callable[[bytes, Request], Response], largest: int, request: Request) -> Response:

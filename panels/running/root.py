@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute
 from panels.running.error_boundary import shown
 from panels.running.leaving import LeavingQueue
 from panels.running.run_store import RunStore, usual_store
+from panels.running.scripts import script_routes
 from panels.widgets.timeline import Timelines
 from panels.widgets.timeline_routes import timeline_routes
 from workbench.core.errors import BadInput
@@ -46,7 +47,7 @@ class Page(gr.Blocks):
         super().__init__(**settings)
         self.examples: dict[str, Mapping[str, Any]] = {}
         self.timelines = Timelines()
-        self.routes: list[BaseRoute] = timeline_routes(self.timelines)
+        self.routes: list[BaseRoute] = [*script_routes(), *timeline_routes(self.timelines)]
         self.runs: RunStore = usual_store()
         self.guard = Guard()
         self.service: Service | None = None

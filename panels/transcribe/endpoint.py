@@ -1,7 +1,6 @@
-"""Endpoints for scripts, `gradio_client` and notebooks: `/transcribe` and `/models`; others are in the folders of their
-tabs.
+"""The endpoint `/transcribe` for scripts, `gradio_client` and notebooks; others are in the folders of their tabs.
 
-Their inputs and outputs are on no tab. They compute the same as the page.
+Its inputs and outputs are on no tab. It computes the same as the page.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import Any
 
 import gradio as gr
 
-from panels.models.layout import models_list
 from panels.running.choices import ModelOnRuntime
 from panels.running.parameters import FILES, OBJECT, OBJECTS_SCHEMA, TEXT, TEXTS, UPLOAD, Parameter, endpoint, read_file
 from panels.running.root import Page
@@ -70,7 +68,7 @@ TRANSCRIBE = {
 
 
 def build(page: Page, pool: SessionPool) -> None:
-    """Adds the endpoints to the page, in the current context."""
+    """Adds the endpoint to the page, in the current context."""
 
     def transcribe(
         audio: list[str],
@@ -83,9 +81,6 @@ def build(page: Page, pool: SessionPool) -> None:
     ) -> list[dict[str, Any]]:
         return transcripts(pool, audio, models, runtime, options, reference, normaliser, engine)
 
-    def models() -> list[dict[str, Any]]:
-        return models_list(pool.registry)
-
     with gr.Column(visible=False):
         endpoint(
             page,
@@ -97,17 +92,6 @@ def build(page: Page, pool: SessionPool) -> None:
             "Transcribes recordings with models; gives one object for each recording and model.",
             {"audio": sample(), "models": first_of(pool.registry, "transcribe"), "runtime": "pytorch", "options": {}},
             **LIMITS,
-        )
-        endpoint(
-            page,
-            models,
-            {},
-            "models",
-            OBJECTS_SCHEMA,
-            "models",
-            "Lists all models, and per runtime whether they are ready.",
-            {},
-            queue=False,
         )
 
 

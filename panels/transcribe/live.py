@@ -14,12 +14,11 @@ from typing import Any
 import gradio as gr
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Route
 
-from panels.running.answers import Scripts, answered
+from panels.running.answers import answered
 from panels.widgets.html_block import scripted_html
 from workbench.core.errors import BadInput
-from workbench.registry.sources import assets
 from workbench.session.values import Segment, Transcript
 from workbench.text.exports import find_format
 from workbench.text.scripts import join_texts
@@ -35,10 +34,9 @@ def live_microphone() -> gr.HTML:
 
 
 def live_files() -> list[BaseRoute]:
-    """Returns the routes of the scripts, and of what was said as a file."""
+    """Returns the route of what was said as a file."""
     return [
         Route("/live/export", partial(answered, _export, LARGEST_BODY), methods=["POST"]),
-        Mount("/live/scripts", Scripts(directory=assets() / "live")),
     ]
 
 

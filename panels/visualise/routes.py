@@ -12,12 +12,11 @@ from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Route
 
-from panels.running.answers import Scripts, answered
+from panels.running.answers import answered
 from panels.visualise.run import Look
 from workbench.core.errors import BadInput
-from workbench.registry.sources import assets
 
 BYTES = "application/octet-stream"
 FILES = {"png": "image/png", "svg": "image/svg+xml", "npz": "application/zip"}
@@ -29,11 +28,10 @@ Find = Callable[[str], Look]
 def visualise_routes(find: Find) -> list[BaseRoute]:
     """Returns the routes of the tab; `find` returns the pictures of a key."""
     work = {"picture/{key}": _picture, "sound/{key}": _sound, "file/{key}/{place:int}.{kind}": _file}
-    found: list[BaseRoute] = [
+    return [
         Route(f"/visualise/{path}", partial(answered, partial(each, find), MOST_SENT), methods=["GET"])
         for path, each in work.items()
     ]
-    return [*found, Mount("/visualise/scripts", Scripts(directory=assets() / "visualise"))]
 
 
 def _picture(find: Find, body: bytes, request: Request) -> Response:

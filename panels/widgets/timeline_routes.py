@@ -1,4 +1,4 @@
-"""The addresses of the timeline: what is known of a recording, tiles of its pictures, its samples, its sound, scripts.
+"""The addresses of the timeline: what is known of a recording, tiles of its pictures, its samples, its sound.
 
 A recording is found by a key that only its users have. All errors are `{"error": sentence}`. The sound is a WAV file
 that is made while it is read, so that a player can begin anywhere in hours of any format, on the clock of the pictures.
@@ -17,13 +17,12 @@ from urllib.parse import quote
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Route
 
-from panels.running.answers import Scripts, answered
+from panels.running.answers import answered
 from panels.widgets.timeline import Opened, Timelines
 from workbench.audio.overview import COARSEST, FINEST, MEL_COLUMNS, PEAK_COLUMNS, Overview
 from workbench.core.errors import BadInput
-from workbench.registry.sources import assets
 
 BYTES = "application/octet-stream"
 MOST_SENT = 1 << 16  # bytes of a request's body, of which there should be none
@@ -55,7 +54,6 @@ def timeline_routes(timelines: Timelines) -> list[BaseRoute]:
         for path, each in work.items()
     ]
     return [
-        Mount("/timeline/scripts", Scripts(directory=assets() / "timeline")),
         *found,
         Route("/timeline/{key}/sound.wav", sound, methods=["GET"]),
     ]

@@ -35,17 +35,17 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def serve(pool: SessionPool) -> Iterator[Served]:
-    """Serves the page over that pool until the test ends."""
+def serve(pool: SessionPool, tabs: str | None = None) -> Iterator[Served]:
+    """Serves the page with those tabs over that pool until the test ends."""
     from gradio.routes import App
 
-    from panels.page import build_page
+    from panels.page import build_page, chosen_tabs
     from panels.serving import launch
 
     with pool:
         # Gradio makes the application three times, and serves the last one. The first two take a third of a start.
         with patch.object(App, "create_app"):
-            page = build_page(pool)
+            page = build_page(pool, chosen_tabs(tabs))
         _, url, _ = launch(page, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True)
         try:
             yield Served(url, pool, pool.registry)
@@ -66,9 +66,19 @@ def language_pool() -> Iterator[SessionPool]:
 
 
 @pytest.fixture
-def served_language() -> Iterator[Served]:
+def tabs(request: pytest.FixtureRequest) -> str | None:
+    """The tabs that the test's page shows, as the mark of the test or its file says; all of them without a mark.
+
+    A browser takes 4 s of processor time to open all tabs, and less than half for one.
+    """
+    mark = request.node.get_closest_marker("tabs")
+    return mark.args[0] if mark else None
+
+
+@pytest.fixture
+def served_language(tabs: str | None) -> Iterator[Served]:
     """The page over fake models, one of which writes token by token."""
-    yield from serve(SessionPool(FakeLanguageRegistry()))  # type: ignore[arg-type]
+    yield from serve(SessionPool(FakeLanguageRegistry()), tabs)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -78,19 +88,19 @@ def gguf_pool() -> Iterator[SessionPool]:
 
 
 @pytest.fixture
-def served_gguf() -> Iterator[Served]:
+def served_gguf(tabs: str | None) -> Iterator[Served]:
     """The page over fake models, one of which runs on gguf too."""
-    yield from serve(SessionPool(FakeGgufRegistry()))  # type: ignore[arg-type]
+    yield from serve(SessionPool(FakeGgufRegistry()), tabs)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
+def served(tabs: str | None) -> Iterator[Served]:
     """The page over fake models."""
-    yield from serve(SessionPool(FakeRegistry()))  # type: ignore[arg-type]
+    yield from serve(SessionPool(FakeRegistry()), tabs)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def demos(shared_cache: None) -> Iterator[Served]:
+def demos(shared_cache: None, tabs: str | None) -> Iterator[Served]:
     """The page over the shipped models; skips where they do not run on PyTorch."""
     registry = Registry()
     try:
@@ -98,7 +108,7 @@ def demos(shared_cache: None) -> Iterator[Served]:
     except pytest.skip.Exception:
         registry.close()
         raise
-    yield from serve(SessionPool(registry))
+    yield from serve(SessionPool(registry), tabs)
 
 
 def needs(registry: Any, runtime: str, *models: str) -> None:

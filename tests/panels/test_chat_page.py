@@ -46,7 +46,7 @@ def chat(uploads: Path) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         add_families(patch)
         patch.setenv("GRADIO_TEMP_DIR", str(uploads))
-        yield from serve(SessionPool(FakeChatRegistry()))  # type: ignore[arg-type]
+        yield from serve(SessionPool(FakeChatRegistry()), "chat")  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)

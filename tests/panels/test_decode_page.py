@@ -14,6 +14,8 @@ from tests.panels.conftest import Served
 from tests.panels.test_transcribe_page import LONG, expect, no_sideways_scroll
 from tests.support.decoding_files import sounds_like, write_files
 
+pytestmark = pytest.mark.tabs("decode")
+
 
 def open_tab(page: Any, served: Served) -> None:
     page.goto(served.url)

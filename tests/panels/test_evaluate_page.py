@@ -43,7 +43,7 @@ def bench(fake: FakeEvaluation, home: Path) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as set_:
         live_in(home, set_)
         set_.setattr("panels.evaluate.events.evaluate", fake)
-        yield from serve(SessionPool(FakeRegistry()))  # type: ignore[arg-type]
+        yield from serve(SessionPool(FakeRegistry()), "transcribe,parity,evaluate")  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)

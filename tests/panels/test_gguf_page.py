@@ -13,6 +13,8 @@ from tests.panels.conftest import DEMOS, Served, needs
 from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page, until
 from tests.support.fake_panels import tone
 
+pytestmark = pytest.mark.tabs("transcribe,models")
+
 
 def choose(page: Any, *names: str) -> None:
     """Opens the quantisations of the first model, and ticks some."""

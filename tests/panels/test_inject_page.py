@@ -25,6 +25,8 @@ from workbench.core.errors import BadInput
 from workbench.embeddings import embedding_of, read_embedding
 from workbench.families.language import PLACEHOLDER
 
+pytestmark = pytest.mark.tabs("inject")
+
 LONG = 120_000  # milliseconds; a first run loads its models
 RNG = np.random.default_rng(5)
 VALUES = RNG.normal(size=(6, WIDTH)).astype(np.float32)
@@ -37,9 +39,9 @@ def inject_pool() -> Iterator[SessionPool]:
 
 
 @pytest.fixture
-def served_inject() -> Iterator[Served]:
+def served_inject(tabs: str | None) -> Iterator[Served]:
     """The page over a fake language model on two runtimes."""
-    yield from serve(SessionPool(FakeInjectRegistry()))  # type: ignore[arg-type]
+    yield from serve(SessionPool(FakeInjectRegistry()), tabs)  # type: ignore[arg-type]
 
 
 @pytest.fixture

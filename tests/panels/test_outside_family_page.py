@@ -37,7 +37,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]
     listed.write_text(f'[[model]]\nid = "mine"\nname = "Mine"\nfamily = "tiny_ctc"\n{source}\n')
     monkeypatch.setenv("WORKBENCH_MODELS", str(listed))
     with on_the_path(site):
-        yield from serve(SessionPool(OneModel()))
+        yield from serve(SessionPool(OneModel()), "transcribe,parity,models")
 
 
 @pytest.mark.browser

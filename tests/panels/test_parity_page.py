@@ -21,6 +21,8 @@ from tests.support.networks import META, STAGES, computed
 from workbench.compare.files import compare_files
 from workbench.trace.trace import Trace
 
+pytestmark = pytest.mark.tabs("parity")
+
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -39,9 +41,9 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def lab(scratch: Path) -> Iterator[Served]:
+def lab(scratch: Path, tabs: str | None) -> Iterator[Served]:
     """The page over models that compute a small network."""
-    yield from serve(SessionPool(FakeParityRegistry()))  # type: ignore[arg-type]
+    yield from serve(SessionPool(FakeParityRegistry()), tabs)  # type: ignore[arg-type]
 
 
 def open_tab(page: Any, served: Served) -> None:
@@ -104,6 +106,7 @@ def test_the_demo_model_on_two_runtimes_to_a_report_that_is_opened(demos: Served
 
 
 @pytest.mark.browser
+@pytest.mark.tabs("parity,inject")
 def test_what_has_nothing_to_say_yet_is_out_of_sight(lab: Served, page: Any) -> None:
     open_tab(page, lab)
     for each in ("#parity-prompt", "#parity-exports", "#parity-cancel", "#parity-status", "#parity-closer img"):

@@ -19,6 +19,8 @@ from tests.support.browser import PATIENCE
 from tests.support.fake_panels import broken, tone
 from workbench.text.exports import FORMATS
 
+pytestmark = pytest.mark.tabs("transcribe,models")
+
 LONG = 180_000  # milliseconds; a first run loads its models
 
 

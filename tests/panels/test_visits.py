@@ -54,7 +54,7 @@ def bench(home: Path) -> Iterator[Served]:
     """The page over fake models."""
     with pytest.MonkeyPatch.context() as patch:
         _live_in(home, patch)
-        yield from serve(SessionPool(FakeRegistry()))  # type: ignore[arg-type]
+        yield from serve(SessionPool(FakeRegistry()), "transcribe,parity,decode")  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)

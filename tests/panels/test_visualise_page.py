@@ -68,7 +68,7 @@ def made(uploads: str) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "compute", compute)
         patch.setenv(UPLOADS, uploads)
-        yield from serve(SessionPool(FakeRegistry()))  # type: ignore[arg-type]
+        yield from serve(SessionPool(FakeRegistry()), "parity,visualise")  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,8 @@ from tests.support.fake_engines import FakeEngineRegistry
 from tests.support.fake_panels import tone
 from workbench.core.errors import BadInput
 
+pytestmark = pytest.mark.tabs("transcribe,models")
+
 NANO, FAR = "fake/nano|vllm", "fake/far|vllm"
 START = 400_000  # milliseconds; an engine starts while the machine has other work
 LOG = "INFO loading weights\nINFO <b>ready</b>\n"
@@ -44,9 +46,9 @@ def engine_pool(registry: FakeEngineRegistry) -> Iterator[SessionPool]:
 
 
 @pytest.fixture
-def served_engine(registry: FakeEngineRegistry) -> Iterator[Served]:
+def served_engine(registry: FakeEngineRegistry, tabs: str | None) -> Iterator[Served]:
     """The page over fake models, one of which runs on vLLM too."""
-    yield from serve(SessionPool(registry))  # type: ignore[arg-type]
+    yield from serve(SessionPool(registry), tabs)  # type: ignore[arg-type]
 
 
 def boards(pool: SessionPool, cells: list[str], recordings: list[Path], **settings: Any) -> list[RunState]:

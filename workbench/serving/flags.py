@@ -24,6 +24,9 @@ def add_opening_arguments(parser: argparse.ArgumentParser, page: bool = True) ->
     parser.add_argument("--limits", type=Path, metavar="FILE", help="limits of the server, in TOML")
     if page:
         parser.add_argument(
+            "--tabs", metavar="NAME,...", help="the tabs that the page shows, such as transcribe,parity (default: all)"
+        )
+        parser.add_argument(
             "--auth", type=Path, metavar="FILE", help="names and passwords of visitors, a line NAME:PASSWORD for each"
         )
     parser.add_argument(
@@ -44,7 +47,7 @@ def add_opening_arguments(parser: argparse.ArgumentParser, page: bool = True) ->
 def opening_words(parsed: argparse.Namespace) -> list[str]:
     """Returns the flags as words, for a program that is started with them."""
     words: list[str] = []
-    for name in ("mode", "limits", "auth", "root_path"):
+    for name in ("mode", "limits", "tabs", "auth", "root_path"):
         if getattr(parsed, name, None) is not None:
             words += [f"--{name.replace('_', '-')}", str(getattr(parsed, name))]
     for name in ("allow_host", "allow_origin", "trusted_proxy"):

@@ -21,6 +21,7 @@ from panels.chat.request import Column, read_request
 from panels.chat.routes import chat_routes
 from panels.chat.run import answer_columns
 from panels.chat.wire import pack, unpack
+from panels.running.scripts import script_routes
 from panels.running.sessions import SessionPool
 from panels.widgets.samples import read_samples
 from tests.support.fake_chat import FakeChatRegistry, FakeConverser, add_families
@@ -302,7 +303,12 @@ def test_a_conversation_goes_into_a_file_and_comes_back(client: TestClient) -> N
     assert back["versions"]["speech-workbench"] and {**back, "versions": None} == {**chat, "versions": None}
     np.testing.assert_array_equal(sound.samples, SOUND.samples)
     assert client.post("/chat/open", content=b"nothing").json()["error"].startswith("the file is no replay bundle")
-    assert client.get("/chat/scripts/app.js").headers["cache-control"] == "no-cache"
+
+
+def test_a_browser_asks_each_time_whether_its_scripts_are_up_to_date() -> None:
+    with TestClient(Starlette(routes=script_routes())) as client:
+        for script in ("chat/scripts/app.js", "timeline/scripts/app.js", "visualise/scripts/app.js"):
+            assert client.get(f"/{script}").headers["cache-control"] == "no-cache"
 
 
 def test_the_fake_says_what_it_was_told(registry: FakeChatRegistry) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from panels.serving import UPLOADS, own_uploads
+from panels.page import TABS, build_page, chosen_tabs
+from panels.running.sessions import SessionPool
+from panels.serving import UPLOADS, main, own_uploads
+from tests.support.fake_panels import FakeRegistry
 
 
 def test_uploads_have_a_folder_that_goes_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,3 +27,22 @@ def test_a_folder_that_the_environment_names_is_used_and_stays(monkeypatch: pyte
     with own_uploads():
         assert os.environ[UPLOADS] == str(tmp_path)
     assert tmp_path.exists()
+
+
+def test_a_page_of_chosen_tabs_has_their_endpoints_alone() -> None:
+    assert chosen_tabs(None) == TABS
+    tabs = chosen_tabs(" models, Evaluate ")
+    assert [each.key for each in tabs] == ["evaluate", "models"], "in the usual order"
+    with SessionPool(FakeRegistry()) as pool:  # type: ignore[arg-type]
+        page = build_page(pool, tabs)
+    shown = [each.id for each in page.blocks.values() if each.get_block_name() == "tabitem"]
+    assert shown == ["evaluate", "models"]
+    assert set(page.get_api_info()["named_endpoints"]) == {"/evaluate", "/models"}
+
+
+def test_a_tab_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--tabs", "transcribe,party", "--port", "0"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said == f"workbench: there is no tab 'party'; the tabs are {', '.join(each.key for each in TABS)}\n"

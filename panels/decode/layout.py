@@ -140,7 +140,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
 
         with gr.Column(scale=8, min_width=300, elem_id="decode-results", elem_classes="results"):
             history = run_history(TAB, page.runs.hours, elem_id="decode-history")
-            earlier = html_block("", elem_id="decode-earlier")
+            earlier = html_block("", elem_id="decode-earlier", elem_classes="maybe")
             status = html_block("", elem_id="decode-status", elem_classes="status")
             table = html_block(NOTHING_YET, "look", "why", elem_id="decode-table")
             why = html_block("", elem_id="decode-why")

@@ -107,7 +107,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
 
         with gr.Column(scale=8, min_width=300, elem_id="inject-results", elem_classes="results"):
             history = run_history(TAB, page.runs.hours, elem_id="inject-history")
-            earlier = html_block("", elem_id="inject-earlier")
+            earlier = html_block("", elem_id="inject-earlier", elem_classes="maybe")
             status = html_block("", elem_id="inject-status", elem_classes="status")
             answers = html_block(NOTHING_YET, elem_id="answers")
             look = html_block("", elem_id="embedding-look")

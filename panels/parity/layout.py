@@ -200,7 +200,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
 
         with gr.Column(scale=8, min_width=300, elem_id="parity-results", elem_classes="results"):
             history = run_history(TAB, page.runs.hours, elem_id="parity-history")
-            earlier = html_block("", elem_id="parity-earlier")
+            earlier = html_block("", elem_id="parity-earlier", elem_classes="maybe")
             status = html_block("", elem_id="parity-status", elem_classes="status")
             result = scripted_html("heat.js", example_html() or NOTHING_YET, elem_id="parity-result")
             with gr.Row(elem_classes=seen_classes(False, EXPORTS), elem_id="parity-exports") as exports:

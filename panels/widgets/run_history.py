@@ -30,6 +30,7 @@ def run_history(tab: str, hours: float, **settings: Any) -> gr.HTML:
         html_template='<div class="history"></div>',
         js_on_load=script,
         apply_default_css=False,
+        elem_classes="maybe",  # it takes no room while there are none
         **settings,
     )
 

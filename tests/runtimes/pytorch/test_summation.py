@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -61,3 +63,16 @@ def test_inputs_are_rounded_as_the_type_of_the_weights_asks(stored: str, size: i
     else:
         largest = np.abs(X.numpy()).max()
         assert 1e-3 < found < float(largest) / STEPS / 12**0.5 * 1.3
+
+
+@pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
+def test_a_convolution_of_one_tap_is_rounded_like_the_matrix_that_it_is(guard: Any) -> None:
+    tap = W.unsqueeze(2).clone()
+    weight = W.clone()
+    setattr(tap, STORED_TYPE, "Q4_0")
+    setattr(weight, STORED_TYPE, "Q4_0")
+    with guard(), Summation(1):
+        found = F.linear(X, tap.squeeze(2))
+    with Summation(1):
+        assert torch.equal(found, F.linear(X, weight))
+    assert error(found, F.linear(X.double(), W.double())) > 1e-3

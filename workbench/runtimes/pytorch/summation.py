@@ -54,7 +54,8 @@ class Summation(TorchFunctionMode):
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if input.dtype == torch.float64 or input.shape[-1] < 2:
             return F.linear(input, weight, bias)
-        stored = getattr(weight, STORED_TYPE, "")
+        # A view, such as the matrix of a convolution with one tap, lacks the attributes of its parameter.
+        stored = getattr(weight if weight._base is None else weight._base, STORED_TYPE, "")
         half = input.dtype in HALVES.values()
         order = torch.randperm(input.shape[-1], generator=self._draw)
         x, w = _as_ggml(input, order, stored), weight[:, order]

@@ -27,6 +27,7 @@ from workbench.compare.verdict import Verdict
 from workbench.core.settings import SessionSpec, Settings
 from workbench.isolation.loader import open_here
 from workbench.runtimes.pytorch import arithmetic
+from workbench.runtimes.pytorch.finalise_weights import unpacked
 from workbench.trace.trace import Trace
 
 FAMILIES = ("causal_lm", "sensevoice", "paraformer", "fireredasr", "funasr_nano")
@@ -51,7 +52,8 @@ class Half(Model):
         )
         with contextlib.closing(open_here(spec)) as session:
             self.clean = Clean([self.traced(session) for _ in range(ORDERS)], self.exact, dtype)
-        self.session = self.opened_in(dtype, True)
+        with unpacked():  # so that ports and faults can alter its linear layers, where a processor packs them too
+            self.session = self.opened_in(dtype, True)
         language = getattr(self.session.recogniser, "language", None) if hasattr(self.session, "recogniser") else None
         language = self.session.writer.language if hasattr(self.session, "writer") else language
         if language is not None:

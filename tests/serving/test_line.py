@@ -161,12 +161,18 @@ def test_the_stretches_of_a_long_recording_let_a_short_one_of_another_visitor_go
 def test_a_visitor_who_leaves_between_two_stretches_leaves_the_others_alone(fake: FakeMaker) -> None:
     line, session, begun = Line(LOCAL), fake(), threading.Event()
     leaving, stays = Work(visitor("a")), Work(visitor("b"))
+
+    def leave_when_another_waits() -> None:
+        with line.turn(leaving, "model") as turn, working(replace(leaving, turn=turn)):
+            for _ in session.stream("x", do="many"):
+                begun.set()
+                until(lambda: turn.wanted)
+                leaving.stop.set()
+
     with ThreadPoolExecutor() as threads:
-        left = threads.submit(stream_in_turn, line, session, leaving, "many", begun)
+        left = threads.submit(leave_when_another_waits)
         assert begun.wait(PATIENCE)
         other = threads.submit(stream_in_turn, line, session, stays, "many", threading.Event())
-        until(lambda: bool(session._paused))
-        leaving.stop.set()
         with pytest.raises(Cancelled):
             left.result()
         assert len(other.result()) == MANY + 2

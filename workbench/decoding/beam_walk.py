@@ -19,10 +19,10 @@ from workbench.decoding.beams import BeamSearch, Continuation
 from workbench.decoding.generation import Decoding
 from workbench.trace.ancestry import CANDIDATES, FINISHED, PARENTS, SCORES, TOKENS, Ancestry
 from workbench.trace.recorder import Recorder
-from workbench.trace.steps import MOST_BYTES, StepRecorder, StepRoom, TracedSteps
+from workbench.trace.steps import MOST_BYTES, StepRecorder, StepRoom, TracedPasses, TracedSteps
 
 
-class BeamWalk:
+class BeamWalk(TracedPasses):
     """The steps of one beam search that are traced, on their way through a runtime.
 
     A runtime reads the prompt and calls `choose` with the logits of every hypothesis. It reorders its caches by the
@@ -45,11 +45,10 @@ class BeamWalk:
         given: Mapping[str, np.ndarray] | None = None,
         most: int = MOST_BYTES,
     ):
-        self.ancestry, self.steps = ancestry, tuple(steps)
+        super().__init__(steps, wanted, given, most)
+        self.ancestry = ancestry
         self.beams = ancestry.beams
         self.passes = min(max(self.steps), ancestry.passes)  # after the prompt's
-        self.recorder = Recorder(wanted, given)
-        self._room = StepRoom(self.steps, most)
         self._search: BeamSearch | None = None
         self._step = 0
 
@@ -97,16 +96,6 @@ class BeamWalk:
     def at(self, step: int) -> BeamsRecorder | None:
         """Returns the recorder of a pass; None if its stages are not traced."""
         return BeamsRecorder(self.recorder, step, self.beams, self._room) if step in self.steps else None
-
-    @property
-    def prefill(self) -> Recorder | None:
-        """The recorder of the prompt's pass, which records nothing and substitutes what is given; None without."""
-        return self.recorder.silent if self.recorder.isolated else None
-
-    def done(self, step: int) -> None:
-        """Ends a pass; raises `BadInput` once it is clear that the steps take more room than there is."""
-        if step in self.steps:
-            self._room.end(step)
 
     def meta(self) -> dict[str, Any]:
         """Returns the metadata about the steps."""

@@ -136,7 +136,35 @@ def steps_of(trace: Trace) -> TracedSteps | None:
     return TracedSteps(traced, ids, ancestry_in(held[BEAMS]) if BEAMS in held else None)
 
 
-class StepWalk:
+class TracedPasses:
+    """The recorder of the passes of a generation, of which some are traced, and the room of their stages.
+
+    Args:
+        steps: the traced steps, in order.
+        wanted: the filter of stages.
+        given: substituted stages, by full name.
+        most: bytes of all stages of the steps.
+    """
+
+    def __init__(
+        self, steps: Sequence[int], wanted: Callable[[str], bool], given: Mapping[str, np.ndarray] | None, most: int
+    ):
+        self.steps = tuple(steps)
+        self.recorder = Recorder(wanted, given)
+        self._room = StepRoom(self.steps, most)
+
+    @property
+    def prefill(self) -> Recorder | None:
+        """The recorder of the prompt's pass, which records nothing and substitutes what is given; None without."""
+        return self.recorder.silent if self.recorder.isolated else None
+
+    def done(self, step: int) -> None:
+        """Ends a pass; raises `BadInput` once it is clear that the steps take more room than there is."""
+        if step in self.steps:
+            self._room.end(step)
+
+
+class StepWalk(TracedPasses):
     """The steps of one generation that are traced, on their way through a runtime.
 
     A runtime reads the prompt, then feeds `ids[0]`, `ids[1]` and so on, each in one pass with the cache of all passes
@@ -158,12 +186,10 @@ class StepWalk:
         given: Mapping[str, np.ndarray] | None = None,
         most: int = MOST_BYTES,
     ):
-        self.steps = tuple(steps)
+        super().__init__(steps, wanted, given, most)
         self.last = max(self.steps)
         self.ids = tuple(int(each) for each in ids)
         self.fed = self.ids[: self.last]  # by all passes together
-        self.recorder = Recorder(wanted, given)
-        self._room = StepRoom(self.steps, most)
 
     def after(self, count: int) -> int:
         """Returns the id that follows the first `count` ids; after the last pass, any id."""
@@ -172,16 +198,6 @@ class StepWalk:
     def at(self, step: int) -> StepRecorder | None:
         """Returns the recorder of a pass; None if its stages are not traced. Pass 0 is the prompt's."""
         return StepRecorder(self.recorder, step, self._room) if step in self.steps else None
-
-    @property
-    def prefill(self) -> Recorder | None:
-        """The recorder of the prompt's pass, which records nothing and substitutes what is given; None without."""
-        return self.recorder.silent if self.recorder.isolated else None
-
-    def done(self, step: int) -> None:
-        """Ends a pass; raises `BadInput` once it is clear that the steps take more room than there is."""
-        if step in self.steps:
-            self._room.end(step)
 
     def meta(self) -> dict[str, Any]:
         """Returns the metadata about the steps."""

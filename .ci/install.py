@@ -27,6 +27,19 @@ LOCK = ROOT / "requirements.lock"
 BUILD = ROOT / "workbench" / "runtimes" / "gguf"
 FLAGS = (BUILD / "llama_cpp.cmake", BUILD / "amx_tile_config.h")  # how llama.cpp is compiled
 COMPILED = "llama-cpp-python"
+# What the page and the sessions import, so that Python stores its bytecode: without it a first start takes twice as
+# long, and every start does where Python is told to store none.
+SESSIONS = """
+from workbench.prepared.kinds import Kind
+from workbench.prepared.process import import_all
+print(import_all(Kind({runtime!r}, language=True, parallel={parallel})) or "all imported")
+"""
+IMPORTS = {
+    "page": "import panels.page, panels.serving, workbench.cli.commands",
+    "pytorch": SESSIONS.format(runtime="pytorch", parallel=False),
+    "gguf": SESSIONS.format(runtime="gguf", parallel=False),
+    "vllm": SESSIONS.format(runtime="vllm", parallel=True),
+}
 SHOW_SECONDS = 15.0  # between two lines where the output is no terminal
 FAILURE_LINES = 25
 
@@ -66,6 +79,11 @@ def compile_progress(text: str) -> str:
     """Files that ninja has compiled, of how many."""
     steps = re.findall(r"^\s*\[(\d+)/(\d+)\]", text, flags=re.MULTILINE)
     return f"{steps[-1][0]} of {steps[-1][1]} files compiled" if steps else ""
+
+
+def importing(_: str) -> str:
+    """The state of a step that imports modules, which prints nothing meanwhile."""
+    return "importing"
 
 
 def reachable(index: str, package: str) -> list[str]:
@@ -135,7 +153,7 @@ def main() -> None:
     listed = logs / "packages.txt"
     listed.write_text("\n".join(rest) + "\n", encoding="utf-8")
 
-    # Not compiled to bytecode: Python does that for the modules that are imported, a small part of these.
+    # Not all compiled to bytecode: `IMPORTS` does that for the modules that are imported, a small part of these.
     pip = [python, "-m", "pip"]
     install = [*pip, "install", "--no-deps", "--no-compile", "--progress-bar=off"]
     settings = ["-DLLAVA_BUILD=OFF", f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={FLAGS[0]}"]
@@ -160,6 +178,13 @@ def main() -> None:
     [wheel] = wheels.glob("llama_cpp_python-*.whl")
     last = logs / "last.log"
     follow([Step("the rest", [*install, "--no-build-isolation", str(wheel), "-e", str(ROOT)], last, lambda _: "")])
+    told = {"PYTHONDONTWRITEBYTECODE": ""}  # an empty one is as good as none
+    follow(
+        [
+            Step(f"bytecode of {name}", [python, "-c", code], logs / f"{name}.log", importing, **told)
+            for name, code in IMPORTS.items()
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -119,7 +119,8 @@ def serve(host: str, port: int, opening: Opening) -> None:
 def quieten() -> None:
     """Stops Gradio from sending usage data. It must run before the first import of gradio."""
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    # The value that Gradio itself sets: prepared processes are of no use once the environment has changed.
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "True"
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before anything is imported that reads these variables once."""
     os.environ[MARK] = uuid.uuid4().hex
     os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "True"  # as Gradio says it
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ[SWITCH] = "0"  # programs that tests start open one session or none
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that put the tests into the background

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import gradio as gr
 import pytest
 
 from panels.page import TABS, build_page, chosen_tabs
 from panels.running.sessions import SessionPool
-from panels.serving import UPLOADS, main, own_uploads
+from panels.serving import UPLOADS, main, own_uploads, quieten
 from tests.support.fake_panels import FakeRegistry
 
 
@@ -46,3 +47,14 @@ def test_a_tab_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[s
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert said == f"workbench: there is no tab 'party'; the tabs are {', '.join(each.key for each in TABS)}\n"
+
+
+def test_building_a_page_leaves_prepared_processes_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process prepared before the page is built serves sessions after it only if the environment stays as it was."""
+    for name in ("GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(name, "1")  # so that the test puts them back
+    monkeypatch.delenv("GRADIO_ANALYTICS_ENABLED")
+    quieten()
+    before = dict(os.environ)
+    gr.Blocks()
+    assert dict(os.environ) == before

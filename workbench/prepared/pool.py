@@ -35,6 +35,7 @@ from workbench.system.process_groups import end_group
 
 SWITCH = "WORKBENCH_PREPARED"
 MODULE = "workbench.prepared.process"
+EARLY = (Kind("pytorch", language=False), Kind("pytorch", language=True))  # start with a page or a server
 BEAT_SECONDS = 0.25  # whoever waits for the imports is told so this often, and can stop
 FORK_SECONDS = 20.0  # a prepared process that forks nothing for so long is given up
 END_SECONDS = 2.0  # how long one without sessions may take to end
@@ -108,8 +109,8 @@ class PreparedProcess:
         with contextlib.suppress(OSError):
             self._ours.send(pickle.dumps(kind))
 
-    def settle(self, seconds: float) -> bool:
-        """Waits so long for the end of the imports; returns whether they have ended, well or not."""
+    def settle(self, seconds: float | None) -> bool:
+        """Waits so long, or as long as it takes (None), for the end of the imports; returns whether they have ended."""
         if not (self.ready or self.reason) and _readable(self._ours.fileno(), seconds):
             with contextlib.suppress(BlockingIOError):  # another thread was first
                 told = self._received()
@@ -191,9 +192,15 @@ class PreparedProcesses:
         return on and sys.platform == "linux"
 
     def start(self, kinds: Sequence[Kind]) -> None:
-        """Starts prepared processes before a session wants them; returns at once."""
-        for kind in kinds:
-            self._wanted(kind)
+        """Starts prepared processes before a session wants them, one after the other; returns at once."""
+
+        def start_all() -> None:
+            for kind in kinds:
+                found = self._wanted(kind)
+                if found is not None:
+                    found.settle(None)
+
+        threading.Thread(target=start_all, name="prepared processes", daemon=True).start()
 
     def wait_for(self, kind: Kind | None, name: str) -> None:
         """Starts the prepared process of a kind if there is none, and returns when it is ready, or useless.
@@ -339,12 +346,12 @@ PREPARED = PreparedProcesses()
 def prepared_processes() -> Iterator[None]:
     """Within the block sessions use prepared processes, unless the environment turns them off.
 
-    The one for PyTorch without a language model starts at once.
+    Those for PyTorch start at once, first the one without a language model, which is ready sooner.
     """
     if os.environ.get(SWITCH) != "0":
         PREPARED.use()
         if RUNTIMES["pytorch"].missing() is None:
-            PREPARED.start([Kind("pytorch", language=False)])
+            PREPARED.start(EARLY)
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -110,7 +111,7 @@ def test_a_call_inside_a_call_does_not_wait_for_a_place() -> None:
 
 
 def test_a_long_call_lets_others_go_between_its_stretches() -> None:
-    line, happened = Line(LOCAL), []
+    line, happened = Line(LOCAL, slice_seconds=0.0), []
     long, short = Work(visitor("a")), Work(visitor("b"))
 
     def ask() -> None:
@@ -130,6 +131,46 @@ def test_a_long_call_lets_others_go_between_its_stretches() -> None:
     assert happened == ["first stretch", "short", "second stretch"]
 
 
+def test_a_short_call_keeps_its_turn_although_others_wait() -> None:
+    line = Line(LOCAL, slice_seconds=60.0)
+
+    def ask() -> None:
+        with line.turn(Work(visitor("b")), "model"):
+            pass
+
+    with line.turn(Work(visitor("a")), "model") as turn:
+        thread = threading.Thread(target=ask)
+        thread.start()
+        until(lambda: line.waiting == 1)
+        assert not turn.wanted
+    thread.join(PATIENCE)
+    assert line.running == line.waiting == 0
+
+
+def test_a_long_line_takes_little_processor_time() -> None:
+    line, stop = Line(replace(LOCAL, waiting=100)), threading.Event()
+
+    def wait(number: int) -> None:
+        with contextlib.suppress(Cancelled), line.turn(Work(Visitor(f"10.0.0.{number}", "x"), stop), "model"):
+            pass
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(64)]
+    with line.turn(Work(visitor("a")), "model"):
+        for thread in threads:
+            thread.start()
+        until(lambda: line.waiting == len(threads))
+        begun, used = time.monotonic(), time.process_time()
+        for _ in range(200):  # calls for another model come and go meanwhile
+            with line.turn(Work(visitor("b")), "other"):
+                pass
+        stop.wait(2.0 - (time.monotonic() - begun))
+        assert time.process_time() - used < 1.0
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert line.waiting == 0
+
+
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
     yield from fakes(monkeypatch)
@@ -146,7 +187,7 @@ def stream_in_turn(line: Line, session: Any, work: Work, do: str, begun: threadi
 
 
 def test_the_stretches_of_a_long_recording_let_a_short_one_of_another_visitor_go_first(fake: FakeMaker) -> None:
-    line, session, begun = Line(LOCAL), fake(), threading.Event()
+    line, session, begun = Line(LOCAL, slice_seconds=0.0), fake(), threading.Event()
     with ThreadPoolExecutor() as threads:
         long = threads.submit(stream_in_turn, line, session, Work(visitor("a")), "many", begun)
         assert begun.wait(PATIENCE)
@@ -159,7 +200,7 @@ def test_the_stretches_of_a_long_recording_let_a_short_one_of_another_visitor_go
 
 
 def test_a_visitor_who_leaves_between_two_stretches_leaves_the_others_alone(fake: FakeMaker) -> None:
-    line, session, begun = Line(LOCAL), fake(), threading.Event()
+    line, session, begun = Line(LOCAL, slice_seconds=0.0), fake(), threading.Event()
     leaving, stays = Work(visitor("a")), Work(visitor("b"))
 
     def leave_when_another_waits() -> None:

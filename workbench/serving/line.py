@@ -1,8 +1,9 @@
 """The line of the calls that wait for a model: bounded, fair between visitors, with a place and an estimate for each.
 
 A model that takes one call at a time serves one; others wait. Next is the visitor for whom the fewest calls run, then
-the one who was served longest ago, so whoever sends much waits behind whoever sends little. A call that works for long
-takes a breath between its stretches (`Turn.breathe`): those who wait for the same model go first.
+the one who was served longest ago, so whoever sends much waits behind whoever sends little. A call that works for
+longer than a slice of time lets those who wait for the same model go first, between two of its stretches
+(`Turn.let_go`).
 
 This file knows no model; `resource` is any name of what a call needs alone.
 """
@@ -23,7 +24,9 @@ from workbench.core.progress import report
 from workbench.core.visitors import Visitor, Work, spoken_seconds
 from workbench.serving.limits import Limits
 
+SLICE_SECONDS = 1.0  # how long a call works before it lets others go first: a short one ends before
 BEAT_SECONDS = 0.25  # how often whoever waits is told of their place, and may be stopped
+LOOK_SECONDS = 1.0  # how often their place is counted
 FIRST_GUESS = 2.0  # seconds that a call takes, until one was measured
 WEIGHT = 0.2  # of the latest call in the mean
 MOST_KNOWN = 10_000  # visitors and resources that are remembered
@@ -42,6 +45,7 @@ class _Entry:
     running: bool = False
     begun: float = 0.0
     nested: bool = False
+    woken: threading.Event = field(default_factory=threading.Event)  # set when its turn begins
 
 
 class Turn:
@@ -53,7 +57,7 @@ class Turn:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody else waits for the same model."""
+        """Whether somebody else waits for the same model, and this call has had its slice of time."""
         return self._line.wanted(self._entry)
 
     def let_go(self) -> None:
@@ -87,11 +91,16 @@ def _count(counts: Counter[Counted], key: Counted, count: int) -> None:
 
 
 class Line:
-    """All calls of a server, those that run and those that wait."""
+    """All calls of a server, those that run and those that wait.
 
-    def __init__(self, limits: Limits):
+    Args:
+        slice_seconds: how long a call works before it lets others go first.
+    """
+
+    def __init__(self, limits: Limits, slice_seconds: float = SLICE_SECONDS):
         self.limits = limits
-        self._changed = threading.Condition()
+        self.slice_seconds = slice_seconds
+        self._lock = threading.Lock()
         self._entries: list[_Entry] = []  # waiting, in the order of their arrival
         self._at_work: dict[Hashable, Visitor] = {}  # for whom calls run alone, by resource
         self._running, self._waiting = _Counts(), _Counts()
@@ -127,25 +136,27 @@ class Line:
         if not entry.nested:
             self._arrive(entry)
             self.wait(entry, work, tell)
-        with self._changed:
+        with self._lock:
             self._holders[holder] += 1
         try:
             yield Turn(self, entry)
         finally:
-            with self._changed:
+            with self._lock:
                 self._holders[holder] -= 1
                 if not self._holders[holder]:
                     del self._holders[holder]
             self.pause(entry, ended=True)
 
     def wanted(self, entry: _Entry) -> bool:
-        """Whether another call waits for what an entry holds alone, and may have it."""
-        with self._changed:
-            return entry.running and entry.alone and any(each.resource == entry.resource for each in self._entries)
+        """Whether another call waits for what an entry holds alone, and has held for its slice of time."""
+        if not entry.running or not entry.alone or time.monotonic() - entry.begun < self.slice_seconds:
+            return False
+        with self._lock:
+            return entry.running and any(each.resource == entry.resource for each in self._entries)
 
     def pause(self, entry: _Entry, ended: bool = False) -> None:
         """Ends the turn of a call; it waits for the next one unless it has `ended`."""
-        with self._changed:
+        with self._lock:
             if entry.running:
                 entry.running = False
                 self._running.add(entry.visitor, -1)
@@ -156,24 +167,20 @@ class Line:
                 self._enqueue(entry)
             elif entry in self._entries:
                 self._dequeue(entry)
-            self._changed.notify_all()
+            self._wake()
 
     def wait(self, entry: _Entry, work: Work, tell: Tell = report) -> None:
         """Returns when it is the turn of a call that is in the line."""
         if entry.nested:
             return
+        told, looked = "", 0.0
         try:
-            while True:
-                with self._changed:
-                    if self._next() is entry:
-                        self._begin(entry)
-                        return
-                    self._changed.wait(BEAT_SECONDS)
-                    if self._next() is entry:
-                        self._begin(entry)
-                        return
-                    told = self._told(entry)
+            work.check()
+            while not entry.woken.wait(BEAT_SECONDS):
                 work.check()
+                if time.monotonic() - looked >= LOOK_SECONDS:
+                    with self._lock:
+                        told, looked = self._told(entry), time.monotonic()
                 tell(0.0, told)
         except BaseException:
             self.pause(entry, ended=True)
@@ -181,7 +188,7 @@ class Line:
 
     def _arrive(self, entry: _Entry) -> None:
         limits, visitor = self.limits, entry.visitor
-        with self._changed:
+        with self._lock:
             shares = (
                 (self._waiting.visitors[visitor], 1),
                 (self._waiting.addresses[visitor.address], limits.per_address),
@@ -199,8 +206,10 @@ class Line:
                     self._estimate(entry),
                 )
             self._enqueue(entry)
+            self._wake()
 
     def _enqueue(self, entry: _Entry) -> None:
+        entry.woken.clear()
         entry.number = next(self._numbers)
         self._entries.append(entry)
         self._waiting.add(entry.visitor, 1)
@@ -208,6 +217,12 @@ class Line:
     def _dequeue(self, entry: _Entry) -> None:
         self._entries.remove(entry)
         self._waiting.add(entry.visitor, -1)
+
+    def _wake(self) -> None:
+        """Begins the turns of all calls that may go now; each thread that waits wakes for its own turn alone."""
+        while (entry := self._next()) is not None:
+            self._begin(entry)
+            entry.woken.set()
 
     def _begin(self, entry: _Entry) -> None:
         self._dequeue(entry)
@@ -221,7 +236,6 @@ class Line:
             self._served.move_to_end(key)
         while len(self._served) > MOST_KNOWN:
             self._served.popitem(last=False)
-        self._changed.notify_all()  # another may go as well
 
     def _next(self) -> _Entry | None:
         """The waiting call that may go now, if there is one."""

@@ -22,7 +22,7 @@ from workbench.isolation.concurrent import ParallelSession
 from workbench.isolation.kinds import kind_of
 from workbench.isolation.serial import ProcessSession
 from workbench.prepared import pool as prepared
-from workbench.prepared.kinds import Kind
+from workbench.prepared.kinds import COMPILED, Kind
 from workbench.prepared.pool import EARLY, PreparedProcesses, prepared_processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely")
@@ -301,3 +301,20 @@ def test_kinds_of_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     two, three, default = (kind("causal_lm", "vllm", settings=Settings(threads=n)) for n in (2, 3, None))
     assert default == two != three and two is not None and two.parallel
+
+
+def test_what_a_language_model_imports_leaves_nothing_in_the_temporary_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """torch's compiler, which transformers imports, makes a folder there and never removes it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.delenv(COMPILED, raising=False)
+    pool, kind = PreparedProcesses(), Kind("pytorch", language=True)
+    pool.use()
+    try:
+        pool.wait_for(kind, "a language model")
+        assert pool.is_ready(kind)
+    finally:
+        pool.close()
+    assert list(tmp_path.iterdir()) == []

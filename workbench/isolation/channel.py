@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import signal
 import socket
@@ -22,7 +23,7 @@ from workbench.core.errors import WorkbenchError
 from workbench.core.settings import SessionSpec
 from workbench.core.visitors import check_work, present_work
 from workbench.isolation.kinds import kind_of
-from workbench.prepared.kinds import session_environment
+from workbench.prepared.kinds import COMPILED, session_environment
 from workbench.prepared.pool import PREPARED, ROOT, ForkedProcess
 from workbench.system.process_groups import end_group, is_stopped
 from workbench.system.tempdirs import make_scratch, remove_scratch
@@ -107,6 +108,7 @@ class Link:
             if parallel:
                 self.scratch = make_scratch()
                 environment |= dict.fromkeys(("TMPDIR", "VLLM_RPC_BASE_PATH"), str(self.scratch))
+                environment[COMPILED] = os.environ.get(COMPILED, str(self.scratch))
             ours, theirs = socket.socketpair()
             with ours, theirs:
                 self.process = _forked(spec, command, environment, theirs) or _started(

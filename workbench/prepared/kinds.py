@@ -7,17 +7,21 @@ of it, and knows no process.
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass
 
 from workbench.core.runtimes import RUNTIMES
 from workbench.system.imports import UNUSED
 
+# torch makes the folder of this name, by default one of the user's in the temporary folder, as soon as transformers
+# imports its compiler, and never removes it.
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 QUIET = "ignore:resource_tracker"  # Python's tracker of shared memory says what it removed after a kill
 # Environment variables that libraries read when they use them, not while they are imported. pytest changes the last one
 # before every test.
 READ_LATE = frozenset(
     {"TMPDIR", "VLLM_RPC_BASE_PATH", "VLLM_CACHE_ROOT", "GRADIO_TEMP_DIR", "XDG_CONFIG_HOME", "NO_PROXY"}
-    | {"WORKBENCH_MODELS", "WORKBENCH_MEMORY_GB", "PYTEST_CURRENT_TEST"}
+    | {"WORKBENCH_MODELS", "WORKBENCH_MEMORY_GB", "PYTEST_CURRENT_TEST", COMPILED}
 )
 # The same, but huggingface_hub reads them when it is imported; a forked process imports that part of it again.
 READ_BY_HUB = frozenset({"HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"})
@@ -53,12 +57,14 @@ def unused_packages(runtime: str, outside: bool = False) -> list[str]:
 def session_environment(root: str, parallel: bool) -> dict[str, str]:
     """Returns the environment of a session's process.
 
+    It names a folder that is there for what torch compiles, unless the user names one: nothing of ours compiles.
+
     Args:
         root: the folder that holds this project's packages.
         parallel: whether the session takes several calls at once.
     """
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": paths}
+    environment = {COMPILED: tempfile.gettempdir(), **os.environ, "PYTHONPATH": paths}
     if parallel:
         environment["PYTHONWARNINGS"] = ",".join([QUIET, *filter(None, [os.environ.get("PYTHONWARNINGS")])])
     return environment

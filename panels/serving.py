@@ -98,22 +98,23 @@ def opening_of(chosen: argparse.Namespace, host: str) -> Opening:
 
 def serve(host: str, port: int, opening: Opening) -> None:
     """Builds the page over the registry of models and serves it until interrupted."""
-    from panels.page import build_page, chosen_tabs
-    from panels.running.sessions import SessionPool
-    from workbench.prepared.pool import prepared_processes
-    from workbench.registry.registry import Registry
-
-    tabs = chosen_tabs(opening.tabs)
     remove_leftovers()
     os.environ[MINUTES_VARIABLE] = str(opening.guard.limits.audio_minutes)
-    with (
-        own_uploads(),
-        prepared_processes(),
-        SessionPool(Registry(patient=True), guard=opening.guard, opens_ahead=True) as pool,
-    ):
-        page = build_page(pool, tabs)
-        pool.watch()
-        launch(page, opening, server_name=host, server_port=port)
+    with own_uploads():
+        # Gradio makes its folder where it is imported.
+        from panels.page import build_page, chosen_tabs
+        from panels.running.sessions import SessionPool
+        from workbench.prepared.pool import prepared_processes
+        from workbench.registry.registry import Registry
+
+        tabs = chosen_tabs(opening.tabs)
+        with (
+            prepared_processes(),
+            SessionPool(Registry(patient=True), guard=opening.guard, opens_ahead=True) as pool,
+        ):
+            page = build_page(pool, tabs)
+            pool.watch()
+            launch(page, opening, server_name=host, server_port=port)
 
 
 def quieten() -> None:
@@ -148,6 +149,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     Args:
         opening: how it is opened to visitors; by default as the pool of the page's sessions says, and no further.
     """
+    from gradio import http_server
     from gradio.utils import get_upload_folder
     from starlette.middleware import Middleware
 
@@ -172,6 +174,8 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
         embedders=opening.embedders,
         scripts=script_digests(head()),
     )
+    # In a Space Gradio would watch the files to load changed ones, for which it needs one more package.
+    vars(http_server)["get_space"] = lambda: None
     # Gradio looks a thousand times a second, which takes 4 % of a core while nobody is there.
     page._queue.sleep_when_free = LOOK_SECONDS
     return page.launch(

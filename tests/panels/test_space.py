@@ -1,0 +1,45 @@
+"""The page as a Hugging Face Space starts it: the variables of a Space, `python app.py`, no package `spaces`."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from tests.support.processes import ROOT
+from workbench.prepared.pool import SWITCH
+
+
+def test_it_starts_without_a_traceback_and_ends_without_leftovers(tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if name not in ("GRADIO_TEMP_DIR", "NO_PROXY")}
+    space = {"SYSTEM": "spaces", "SPACE_ID": "owner/name", "GRADIO_SERVER_PORT": "0", "PYTHONUNBUFFERED": "1"}
+    page = subprocess.Popen(
+        [sys.executable, "app.py"],
+        cwd=ROOT,
+        env={**kept, **space, "TMPDIR": str(tmp_path), SWITCH: "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert page.stdout is not None
+        said = []
+        for line in page.stdout:
+            said.append(line)
+            if found := re.search(r"http://\S+", line):
+                break
+        else:
+            raise AssertionError("".join(said))
+        assert httpx.get(found[0], timeout=60).is_success
+        page.send_signal(signal.SIGTERM)
+        said.append(page.stdout.read())
+        assert page.wait(60) == 0 and "Traceback" not in "".join(said) and "RELOAD" not in "".join(said), said
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        page.kill()
+        page.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +30,7 @@ from workbench.evaluation.writer import Writer, claimed, drafted, merged, write_
 from workbench.registry.budget import default_budget, estimated_bytes
 from workbench.registry.registry import Registry
 from workbench.system.memory import size
+from workbench.system.processors import available_processors
 from workbench.system.versions import versions
 from workbench.text.normalisers import find_normaliser
 
@@ -244,11 +244,7 @@ def _local_count(chosen: Sequence[Chosen], asked: int | None) -> int:
         return servers
     if any(_has_engine(each) or each.spec.settings.device != "cpu" for each in chosen):
         return 1
-    return max(1, min(_processors(), int(room)))
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(available_processors(), int(room)))
 
 
 def _beat(on_progress: OnProgress | None) -> Callable[[Standing], None] | None:

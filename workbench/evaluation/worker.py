@@ -21,7 +21,7 @@ from workbench.evaluation.models import checkpoint_digest
 from workbench.evaluation.places import Recordings, is_address, place_of
 from workbench.evaluation.rows import Result, Utterance, scores_of
 from workbench.families import FAMILIES
-from workbench.isolation.loader import open_here
+from workbench.isolation.loader import open_alone
 from workbench.prepared.kinds import unused_packages
 from workbench.registry.cards import Card
 from workbench.registry.resolve import resolve, resolve_options
@@ -67,7 +67,7 @@ class Worker:
             spec = self._resolved(job)
         family = FAMILIES[spec.family]
         with without(*unused_packages(spec.runtime, outside=bool(family.package))):
-            self.session: Any = open_here(spec)
+            self.session: Any = open_alone(spec)
         self.options = resolve_options(job.options)
         self.recordings = Recordings(job.root)
         # Processor time of the processes of an engine or a server is not this process's.

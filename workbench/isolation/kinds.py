@@ -8,6 +8,7 @@ from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
 from workbench.prepared.kinds import Kind
+from workbench.system.processors import available_processors
 
 
 def kind_of(spec: SessionSpec) -> Kind | None:
@@ -31,4 +32,4 @@ def _default_threads() -> int | None:
     named = os.environ.get("OMP_NUM_THREADS")
     if named:
         return int(named) if named.isdecimal() else None
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return available_processors()

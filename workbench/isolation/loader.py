@@ -12,7 +12,9 @@ from workbench.core.settings import (
     SessionSpec,
 )
 from workbench.families import FAMILIES
+from workbench.formats.weight_files import file_bytes
 from workbench.session.protocols import Doubts, Session
+from workbench.system.processors import default_threads
 
 REMOTE = "workbench.runtimes.vllm.remote"  # the module that opens a model on a server, of any family
 
@@ -33,6 +35,16 @@ def why_not(family: str, runtime: str, server: bool = False) -> str | None:
     if cell.module is None or server:
         return cell.reason
     return RUNTIMES[runtime].missing()
+
+
+def open_alone(spec: SessionSpec) -> Session:
+    """As `open_here`, in a process that does nothing else, so that it sets the threads of the whole process."""
+    session = open_here(spec)
+    if spec.runtime == "pytorch" and spec.settings.threads is None and spec.settings.device == "cpu":
+        import torch
+
+        torch.set_num_threads(default_threads(file_bytes(spec.checkpoint)))
+    return session
 
 
 def open_here(spec: SessionSpec) -> Session:

@@ -30,7 +30,7 @@ from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable,
 from workbench.core.progress import listening
 from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
-from workbench.isolation.loader import open_here
+from workbench.isolation.loader import open_alone
 from workbench.prepared.kinds import unused_packages
 from workbench.session.calls import CALLS, call_of
 from workbench.session.protocols import Session
@@ -106,7 +106,7 @@ class _Server:
         spec = self.spec
         try:
             with without(*_unused(spec)), self.reporting(0):
-                session = open_here(spec)
+                session = open_alone(spec)
         except Exception as error:
             self.answer("error", 0, _portable(error, f"{spec.name} on {spec.runtime} could not be loaded"))
             return False

@@ -64,7 +64,8 @@ def session_environment(root: str, parallel: bool) -> dict[str, str]:
         parallel: whether the session takes several calls at once.
     """
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {COMPILED: tempfile.gettempdir(), **os.environ, "PYTHONPATH": paths}
+    # What numpy multiplies here is small: its threads would wait for each other for longer than they compute.
+    environment = {COMPILED: tempfile.gettempdir(), "OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": paths}
     if parallel:
         environment["PYTHONWARNINGS"] = ",".join([QUIET, *filter(None, [os.environ.get("PYTHONWARNINGS")])])
     return environment

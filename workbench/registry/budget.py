@@ -20,6 +20,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import report
 from workbench.core.runtimes import CPU_KV_GIGABYTES, RUNTIMES
 from workbench.core.settings import SessionSpec
+from workbench.formats.weight_files import file_bytes, weight_files
 from workbench.isolation.base import BEAT_SECONDS, IsolatedSession
 from workbench.isolation.threads import in_threads
 from workbench.prepared.pool import PREPARED
@@ -35,7 +36,6 @@ FLOAT_BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}  # per value of a safete
 LEAST_BYTES = min(FLOAT_BYTES.values())
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}  # per value at work
 LONGEST_HEADER = 100 << 20  # bytes; more is no header
-WEIGHT_FILES = {".pt", ".tar", ".onnx", ".safetensors", ".gguf"}
 
 
 class MemoryBudget:
@@ -183,7 +183,7 @@ def weight_bytes(spec: SessionSpec) -> int:
     if spec.server is not None:
         return 0
     language = spec.settings.language_file
-    return _file_bytes(spec.checkpoint) + (_file_bytes(language) if language else 0)
+    return file_bytes(spec.checkpoint) + (file_bytes(language) if language else 0)
 
 
 def _working_bytes(spec: SessionSpec) -> int:
@@ -191,7 +191,7 @@ def _working_bytes(spec: SessionSpec) -> int:
     width = DTYPE_BYTES.get(spec.settings.dtype)
     if spec.server is not None or width is None:
         return weight_bytes(spec)
-    return weight_bytes(spec) + sum(_wider_by(path, width) for path in _weight_files(spec.checkpoint))
+    return weight_bytes(spec) + sum(_wider_by(path, width) for path in weight_files(spec.checkpoint))
 
 
 def _wider_by(path: Path, width: int) -> int:
@@ -212,26 +212,6 @@ def _wider_by(path: Path, width: int) -> int:
         return max(-held, min(wider, most))  # whatever the header claims
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError):
         return 0  # who opens it says what is wrong
-
-
-def _file_bytes(checkpoint: Path) -> int:
-    return sum(path.stat().st_size for path in _weight_files(checkpoint))
-
-
-def _weight_files(checkpoint: Path) -> list[Path]:
-    """The files with weights of a checkpoint directory, or the file that the checkpoint is."""
-    if not checkpoint.is_dir():
-        return [checkpoint] if checkpoint.is_file() else []
-    # One level down, where language halves lie; these may be links, which a recursive glob does not follow.
-    folders = [checkpoint, *(path for path in checkpoint.iterdir() if path.is_dir())]
-    return [path for folder in folders for path in _inside(folder) if path.suffix in WEIGHT_FILES and path.is_file()]
-
-
-def _inside(folder: Path) -> list[Path]:
-    """What is in a folder; nothing of one that may not be read, since whoever needs it says so."""
-    with contextlib.suppress(OSError):
-        return list(folder.iterdir())
-    return []
 
 
 def default_budget() -> int:

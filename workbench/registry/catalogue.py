@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from workbench.core.errors import BadInput
@@ -32,7 +33,7 @@ class Catalogue:
 
 def read_catalogue() -> Catalogue:
     """The shipped cards, then the user's own, which replace those of the same id, also where they cannot be used."""
-    shipped = read_cards(SHIPPED)
+    shipped = _shipped(SHIPPED)
     mine = user_cards_path()
     own: list[Card] = []
     bad: list[BadCard] = []
@@ -49,6 +50,12 @@ def read_catalogue() -> Catalogue:
     taken = {card.id for card in own} | {each.id for each in bad}
     bad += [BadCard("", sentence) for sentence in FAMILIES.refused]
     return Catalogue((*(card for card in shipped if card.id not in taken), *usable), tuple(bad))
+
+
+@lru_cache(maxsize=1)
+def _shipped(path: Path) -> tuple[Card, ...]:
+    """Returns the shipped cards, which stay the same: a server asks for them several times in each request."""
+    return tuple(read_cards(path))
 
 
 def find_card(model: str | Path, catalogue: Catalogue) -> Card:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.runtimes.gguf.lanes import available_processors
 from workbench.runtimes.gguf.llama import CACHES, LlamaModel, failed, take_reason
+from workbench.system.processors import default_threads
 
 STEP = 256  # positions; llama.cpp rounds a context up to a multiple of this
 STEPWISE = ("f32", "f16")  # types of keys and values for which llama.cpp can compute attention in steps
@@ -27,7 +27,7 @@ class Context:
 
     Args:
         sequences: the largest number of sequences.
-        threads: None for all processors that this process may use.
+        threads: None for all processors that this process may use, or one for a small model.
         kv_cache: f32, f16 or q8_0, the type of keys and values.
         longest: the most positions in one call.
         outputs: the most rows of logits in one call.
@@ -69,7 +69,7 @@ class Context:
         functions = self._functions
         if kv_cache not in CACHES:
             raise BadInput(f"kv_cache is {kv_cache!r}; expected one of {', '.join(CACHES)}")
-        count = threads or available_processors()
+        count = threads or default_threads(functions.llama_model_size(self.model.pointer))
         parameters = functions.llama_context_default_params()
         parameters.n_seq_max = self.sequences
         parameters.n_threads = parameters.n_threads_batch = count

@@ -19,10 +19,11 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.capture import TensorCapture
 from workbench.runtimes.gguf.ggml import F32, SUCCESS, CustomCallback, TensorStruct, load_library
-from workbench.runtimes.gguf.lanes import Lane, Lanes, available_processors
+from workbench.runtimes.gguf.lanes import Lane, Lanes
 from workbench.runtimes.gguf.shapes import GraphFull, Shapes
 from workbench.runtimes.gguf.taps import Block, Place, Taps
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
+from workbench.system.processors import available_processors, default_threads
 from workbench.trace.recorder import Recorder
 
 NODES = 4096  # at first; a graph that needs more nodes is built again with more room
@@ -34,15 +35,15 @@ class GraphRunner:
     """Computes graphs over the weights of one file.
 
     Args:
-        threads: of the computation; None for one per processor that this process may use.
+        threads: of the computation, and graphs side by side at most; None for one per processor that this process may
+            use, or one in a graph of a small model.
         repack: put matrices into the processor's own layout if ggml has one.
     """
 
     def __init__(self, file: GgufFile, threads: int | None = None, repack: bool = True):
         self.library = load_library()
-        self.threads = threads or available_processors()
-        self._whole: Lane | None = Lane(self.library, self.threads)
-        self._lanes = Lanes(self.library, self.threads)
+        self._whole: Lane | None = Lane(self.library, threads or default_threads(file.nbytes))
+        self._lanes = Lanes(self.library, threads or available_processors())
         self.weights = Weights(self.library, file, repack)
         self._nodes = NODES
 
@@ -56,7 +57,7 @@ class GraphRunner:
 
     @property
     def lane(self) -> Lane:
-        """Where this thread computes: on all processors, or inside `side_by_side` on its own."""
+        """Where this thread computes: with all threads, or inside `side_by_side` on its own."""
         found = self._lanes.own or self._whole
         assert found is not None, "closed"
         return found

@@ -1,4 +1,4 @@
-"""Where graphs are computed: on all processors at once, or several graphs side by side with a processor each.
+"""Where graphs are computed: one at a time, with threads of its own, or several side by side with a processor each.
 
 A graph of a short recording gains little from many threads, which wait for each other after every operation; several
 recordings side by side use all processors. Weights are shared; each lane has memory of its own for what it computes.
@@ -6,7 +6,6 @@ recordings side by side use all processors. Weights are shared; each lane has me
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +15,6 @@ from workbench.pipelines.side_by_side import MOST_LANES
 from workbench.runtimes.gguf.ggml import Library
 
 Result = TypeVar("Result")
-
-
-def available_processors() -> int:
-    """Returns the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Lane:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from workbench.system.processors import available_processors
+
 DEFAULTS = {  # values where the user has set none
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
@@ -37,7 +39,7 @@ def environment(threads: int | None, eager: bool = False) -> Iterator[None]:
         threads: of the computation on a CPU; None: $OMP_NUM_THREADS, else one per core.
         eager: compile nothing.
     """
-    wanted = {**DEFAULTS, **(UNCOMPILED if eager else {}), THREADS: str(_cores())}
+    wanted = {**DEFAULTS, **(UNCOMPILED if eager else {}), THREADS: str(available_processors())}
     with _changing:
         before = {name: os.environ.get(name) for name in wanted}
         for name, value in wanted.items():
@@ -59,7 +61,3 @@ def running_on_cpu() -> bool:
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,68 @@
+"""How many threads a computation gets: one for a small model, all processors for another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.runtimes.gguf.test_weights import drawn, stored
+from workbench.core.settings import SessionSpec, Settings
+from workbench.formats.weight_files import file_bytes, weight_files
+from workbench.isolation.loader import open_alone
+from workbench.registry.sources import assets
+from workbench.runtimes.gguf.graph import GraphRunner
+from workbench.system import processors
+from workbench.system.processors import SMALL_BYTES, default_threads
+
+
+@pytest.fixture
+def three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with three processors."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
+
+
+def test_a_small_model_has_one_thread(three: None) -> None:
+    assert default_threads(SMALL_BYTES) == 1 and default_threads(SMALL_BYTES + 1) == 3
+
+
+def test_ggml_computes_a_small_model_in_one_thread_and_several_graphs_side_by_side(three: None, tmp_path: Path) -> None:
+    small = GraphRunner(stored(tmp_path, "F32", drawn(48, 64)))
+    assert small.lane.threads == 1 and small.lanes == 3
+    small.close()
+
+
+def test_ggml_computes_a_large_model_on_all_processors(
+    three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processors, "SMALL_BYTES", 0)
+    large = GraphRunner(stored(tmp_path, "F32", drawn(48, 64)))
+    assert large.lane.threads == 3
+    large.close()
+
+
+@pytest.mark.parametrize(("named", "small", "expected"), [(None, SMALL_BYTES, 1), (None, 0, 3), (2, SMALL_BYTES, 2)])
+def test_a_process_of_its_own_computes_on_pytorch_in_so_many_threads(
+    three: None, monkeypatch: pytest.MonkeyPatch, named: int | None, small: int, expected: int
+) -> None:
+    monkeypatch.setattr(processors, "SMALL_BYTES", small)
+    before = torch.get_num_threads()
+    try:
+        spec = SessionSpec("it", "sensevoice", "pytorch", assets() / "demo-sensevoice", Settings(threads=named))
+        session = open_alone(spec)
+        assert torch.get_num_threads() == expected
+        session.close()
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_weights_of_a_checkpoint_are_its_files_and_those_one_folder_down(tmp_path: Path) -> None:
+    (tmp_path / "llm" / "deeper").mkdir(parents=True)
+    for name in ("model.pt", "llm/a.safetensors", "llm/deeper/b.safetensors", "config.yaml"):
+        (tmp_path / name).write_bytes(bytes(10))
+    np.save(tmp_path / "stage.npy", np.zeros(3))
+    assert {path.name for path in weight_files(tmp_path)} == {"model.pt", "a.safetensors"}
+    assert file_bytes(tmp_path) == 20 and file_bytes(tmp_path / "model.pt") == 10 and file_bytes(tmp_path / "no") == 0

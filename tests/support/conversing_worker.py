@@ -28,7 +28,7 @@ class SlowNetwork(HearingNetwork):
 
 
 def open_conversing(spec: SessionSpec) -> ConversationSession:
-    """Instead of `workbench.isolation.loader.open_here`."""
+    """Instead of `workbench.isolation.loader.open_alone`."""
     name = Path(spec.name).name
     speaks = "text" not in name
     network: Any = SlowNetwork(context=2000, ends=-50.0) if name == "slow" else HearingNetwork()
@@ -37,6 +37,6 @@ def open_conversing(spec: SessionSpec) -> ConversationSession:
 
 
 if __name__ == "__main__":
-    worker.open_here = open_conversing
+    worker.open_alone = open_conversing
     worker.CANCEL_SECONDS = 1.0
     worker.main()

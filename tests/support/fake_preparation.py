@@ -24,7 +24,7 @@ def import_nothing(kind: Kind) -> str:
 
 
 if __name__ == "__main__":
-    worker.open_here = open_fake  # type: ignore[assignment]
+    worker.open_alone = open_fake  # type: ignore[assignment]
     worker.CANCEL_SECONDS = 1.0
     process.import_all = import_nothing
     process.main()

@@ -179,7 +179,7 @@ class FakeWithLambda(FakeSession):
 
 
 def open_fake(spec: SessionSpec) -> FakeSession:
-    """Instead of `workbench.isolation.loader.open_here`; the model's name may ask for a load that does not end well."""
+    """Instead of `workbench.isolation.loader.open_alone`; the model's name may ask for a load that does not end well."""
     name = spec.name.split("-")[0]
     if name == "never":
         threading.Event().wait()
@@ -204,6 +204,6 @@ def open_fake(spec: SessionSpec) -> FakeSession:
 
 
 if __name__ == "__main__":
-    worker.open_here = open_fake  # type: ignore[assignment]
+    worker.open_alone = open_fake  # type: ignore[assignment]
     worker.CANCEL_SECONDS = 1.0
     worker.main()

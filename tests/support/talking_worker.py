@@ -50,12 +50,12 @@ def talking() -> Iterator[None]:
 
 
 def open_talking(spec: SessionSpec) -> fake_worker.FakeSession:
-    """Instead of `workbench.isolation.loader.open_here`."""
+    """Instead of `workbench.isolation.loader.open_alone`."""
     return TalkingSession() if spec.name == "talking" else fake_worker.FakeSession()
 
 
 if __name__ == "__main__":
-    worker.open_here = open_talking  # type: ignore[assignment]
+    worker.open_alone = open_talking  # type: ignore[assignment]
     worker.CANCEL_SECONDS = 1.0
     with talking():
         worker.main()

@@ -33,6 +33,7 @@ class Seen:
     """What came of the requests."""
 
     seconds: list[float] = field(default_factory=list)  # of short recordings
+    models: dict[str, list[float]] = field(default_factory=dict)  # the same by model
     answers: int = 0
     wrong: int = 0
     refused: int = 0
@@ -64,6 +65,7 @@ def visit(url: str, number: int, paths: list[Path], alone: dict[Any, str], end: 
                     seen.wrong += text != alone[model, path]
                     if "long" not in path.name:
                         seen.seconds.append(took)
+                        seen.models.setdefault(model, []).append(took)
             time.sleep(draw.uniform(0.2, 1.0))
 
 
@@ -101,6 +103,8 @@ def main() -> None:
                 f"failed; short ones: median {middle:.2f} s, 95th percentile {p95:.2f} s",
                 flush=True,
             )
+            for model, times in sorted(seen.models.items()):
+                print(f"   {model}: {len(times)}, median {statistics.median(times):.2f} s, longest {max(times):.2f} s")
             for failure in seen.failed[:3]:
                 print("  ", failure)
         time.sleep(5.0)

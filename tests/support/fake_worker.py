@@ -179,7 +179,7 @@ class FakeWithLambda(FakeSession):
 
 
 def open_fake(spec: SessionSpec) -> FakeSession:
-    """Instead of `workbench.isolation.loader.open_alone`; the model's name may ask for a load that does not end well."""
+    """Instead of `workbench.isolation.loader.open_alone`; the name of the model may ask for a load that ends badly."""
     name = spec.name.split("-")[0]
     if name == "never":
         threading.Event().wait()

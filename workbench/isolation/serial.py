@@ -25,9 +25,11 @@ from workbench.core.visitors import check_work, present_work
 from workbench.isolation.base import BEAT_SECONDS, WAITING, Calls, IsolatedSession, revived
 from workbench.isolation.channel import WORKER, ConnectionLost, Link, wait_until_prepared
 from workbench.session.calls import Call
+from workbench.session.values import Progress
 from workbench.system.memory import limit_data
 
 CHILD = WORKER
+SHORT_SECONDS = 30.0  # of speech; a call for a recording up to so long keeps its turn to its end
 FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for
 
 _flow: ContextVar[object] = ContextVar("flow")
@@ -52,6 +54,7 @@ class ProcessSession(IsolatedSession):
         self._number = 0  # of the latest call
         self._working = 0  # the number of the call that has the turn, 0 while none has it
         self._cancelled = 0  # the number of the call that was cancelled last
+        self.short_seconds = SHORT_SECONDS
         self._paused: dict[int, deque[tuple[str, Any]]] = {}  # what came for streams that let others go first
 
     # What the registry asks.
@@ -186,17 +189,19 @@ class ProcessSession(IsolatedSession):
         with self._taking_turn() as number:
             while True:
                 link, fresh = self._started(number)
-                taken = finished = False
+                taken = finished = long = False
                 try:
                     link.send("call", number, payload=payload)
                     while not finished:
-                        kind, value = self._next_message(link, number, call)
+                        kind, value = self._next_message(link, number, call.has_stretches and long)
                         taken = True
                         finished = kind in ("done", "error")
                         if kind == "error":
                             raise revived(*value)
                         if kind == "progress":
                             report(*value)
+                        if kind == "event":
+                            long = long or self._is_long(value)
                         if kind == "event" or (kind == "done" and value is not None):
                             self._resting = True
                             try:
@@ -216,15 +221,20 @@ class ProcessSession(IsolatedSession):
                         with contextlib.suppress(ConnectionLost):
                             link.send("cancel", number)
 
-    def _next_message(self, link: Link, number: int, call: Call) -> tuple[str, Any]:
+    def _is_long(self, event: Any) -> bool:
+        """Returns whether the event tells of a recording that takes so long that others may go before its end."""
+        value = event[1] if isinstance(event, tuple) else event
+        return isinstance(value, Progress) and value.total > self.short_seconds
+
+    def _next_message(self, link: Link, number: int, lets_go: bool) -> tuple[str, Any]:
         """Returns what comes next for a call; keeps what comes for streams that let it go first."""
         while True:
-            if call.has_stretches and _wanted():
+            if lets_go and _wanted():
                 self._let_others_go(number)
             kept = self._paused.get(number)
             if kept:
                 return kept.popleft()
-            if not link.ready(_wanted if call.has_stretches else None):
+            if not link.ready(_wanted if lets_go else None):
                 continue
             kind, of, value = link.receive()
             if of == number:

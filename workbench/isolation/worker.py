@@ -41,6 +41,7 @@ from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_scratch
 
 CANCEL_SECONDS = 5.0  # a cancelled call that has given no sign of life for so long is ended with the process
+GRACE_SECONDS = 0.03  # a stream that lets others go first waits so long for a new call
 MOST_CANCELLED = 1024  # calls whose end was asked for that are remembered
 AHEAD = 16  # events of a call that are sent before its caller has used the first, where several calls run at once
 ERRORS = (BadInput, Unavailable, SessionDied, Cancelled, WorkbenchError)
@@ -96,8 +97,13 @@ class _Server:
             self.working = 0
 
     def next(self) -> tuple[int, bytes | Generator[Any, None, None]]:
-        """Returns what to do next: a new call, else the stream that waits longest. Waits if there is neither."""
-        if self.paused and self.calls.empty():
+        """Returns what to do next: a new call, else the stream that waits longest. Waits if there is neither.
+
+        After a call, the next one of a line takes a moment to come; a stretch of a stream would hold it up.
+        """
+        if self.paused:
+            with contextlib.suppress(queue.Empty):
+                return self.calls.get(timeout=GRACE_SECONDS)
             return self.paused.popleft()
         return self.calls.get()
 

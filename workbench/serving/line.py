@@ -3,7 +3,7 @@
 A model that takes one call at a time serves one; others wait. Next is the visitor for whom the fewest calls run, then
 the one who was served longest ago, so whoever sends much waits behind whoever sends little. A call that works for
 longer than a slice of time lets those who wait for the same model go first, between two of its stretches
-(`Turn.let_go`).
+(`Turn.let_go`). While new calls come without a pause, those that gave way still get a ninth of the time.
 
 This file knows no model; `resource` is any name of what a call needs alone.
 """
@@ -25,6 +25,7 @@ from workbench.core.visitors import Visitor, Work, spoken_seconds
 from workbench.serving.limits import Limits
 
 SLICE_SECONDS = 0.25  # how long a call works before it lets others go first: a short one ends before
+OTHERS = 8.0  # times as long as a call worked before it gave way, others go first
 BEAT_SECONDS = 0.25  # how often whoever waits is told of their place, and may be stopped
 LOOK_SECONDS = 1.0  # how often their place is counted
 FIRST_GUESS = 2.0  # seconds that a call takes, until one was measured
@@ -45,6 +46,7 @@ class _Entry:
     running: bool = False
     begun: float = 0.0
     nested: bool = False
+    gave_way: bool = False
     woken: threading.Event = field(default_factory=threading.Event)  # set when its turn begins
 
 
@@ -105,6 +107,7 @@ class Line:
         self._at_work: dict[Hashable, Visitor] = {}  # for whom calls run alone, by resource
         self._running, self._waiting = _Counts(), _Counts()
         self._holders: Counter[tuple[int, int]] = Counter()
+        self._others_first: dict[Hashable, float] = {}  # until when new calls go before those that gave way
         self._served: OrderedDict[Hashable, int] = OrderedDict()  # by visitor and address, when one was served last
         self._seconds: OrderedDict[Hashable, float] = OrderedDict()  # the mean time of a call
         self._numbers = itertools.count(1)
@@ -163,7 +166,11 @@ class Line:
                 if entry.alone:
                     del self._at_work[entry.resource]
                 self._learn(entry)
+                if entry.gave_way or not ended:
+                    now = time.monotonic()
+                    self._others_first[entry.resource] = now + OTHERS * (now - entry.begun)
             if not ended and not entry.nested:
+                entry.gave_way = True
                 self._enqueue(entry)
             elif entry in self._entries:
                 self._dequeue(entry)
@@ -255,6 +262,7 @@ class Line:
     def _rank(self, entry: _Entry) -> tuple[int, ...]:
         visitor = entry.visitor
         return (
+            entry.gave_way and time.monotonic() < self._others_first.get(entry.resource, 0.0),
             self._running.addresses[visitor.address],
             self._running.visitors[visitor],
             self._served.get(visitor.address, 0),

@@ -14,14 +14,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "pictures"
 WIDTH, HEIGHT = 1280, 860  # pixels
 LINK_WIDTH, LINK_HEIGHT = 1200, 630
 COLOURS = 256
-PATIENCE = 600_000  # milliseconds until models are loaded and have written
+PATIENCE = 180_000  # milliseconds until models are loaded and have written
 
 
 def take(page: Page, path: Path) -> None:
@@ -34,6 +34,11 @@ def take(page: Page, path: Path) -> None:
     page.mouse.move(0, 0)
     with Image.open(io.BytesIO(page.screenshot())) as picture:
         picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def complain(toast: Locator) -> None:
+    """Ends the program with the sentence of an error that the page shows."""
+    sys.exit(f"the page says: {toast.inner_text()}")
 
 
 def top(page: Page) -> None:
@@ -57,7 +62,9 @@ def transcribe(page: Page) -> None:
 
 def parity(page: Page) -> None:
     """A quantised candidate and one without CMVN, with the table of stages."""
+    expect(page.locator("#parity-reference input")).not_to_have_value("")  # the tab is filled
     page.locator("button.sample:visible").first.click()
+    expect(page.locator("#parity-speech")).to_contain_text("three_seven_one")
     page.locator("#parity-candidates textarea").fill("gguf:q8_0\npytorch+cmvn=off")
     page.locator("#parity-run").click()
     expect(page.locator("#parity-status")).to_contain_text("Compared in")
@@ -104,7 +111,8 @@ def visualise(page: Page) -> None:
 
 def evaluate(page: Page) -> None:
     """Two models over the samples."""
-    boxes = page.locator("#evaluate-models input")
+    boxes = page.locator("#evaluate-models input:visible")
+    expect(boxes.nth(1)).to_be_visible()
     for number in range(boxes.count()):
         boxes.nth(number).set_checked(number < 2)
     page.locator("#evaluate-run").click()
@@ -161,6 +169,7 @@ def main() -> None:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.set_default_timeout(PATIENCE)
         expect.set_options(timeout=PATIENCE)
+        page.add_locator_handler(page.locator(".toast-body.error").first, complain)
         page.goto(url)
         for name in wanted:
             label, picture = TABS[name]

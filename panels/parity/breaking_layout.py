@@ -13,6 +13,12 @@ from workbench.parity_lab.breaking import FAULTS
 
 ABOUT = """<p class="muted small">A fault is planted into a copy of a demo model, and the comparison looks for it. It
 takes the recording above, or the first sample.</p>"""
+SHOW_RESULTS = """(...values) => {
+  const results = document.querySelector('#parity-results');
+  const top = results.getBoundingClientRect().top;
+  if (top < 0 || top > innerHeight / 2) results.scrollIntoView({behavior: 'smooth', block: 'start'});
+  return values;
+}"""
 GAME = """<h4>A game</h4><p class="muted small">A fault is hidden. Find the first stage that is wrong.</p>"""
 
 
@@ -64,6 +70,7 @@ def wire_breaking(
         closer: the open stage; empty while a fault is hidden.
         look: wires what follows a finished comparison.
     """
+    limits = {**limits, "js": SHOW_RESULTS}
     look(wire(card.plant.click, actions.plant, [card.fault, recording], shown, **limits))
     hidden = wire(
         card.hide.click, actions.hide, [card.game, recording], [*shown, card.game, card.stage, card.told], **limits

@@ -12,7 +12,8 @@ import {Table} from './table.js';
 const KINDS = {png: 'image/png', svg: 'image/svg+xml', npz: 'application/zip'};
 const TYPING = 'input, textarea, select, [contenteditable], [role="combobox"]';
 const FAINT = 0.6; // how much stronger faint values are drawn at first where most values are faint
-const OWN = 'The recording is your own: a link cannot hold it, so who opens the link adds it again.';
+const OWN = 'Who has the link hears your recording.';
+const LARGE = 'The recording is too large for the server to keep, so who opens the link adds it again.';
 
 // Scrolls the box of a token to it, and nothing around the box.
 const reveal = (chip) => {
@@ -236,7 +237,9 @@ class Stage {
   async copyLink() {
     this.keepAddress();
     await copyText(location.href);
-    this.say(this.value.settings.sample ? 'The link is copied.' : `The link is copied. ${OWN}`);
+    const {sample, recording} = this.value.settings;
+    const held = recording ? OWN : sample || !this.value.sound ? '' : LARGE;
+    this.say(`The link is copied. ${held}`.trim());
   }
 
   // A token was chosen: its time is selected, or where its attention is greatest.

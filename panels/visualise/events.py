@@ -17,6 +17,7 @@ from panels.running.cancel import Stops
 from panels.running.choices import ModelOnRuntime, chosen_offers
 from panels.running.kept import Kept
 from panels.running.sessions import SessionPool
+from panels.visualise.own_recordings import OwnRecordings
 from panels.visualise.run import TASKS, Look, Request, Scenes, Step, follow, request_of, seen_offers
 from panels.visualise.view import status_html, views_html
 from panels.widgets.html_block import run_buttons, seen, seen_classes
@@ -38,14 +39,15 @@ BEAM_SEARCH = frozenset(option_specs(CtcHeadOptions))  # the Decode tab is for t
 ASIDE = ("vad", "max_segment_seconds", "end_silence_ms", "batch_size", "timestamps", "alternatives", "probabilities")
 GONE = "these pictures are not kept any more; press Show again"
 # The states of a link that the server reads; others are the browser's, such as the cursor.
-SAMPLE, TEXT, ONE, OTHER, VIEW = "sample", "text", "a", "b", "view"
+SAMPLE, OWN, TEXT, ONE, OTHER, VIEW = "sample", "recording", "text", "a", "b", "view"
 
 
 class VisualiseActions:
     """The event handlers of the Visualise tab."""
 
-    def __init__(self, pool: SessionPool, samples: Sequence[Sample]):
+    def __init__(self, pool: SessionPool, samples: Sequence[Sample], own: OwnRecordings):
         self.pool = pool
+        self.own = own
         self.samples = tuple(samples)
         self.options = tuple(Shown(spec, (), True) for spec in option_specs(ViewOptions))
         self.model_options = tuple(each for each in shown_options(pool.registry, *TASKS) if _matters(each))
@@ -146,7 +148,7 @@ class VisualiseActions:
             chosen_offers([state[name]], listed)[0].cell.value if state.get(name) else NOTHING for name in (ONE, OTHER)
         )
         one = one or next((value for _, value in there), NOTHING)
-        recording, credit, name = self._sample(state[SAMPLE]) if state.get(SAMPLE) else (None, "", "")
+        recording, credit, name = self._linked_recording(state)
         view, views, speech, written, settings, *updates = self.choose(one, other, state.get(VIEW, FIRST_VIEW))
         of_view, (of_models, *own) = updates[: len(self.options)], updates[len(self.options) :]
         return (
@@ -163,6 +165,12 @@ class VisualiseActions:
             of_models,
             *_linked(own, self.model_options, state),
         )
+
+    def _linked_recording(self, state: Mapping[str, str]) -> tuple[str | None, str, str]:
+        """Returns the recording of a link, its credit, and its name if it is a sample."""
+        if state.get(SAMPLE):
+            return self._sample(state[SAMPLE])
+        return (self.own.find(state[OWN]) if state.get(OWN) else None), "", ""
 
     # Pictures.
 
@@ -207,6 +215,8 @@ class VisualiseActions:
                 for step in follow(self.pool, scenes, asked, stop):
                     if step.stopped and not self._stops.is_latest(user, stop):
                         return  # another run of the same user shows its progress now
+                    if step.look is not None and recording and not sample:
+                        state[OWN] = self.own.keep(recording)
                     yield self._shown(step, user, state), status_html(step), *run_buttons(not _over(step))
         except Exception:
             yield gr.skip(), "", *run_buttons(False)

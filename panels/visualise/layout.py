@@ -12,6 +12,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.visualise.events import ACCORDION, FIRST_VIEW, NOTHING, VisualiseActions
+from panels.visualise.own_recordings import OwnRecordings
 from panels.visualise.routes import visualise_routes
 from panels.visualise.view import NOTHING_YET
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
@@ -35,7 +36,7 @@ SHOW_RESULTS = """(...values) => {
 def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     """Builds the tab in the current context and wires its events."""
     samples = read_samples()
-    actions = VisualiseActions(pool, samples)
+    actions = VisualiseActions(pool, samples, OwnRecordings(page.runs))
     page.routes += visualise_routes(actions.find)
     view, lent = gr.State(FIRST_VIEW), gr.State("")  # the name of the sample that is the recording
 

@@ -68,6 +68,7 @@ def made(uploads: str) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "compute", compute)
         patch.setenv(UPLOADS, uploads)
+        patch.setenv("XDG_CACHE_HOME", f"{uploads}-kept")
         yield from serve(SessionPool(FakeRegistry()), "parity,visualise")  # type: ignore[arg-type]
 
 
@@ -228,7 +229,7 @@ def test_files_python_and_a_link(opened: Any, made: Served, tmp_path: Path) -> N
     assert stage(page, "stretch") == stretch
     expect(page.locator("#visualise-recording")).to_contain_text("three_seven_one")
 
-    # An own recording is in no link, and the page says so. Another tab takes the state out of the address.
+    # A link holds an own recording too, and the page says so. Another tab takes the state out of the address.
     page.locator("#visualise-recording button[aria-label='Clear']").click()
     page.set_input_files("#visualise-recording input[type=file]", str(tone(tmp_path / "mine.wav")))
     expect(page.locator("#visualise-recording")).to_contain_text("mine")
@@ -236,7 +237,11 @@ def test_files_python_and_a_link(opened: Any, made: Served, tmp_path: Path) -> N
     expect(page.locator("#visualise-status")).to_contain_text("Done")
     until(page, lambda: "sample=" not in page.url)
     page.get_by_role("button", name="Copy link").click()
-    expect(page.locator("#visualise-stage .notice")).to_contain_text("The recording is your own")
+    expect(page.locator("#visualise-stage .notice")).to_contain_text("Who has the link hears your recording")
+    page.reload()
+    expect(page.locator("#visualise-recording")).to_contain_text("mine")
+    expect(page.locator("#visualise-status")).to_contain_text("Done")
+    expect(page.locator(".looking .chart").first).to_be_visible()
     page.get_by_role("tab", name="Parity").click()
     assert "#visualise" not in page.url
 

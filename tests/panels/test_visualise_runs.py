@@ -17,7 +17,9 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 import panels.visualise.endpoint as endpoint
 import panels.visualise.run as run
+from panels.running.run_store import RunStore
 from panels.visualise.events import VisualiseActions
+from panels.visualise.own_recordings import OwnRecordings
 from panels.visualise.parcel import parcel
 from panels.widgets.samples import read_samples
 from tests.support.fake_panels import tone
@@ -192,8 +194,8 @@ def restored(actions: VisualiseActions, **state: str) -> tuple[Any, ...]:
     return actions.restore(SimpleNamespace(_data=state))  # type: ignore[arg-type]
 
 
-def test_the_state_of_a_link_is_checked(pool: Any) -> None:
-    actions = VisualiseActions(pool, read_samples())
+def test_the_state_of_a_link_is_checked(pool: Any, tmp_path: Path) -> None:
+    actions = VisualiseActions(pool, read_samples(), OwnRecordings(RunStore(tmp_path)))
     state = {"a": "fake/sense|pytorch", "b": "fake/para|pytorch", "view": "attention", "layer": "2", "count": "5"}
     recording, _, name, one, other, view, *rest = restored(actions, sample="three_seven_one.wav", **state)
     assert Path(recording).name == name == "three_seven_one.wav" and view == "attention"
@@ -210,9 +212,14 @@ def test_the_state_of_a_link_is_checked(pool: Any) -> None:
     assert restored(actions, view="nothing")[5] == "filterbank", "a view of another version"
 
 
-def test_pictures_are_found_by_a_key_until_the_user_leaves(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_found_by_a_key_until_the_user_leaves(
+    pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(run, "compute", lambda *_: look(every_kind("pytorch")))
-    actions, user = VisualiseActions(pool, read_samples()), SimpleNamespace(session_hash="user")
+    actions, user = (
+        VisualiseActions(pool, read_samples(), OwnRecordings(RunStore(tmp_path))),
+        SimpleNamespace(session_hash="user"),
+    )
     values = ["", "auto", "", "heads", "", 3, "", *(each.spec.default for each in actions.model_options)]
 
     def started() -> str:
@@ -227,6 +234,24 @@ def test_pictures_are_found_by_a_key_until_the_user_leaves(pool: Any, monkeypatc
     actions.leave(user)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="not kept any more"):
         actions.find(second)
+
+
+def test_a_recording_of_ones_own_is_kept_once_and_found_by_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads = tmp_path / "uploads"
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(uploads))
+    store = RunStore(tmp_path / "runs")
+    own, sound = OwnRecordings(store), tone(tmp_path / "mine.wav")
+    key = own.keep(str(sound))
+    assert own.keep(str(sound)) == key and len(list(store.folder.iterdir())) == 1
+    found = Path(OwnRecordings(store).find(key))  # after a restart
+    assert found.name == "mine.wav" and found.read_bytes() == sound.read_bytes() and uploads in found.parents
+    other = store.keep({"tab": "parity"})
+    for wrong, sentence in (("x" * 22, "not kept any more"), ("../..", "not kept any more"), (other, "another tab")):
+        with pytest.raises(BadInput, match=sentence):
+            own.find(wrong)
+    assert OwnRecordings(RunStore(tmp_path / "small", nbytes=1000)).keep(str(sound)) == ""
 
 
 # The endpoint.
@@ -254,7 +279,9 @@ def test_the_endpoint_gives_pictures_as_files(pool: Any, monkeypatch: pytest.Mon
             endpoint.pictures(pool, sound, **{"model": "fake/sense", "view": "waveform", **wrong})
 
 
-def test_options_of_models_are_asked_for_and_kept_in_a_link(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_models_are_asked_for_and_kept_in_a_link(
+    pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked: list[run.Request] = []
 
     def compute(pool: Any, scenes: Any, request: run.Request, stop: Any, tell: Any) -> run.Look:
@@ -262,7 +289,10 @@ def test_options_of_models_are_asked_for_and_kept_in_a_link(pool: Any, monkeypat
         return look(every_kind("pytorch"))
 
     monkeypatch.setattr(run, "compute", compute)
-    actions, user = VisualiseActions(pool, read_samples()), SimpleNamespace(session_hash="user")
+    actions, user = (
+        VisualiseActions(pool, read_samples(), OwnRecordings(RunStore(tmp_path))),
+        SimpleNamespace(session_hash="user"),
+    )
     names = [each.key for each in actions.model_options]
     assert {"language", "itn", "cmvn"} <= {each.spec.name for each in actions.model_options}
     assert not {"vad", "lm", "lexicon", "boost"} & set(names), "they change nothing in a picture of a whole recording"

@@ -262,13 +262,13 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     def look(event: Any) -> Any:
         return wire(event.success, actions.look_at_first, opened, [closer, opened])
 
-    look(ran)
+    looked_at = look(ran)  # the open stage is kept with the run
     views = KeptViews(page.runs, TAB, len(taken), 3, FILES)
 
     def keep(request: gr.Request, *values: Any) -> Any:
         return actions.keep(views, str(request.session_hash), values[0], values)
 
-    wire(ran.success, keep, [*taken, result, status, closer], history)
+    wire(looked_at.success, keep, [*taken, result, status, closer], history)
     start.click(lambda: "", None, earlier, queue=False, api_visibility="private", show_progress="hidden")
     back = wire(history.restore, views.restore, None, [history, *taken, result, status, closer, earlier])
     wire(back.success, actions.choose, [model, *sided, traces], offering)

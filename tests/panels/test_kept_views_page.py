@@ -1,0 +1,158 @@
+"""A link to a finished run of Parity, Decode and Inject shows it again, in a real browser at both widths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from panels.running.sessions import SessionPool
+from tests.panels.conftest import Served, serve
+from tests.panels.test_transcribe_page import LONG, expect, no_sideways_scroll
+from tests.support.browser import PATIENCE
+from tests.support.decoding_files import sounds_like, write_files
+from tests.support.fake_injection import WIDTH, FakeInjectRegistry
+from tests.support.fake_parity import FakeParityRegistry
+from workbench.families.language import PLACEHOLDER
+
+WIDTHS = pytest.mark.parametrize("width", [1280, 390])
+AGAIN = "the results of an earlier run"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's folders, which the tests of this file share, as they share the pages."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(autouse=True)
+def at_home(user_folders: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _live_in(home, monkeypatch)
+
+
+def _live_in(home: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    patch.setenv("GRADIO_TEMP_DIR", str(home / "uploads"))
+
+
+@pytest.fixture(scope="module")
+def lab(home: Path) -> Iterator[Served]:
+    """The Parity tab over models that compute a small network."""
+    with pytest.MonkeyPatch.context() as patch:
+        _live_in(home, patch)
+        yield from serve(SessionPool(FakeParityRegistry()), "parity")  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def desk(home: Path) -> Iterator[Served]:
+    """The tabs Decode and Inject over fake models."""
+    with pytest.MonkeyPatch.context() as patch:
+        _live_in(home, patch)
+        yield from serve(SessionPool(FakeInjectRegistry()), "decode,inject")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def visit(chromium: Any) -> Iterator[Callable[[int], Any]]:
+    """Opens a page of that width for a new visitor; fails the test if one of its scripts failed."""
+    contexts, faults = [], list[str]()
+
+    def enter(width: int) -> Any:
+        contexts.append(chromium.new_context(viewport={"width": width, "height": 844}))
+        contexts[-1].set_default_timeout(PATIENCE)
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        return page
+
+    yield enter
+    for each in contexts:
+        each.close()
+    assert not faults, "a script of the page failed"
+
+
+def link_of(page: Any, tab: str) -> str:
+    """The address of the run that has just ended."""
+    expect(page.locator(f"#{tab}-history summary")).to_have_text("Earlier runs (1)")
+    link = str(page.url)
+    assert re.search(rf"#{tab}\?run=[\w-]{{22}}$", link)
+    return link
+
+
+@pytest.mark.browser
+@WIDTHS
+def test_a_comparison(lab: Served, visit: Callable[[int], Any], width: int) -> None:
+    page = visit(width)
+    page.goto(f"{lab.url}#parity")
+    expect(page.locator("#parity-reference input")).not_to_have_value("")
+    page.locator("#parity-samples .sample").first.click()
+    expect(page.locator("#parity-recording")).to_contain_text("three_seven_one")
+    page.locator("#parity-candidates textarea").fill("gguf:f32\npytorch+cmvn=off")
+    page.locator("#parity-run").click()
+    expect(page.locator("#parity-closer h3")).to_be_visible(timeout=LONG)
+    link, stage = link_of(page, "parity"), page.locator("#parity-closer h3").inner_text()
+    page.reload()
+    for each in (page, visit(width)):
+        if each is not page:
+            each.goto(link)
+        expect(each.locator("#parity-earlier")).to_contain_text(AGAIN)
+        expect(each.locator("#parity-result section.verdict.within")).to_have_count(1)
+        expect(each.locator("#parity-result section.verdict.beyond")).to_have_count(1)
+        expect(each.locator("#parity-closer h3")).to_have_text(stage)
+        expect(each.locator("#parity-candidates textarea")).to_have_value("gguf:f32\npytorch+cmvn=off")
+        expect(each.locator("#parity-recording")).to_contain_text("three_seven_one")
+        assert no_sideways_scroll(each)
+
+
+@pytest.mark.browser
+@WIDTHS
+def test_a_search(desk: Served, visit: Callable[[int], Any], width: int, tmp_path: Path) -> None:
+    page, files = visit(width), write_files(tmp_path, take=sounds_like())
+    page.goto(f"{desk.url}#decode")
+    expect(page.locator("#decode-model input")).not_to_have_value("")
+    page.get_by_role("button", name="Or files of logits").click()
+    for place, name in (("logits", "take"), ("tokens", "tokens"), ("lexicon", "lexicon")):
+        page.set_input_files(f"#decode-{place} input[type=file]", str(files[name]))
+        expect(page.locator(f"#decode-{place}")).to_contain_text(files[name].suffix)
+    page.locator("#decode-reference textarea").fill("too late")
+    page.locator("#decode-run").click()
+    expect(page.locator("#decode-table .result.done")).to_have_count(3)
+    link = link_of(page, "decode")
+    heard = page.locator("#decode-table .result .rate").all_inner_texts()
+    page.reload()
+    for each in (page, visit(width)):
+        if each is not page:
+            each.goto(link)
+        expect(each.locator("#decode-earlier")).to_contain_text(AGAIN)
+        expect(each.locator("#decode-table .result .rate")).to_have_text(heard)
+        expect(each.locator("#decode-reference textarea")).to_have_value("too late")
+        each.get_by_role("button", name="Or files of logits").click()
+        expect(each.locator("#decode-logits")).to_contain_text("take")
+        assert no_sideways_scroll(each)
+
+
+@pytest.mark.browser
+@WIDTHS
+def test_an_answer(desk: Served, visit: Callable[[int], Any], width: int, tmp_path: Path) -> None:
+    page, path = visit(width), tmp_path / "speech.npy"
+    np.save(path, np.ones((6, WIDTH), np.float32))
+    page.goto(f"{desk.url}#inject")
+    expect(page.locator("#inject-models input").first).to_be_visible()
+    page.get_by_role("button", name="Add files of embeddings").click()
+    page.set_input_files("#embedding-files input[type=file]", str(path))
+    expect(page.locator("#embeddings")).to_contain_text("speech.npy")
+    page.locator("#inject-prompt textarea").fill(f"What is {PLACEHOLDER}")
+    page.locator("#inject").click()
+    expect(page.locator("#answers .result.done").first).to_be_visible()
+    link = link_of(page, "inject")
+    page.reload()
+    for each in (page, visit(width)):
+        if each is not page:
+            each.goto(link)
+        expect(each.locator("#inject-earlier")).to_contain_text(AGAIN)
+        expect(each.locator("#answers .result.done").first).to_contain_text("seven one three")
+        expect(each.locator("#inject-prompt textarea")).to_have_value(f"What is {PLACEHOLDER}")
+        expect(each.locator("#embeddings")).to_contain_text("speech.npy")
+        assert no_sideways_scroll(each)

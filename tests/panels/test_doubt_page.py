@@ -1,0 +1,63 @@
+"""The line under a recording that a model was not made for, and its button, in a real browser at both widths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from panels.running.sessions import SessionPool
+from tests.panels.conftest import Served, serve
+from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page
+from tests.support.fake_panels import CARDS, FakeRegistry, FakeSession, tone
+from workbench.session.values import Doubt, Event, Transcript
+
+pytestmark = pytest.mark.tabs("transcribe")
+WIDTHS = pytest.mark.parametrize("width", [1280, 390])
+SENTENCE = "this sounds like other speech, and the model knows English digits only"
+
+
+class Doubting(FakeSession):
+    """A session that doubts what it heard."""
+
+    def stream(self, audio: str, **options: Any) -> Iterator[Event]:
+        for each in super().stream(audio, **options):
+            yield replace(each, doubt=Doubt("other speech", SENTENCE)) if isinstance(each, Transcript) else each
+
+
+class Narrow(FakeRegistry):
+    """Two models of English digits that doubt, and one from afar that knows all speech."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed = tuple(
+            replace(card, domain="english-digits") if card.id in self.sessions else card for card in CARDS
+        )
+        self.sessions = {name: Doubting(name, "pytorch", "three seven one", self.gate, {}) for name in self.sessions}
+
+
+@pytest.fixture
+def narrow(tabs: str | None) -> Iterator[Served]:
+    """The page over that registry."""
+    yield from serve(SessionPool(Narrow()), tabs)  # type: ignore[arg-type]
+
+
+@pytest.mark.browser
+@WIDTHS
+def test_a_doubt_is_one_line_whose_button_chooses_a_model_that_knows_more(
+    narrow: Served, page: Any, tmp_path: Path, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    open_page(page, narrow)
+    add_files(page, tone(tmp_path / "speech.wav"))
+    page.locator("#run").click()
+    doubt = page.locator("#results .doubt")
+    expect(doubt).to_have_count(1)
+    expect(doubt).to_contain_text("This sounds like other speech, and these models know English digits only.")
+    assert no_sideways_scroll(page)
+    doubt.get_by_role("button", name="Transcribe with Fake from afar (940 MB)").click()
+    expect(page.locator("#models input:checked")).to_have_count(1)
+    expect(page.locator("#results")).to_contain_text("the hub cannot be reached")  # the run has begun

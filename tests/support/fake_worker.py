@@ -167,6 +167,8 @@ class FakeSession:
             raise ValueError("first line\nsecond line")
         if do == "memory":
             raise MemoryError
+        if do == "hog":
+            np.ones(40 * LARGE, np.float32)
         if do == "unpicklable":
             raise TypeError(lambda: None)
 

@@ -37,6 +37,7 @@ from workbench.session.protocols import Session
 from workbench.session.values import Progress
 from workbench.system.forks import allow_forks
 from workbench.system.imports import without
+from workbench.system.memory import NO_MEMORY, is_lack_of_memory, take_buffers
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_scratch
 
@@ -113,6 +114,7 @@ class _Server:
         try:
             with without(*_unused(spec)), self.reporting(0):
                 session = open_alone(spec)
+                take_buffers()
         except Exception as error:
             self.answer("error", 0, _portable(error, f"{spec.name} on {spec.runtime} could not be loaded"))
             return False
@@ -324,8 +326,8 @@ def _portable(error: BaseException, doing: str) -> tuple[type[WorkbenchError], s
     if isinstance(error, WorkbenchError):
         return next(kind for kind in ERRORS if isinstance(error, kind)), str(error), ""
     notes = "".join(traceback.format_exception(error))
-    if isinstance(error, MemoryError):
-        return WorkbenchError, f"{doing}: there is not enough memory", notes
+    if is_lack_of_memory(error):
+        return WorkbenchError, f"{doing}: {NO_MEMORY}", notes
     return WorkbenchError, f"{doing}: {named_message_of(error)}", notes
 
 

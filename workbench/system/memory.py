@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+NO_MEMORY = "there is not enough memory"  # how a session's sentence ends where memory ran out
 PROCESSES = Path("/proc")  # where Linux describes processes
 
 
@@ -83,6 +84,25 @@ def limit_data(pid: int, more: int) -> bool:
         resource.prlimit(pid, resource.RLIMIT_DATA, (taken * 1024 + more,) * 2)
         return True
     return False
+
+
+def take_buffers() -> None:
+    """Makes numpy take the buffers of its products now, before this process has a limit.
+
+    OpenBLAS takes 32 MB at its first product, and asks for them again and again for ever where it gets none.
+    """
+    import numpy as np
+
+    square = np.ones((256, 256), np.float32)
+    np.matmul(square, square)
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Returns whether an error says that memory ran out: Python's, numpy's, or torch's on a CPU or a GPU."""
+    words = ("can't allocate memory", "out of memory", "could not create a primitive")  # the last is oneDNN's
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(each in str(error) for each in words)
+    )
 
 
 def descendants(pid: int) -> list[int]:

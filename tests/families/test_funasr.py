@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,6 @@ def test_directories_are_recognised(write: Callable[[Path], Path], family: str, 
 def test_no_directory_and_no_configuration(read: Callable[[Path], object], tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         read(tmp_path / "absent")
-    (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput) as error:
         read(tmp_path / "empty")
     assert sentence(error).startswith("checkpoint directory empty ") and "config.yaml" in sentence(error)
@@ -233,3 +233,12 @@ def test_a_model_that_is_no_name(model: Any, directory: Path) -> None:
     assert not is_funasr_directory(directory, ("SenseVoiceSmall", "Paraformer"))
     with pytest.raises(BadInput):
         family_of(directory)
+
+
+def test_a_pipe_in_place_of_the_configuration_is_refused_at_once(tmp_path: Path) -> None:
+    """Reading it would wait for ever."""
+    os.mkfifo(tmp_path / "config.yaml")
+    (tmp_path / "model.pt").write_bytes(b"")
+    with pytest.raises(BadInput) as raised:
+        family_of(tmp_path)
+    assert len(str(raised.value)) < 1000

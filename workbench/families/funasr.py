@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
+from workbench.formats.text_files import check_stored
 
 USUAL_FILES = {
     "am.mvn": ("frontend_conf", "cmvn_file"),
@@ -118,8 +119,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
+        check_stored(path)
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, BadInput) as error:
         raise BadInput(f"{path.parent.name}/{path.name} cannot be read: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)

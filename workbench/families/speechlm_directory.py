@@ -15,6 +15,7 @@ import yaml
 from workbench.core.errors import BadInput, message_of
 from workbench.families.language import read_json
 from workbench.families.speechlm_parts import MOST_STREAMS, SpeechDefaults, Tower, read_tower, whole, with_inference
+from workbench.formats.text_files import check_stored
 from workbench.speech.layout import SPECIAL, SpeechLayout
 
 MODEL_TYPES = ("bagpiper", "speechlm")  # the second is the old name
@@ -155,8 +156,9 @@ def read_inference(directory: Path, defaults: SpeechDefaults) -> SpeechDefaults:
 def read_yaml(path: Path) -> Mapping[str, Any]:
     """Returns the mapping in a yaml file; raises `BadInput` if there is none."""
     try:
+        check_stored(path)
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, BadInput) as error:
         raise BadInput(f"{path.parent.name}/{path.name} cannot be read as YAML: {message_of(error)}") from error
     if not isinstance(content, Mapping):
         raise BadInput(f"{path.parent.name}/{path.name} holds a {type(content).__name__}; expected a mapping")

@@ -51,7 +51,11 @@ def training_yaml(directory: Path) -> Path | None:
 
 def _is_training(path: Path) -> bool:
     try:
-        if path.stat().st_size > BIGGEST_YAML or "job_type" not in path.read_text(encoding="utf-8"):
+        if (
+            not path.is_file()
+            or path.stat().st_size > BIGGEST_YAML
+            or "job_type" not in path.read_text(encoding="utf-8")
+        ):
             return False
         return read_yaml(path).get("job_type") == JOB
     except (OSError, ValueError, BadInput):

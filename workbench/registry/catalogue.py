@@ -90,7 +90,7 @@ def find_card(model: str | Path, catalogue: Catalogue) -> Card:
     near = difflib.get_close_matches(str(model), listed, 1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(listed)}."
     unread = next((f" ({each.reason})" for each in catalogue.bad if not each.id), "")  # it may stand there
-    raise BadInput(f"there is no model {str(model)!r} and no such directory or GGUF file; {hint}{unread}")
+    raise BadInput(f"there is no model {str(model)!r:.300} and no such directory or GGUF file; {hint}{unread}")
 
 
 def _is_there(path: Path) -> bool:

@@ -389,6 +389,7 @@ def test_every_recipe_can_be_asked_for(capsys: Capture) -> None:
         ("transcribe short.wav -m sensevoice --vad loud", 2, "option vad is 'loud'; expected auto, silero, none, or"),
         ("transcribe short.wav -m sensevoice --threads 0", 2, "threads is 0; expected 1 to 1024"),
         ("transcribe short.wav -m sensevoice --device abacus", 2, "device is 'abacus'; expected a name such as cpu"),
+        ("transcribe short.wav -m sensevoice --device meta", 2, "device is 'meta', on which torch computes nothing"),
         (
             "transcribe short.wav -m sensevoice --runtime vllm",
             3,

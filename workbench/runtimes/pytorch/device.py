@@ -17,6 +17,8 @@ def prepare(settings: Settings) -> torch.device:
         device = torch.device(settings.device)
     except RuntimeError as error:
         raise BadInput(f"device is {settings.device!r}; expected a name such as cpu, cuda or cuda:1") from error
+    if device.type == "meta":
+        raise BadInput("device is 'meta', on which torch computes nothing; expected a name such as cpu, cuda or cuda:1")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise Unavailable(
             "this installation of torch sees no CUDA device; use device cpu, or install a CUDA build of torch"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -131,6 +132,41 @@ def test_a_long_call_lets_others_go_between_its_stretches() -> None:
     assert happened == ["first stretch", "short", "second stretch"]
 
 
+@pytest.mark.parametrize(("others", "expected"), [(1e6, ["b", "c", "a"]), (0.0, ["b", "a", "c"])])
+def test_new_calls_go_before_one_that_gave_way_for_a_time(
+    monkeypatch: pytest.MonkeyPatch, others: float, expected: list[str]
+) -> None:
+    monkeypatch.setattr("workbench.serving.line.OTHERS", others)
+    line, served = Line(LOCAL, slice_seconds=0.0), list[str]()
+    goes, gave_way, works = Work(visitor("a")), threading.Event(), threading.Event()
+
+    def long() -> None:
+        with line.turn(goes, "model") as turn:
+            until(lambda: line.waiting == 1)
+            turn.let_go()
+            gave_way.set()
+            turn.take_back(goes)
+            served.append("a")
+
+    def short(name: str, work: Callable[[], object]) -> None:
+        with line.turn(Work(visitor("b")), "model"):  # served later than the visitor of the long call
+            work()
+            served.append(name)
+
+    calls = (long, partial(short, "b", partial(works.wait, PATIENCE)), partial(short, "c", int))
+    threads = [threading.Thread(target=call) for call in calls]
+    threads[0].start()
+    until(lambda: line.running == 1)
+    threads[1].start()
+    assert gave_way.wait(PATIENCE)
+    threads[2].start()
+    until(lambda: line.waiting == 2)
+    works.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert served == expected
+
+
 def test_a_short_call_keeps_its_turn_although_others_wait() -> None:
     line = Line(LOCAL, slice_seconds=60.0)
 
@@ -197,6 +233,25 @@ def test_the_stretches_of_a_long_recording_let_a_short_one_of_another_visitor_go
         assert session.busy and not session.unload()  # the long one is at work in the same process
         counted = [event.done for event in long.result()[1:-1]]
     assert counted == list(range(1, MANY + 1)) and session.pid == pid and not session.busy
+
+
+def test_a_recording_that_is_short_keeps_its_turn_to_its_end(fake: FakeMaker) -> None:
+    line, session, begun, ended = Line(LOCAL, slice_seconds=0.0), fake(), threading.Event(), list[str]()
+    session.short_seconds = float("inf")
+
+    def ask(name: str, do: str, told: threading.Event) -> None:
+        work = Work(visitor(name))
+        with line.turn(work, "model") as turn, working(replace(work, turn=turn)):
+            for _ in session.stream("x", do=do):
+                told.set()
+            ended.append(name)
+
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(ask, "a", "many", begun)
+        assert begun.wait(PATIENCE)
+        ask("b", "", threading.Event())
+        first.result()
+    assert ended == ["a", "b"]
 
 
 def test_a_visitor_who_leaves_between_two_stretches_leaves_the_others_alone(fake: FakeMaker) -> None:

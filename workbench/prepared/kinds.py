@@ -64,8 +64,11 @@ def session_environment(root: str, parallel: bool) -> dict[str, str]:
         parallel: whether the session takes several calls at once.
     """
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    # The first variable stays: setproctitle finds the place of the title beside it, unless it has changed.
+    environment = {**os.environ, "PYTHONPATH": paths}
+    environment.setdefault(COMPILED, tempfile.gettempdir())
     # What numpy multiplies here is small: its threads would wait for each other for longer than they compute.
-    environment = {COMPILED: tempfile.gettempdir(), "OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": paths}
+    environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     if parallel:
         environment["PYTHONWARNINGS"] = ",".join([QUIET, *filter(None, [os.environ.get("PYTHONWARNINGS")])])
     return environment

@@ -113,6 +113,7 @@ def test_directories_are_recognised(write: Callable[[Path], Path], family: str, 
 def test_no_directory_and_no_configuration(read: Callable[[Path], object], tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         read(tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput) as error:
         read(tmp_path / "empty")
     assert sentence(error).startswith("checkpoint directory empty ") and "config.yaml" in sentence(error)

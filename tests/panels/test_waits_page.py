@@ -1,0 +1,71 @@
+"""What a visitor sees who waits for the runs of others, in a real browser at both widths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from panels.running.sessions import SessionPool
+from tests.panels.conftest import Served, serve
+from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page
+from tests.support.fake_panels import FakeRegistry, FakeSession, tone
+from workbench.serving.guard import Guard
+from workbench.session.values import Event
+
+pytestmark = pytest.mark.tabs("transcribe")
+
+
+class InLine(FakeSession):
+    """A session that takes one call at a time, as those in processes of their own do."""
+
+    guard: Guard
+
+    def stream(self, audio: str, **options: Any) -> Iterator[Event]:
+        with self.guard.turn(self.model):
+            yield from super().stream(audio, **options)
+
+
+@pytest.fixture
+def line(tabs: str | None) -> Iterator[Served]:
+    """The page over such sessions."""
+    registry, guard = FakeRegistry(), Guard()
+    registry.sessions = {name: InLine(name, "pytorch", "three", registry.gate, {}) for name in registry.sessions}
+    for session in registry.sessions.values():
+        session.guard = guard  # type: ignore[attr-defined]
+    yield from serve(SessionPool(registry, guard=guard), tabs)  # type: ignore[arg-type]
+
+
+@pytest.mark.browser
+def test_each_visitor_in_the_line_sees_a_place_and_a_time(
+    line: Served, page: Any, chromium: Any, tmp_path: Path
+) -> None:
+    sound = tone(tmp_path / "a.wav")
+    line.registry.gate.clear()
+    with ExitStack() as ends:
+        ends.callback(line.registry.gate.set)
+        pages = [page]
+        for width in (1280, 390):
+            context = chromium.new_context(viewport={"width": width, "height": 844})
+            ends.callback(context.close)
+            pages.append(context.new_page())
+        for place, each in enumerate(pages):
+            open_page(each, line)
+            add_files(each, sound)
+            each.locator("#models input").nth(1).uncheck()
+            each.locator("#run").click()
+            result = each.locator("#results .result.running")
+            if place:
+                expect(result).to_contain_text(
+                    re.compile(rf"waiting for another visitor's run \(position {place}, about \d+ s\)")
+                )
+                assert no_sideways_scroll(each)
+            else:
+                expect(result).to_be_visible()
+        line.registry.gate.set()
+        for each in pages:
+            expect(each.locator(".result.done")).to_have_count(1)

@@ -157,13 +157,17 @@ class ParityActions:
         request: gr.Request,
     ) -> Iterator[tuple[Any, ...]]:
         """Compares; yields the result, progress, Compare and Cancel button, the downloads, and the open stage."""
-        family = FAMILIES[self._card(model).family]
+        card = self._card(model)
+        family, sides = FAMILIES[card.family], lines_of(candidates)
+        if not reference and not sides:  # pressed before the page has filled them in
+            reference, candidates = usual_sides(self.pool.registry, card)
+            sides = lines_of(candidates)
         asked = request_of(
             self.pool.registry,
             model,
             source_of(family, recording, prompt),
             reference or "",
-            lines_of(candidates),
+            sides,
             traces_by_name(traces or []),
             stages=(stages or "").strip() or "*",
             exact=exact,

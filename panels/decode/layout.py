@@ -22,6 +22,7 @@ from panels.widgets.option_inputs import make_inputs
 from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
+from panels.widgets.scrolling import show_results
 from workbench.registry.sources import assets
 
 HOW_WRITTEN = """<p class="muted small">Language models are ARPA files, also gzipped, or KenLM's binary ones. A lexicon
@@ -29,15 +30,10 @@ has a word, a tab and its tokens in each line; <code>word(2)</code> is another s
 blanks, or words with a lexicon, one phrase to a line.</p>"""
 LOGITS = """<p class="muted small">What another program computed: an array [frames, tokens] in each file, and the list
 of its tokens, one to a line.</p>"""
-# On a phone, the results begin below the window.
-SHOW_RESULTS = """(...values) => {
-  const results = document.querySelector('#decode-results');
-  const top = results.getBoundingClientRect().top;
-  const [recordings, logits] = values;
-  const runs = (recordings && recordings.length) || (logits && logits.length);
-  if (runs && (top < 0 || top > innerHeight / 2)) results.scrollIntoView({behavior: 'smooth', block: 'start'});
-  return values;
-}"""
+SHOW_RESULTS = show_results(
+    "decode-results",
+    "(recordings, logits) => (recordings && recordings.length) || (logits && logits.length)",
+)
 
 
 def show(place: str) -> str:

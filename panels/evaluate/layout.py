@@ -17,18 +17,13 @@ from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.transcribe.view import normaliser_label
 from panels.widgets.html_block import HIDDEN, html_block, scripted_html
 from panels.widgets.model_chooser import model_chooser
+from panels.widgets.scrolling import show_results
 from workbench.text.normalisers import NORMALISERS
 
 CORPUS = """<p class="muted small">Without files, the nine sample recordings are taken. A corpus is a manifest (.csv,
 .tsv, .jsonl) with its recordings, recordings with a text file beside each, or a .zip of either.</p>"""
 PLACE = "A manifest, a Kaldi or lhotse folder, or a folder of finished results on the machine that runs this page."
-# On a phone, the results begin below the window.
-SHOW_RESULTS = """(...values) => {
-  const results = document.querySelector('#evaluate-results');
-  const top = results.getBoundingClientRect().top;
-  if (top < 0 || top > innerHeight / 2) results.scrollIntoView({behavior: 'smooth', block: 'start'});
-  return values;
-}"""
+SHOW_RESULTS = show_results("evaluate-results")
 # Where a recording goes: the tab, and the ids of its box for recordings and of its reference text.
 TABS = {
     "transcribe": ("recordings", "reference"),

@@ -9,16 +9,12 @@ import gradio as gr
 
 from panels.parity.breaking import KINDS, BreakingActions, Game
 from panels.widgets.html_block import html_block
+from panels.widgets.scrolling import show_results
 from workbench.parity_lab.breaking import FAULTS
 
 ABOUT = """<p class="muted small">A fault is planted into a copy of a demo model, and the comparison looks for it. It
 takes the recording above, or the first sample.</p>"""
-SHOW_RESULTS = """(...values) => {
-  const results = document.querySelector('#parity-results');
-  const top = results.getBoundingClientRect().top;
-  if (top < 0 || top > innerHeight / 2) results.scrollIntoView({behavior: 'smooth', block: 'start'});
-  return values;
-}"""
+SHOW_RESULTS = show_results("parity-results")
 GAME = """<h4>A game</h4><p class="muted small">A fault is hidden. Find the first stage that is wrong.</p>"""
 
 

@@ -24,21 +24,19 @@ from panels.widgets.html_block import HIDDEN, html_block, scripted_html, seen_cl
 from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
+from panels.widgets.scrolling import show_results
 from workbench.compare.precision import AUTO
 from workbench.compare.presets import MEASURES
 from workbench.core.settings import KV_CACHES
 
-SHOW_RESULTS = """(...values) => {
-  const results = document.querySelector('#parity-results');
-  const top = results.getBoundingClientRect().top;
+SHOW_RESULTS = show_results(
+    "parity-results",
+    """(...values) => {
   const [, recording, prompt, , , candidates, traces] = values;
-  const several = values[values.length - 1];
-  const given = recording || prompt || [traces, several].some((each) => each && each.length);
-  const runs = given && (candidates || '').trim();
-  if (!runs) return values;  // what is missing is said, and put right where the page stands
-  if (top < 0 || top > innerHeight / 2) results.scrollIntoView({behavior: 'smooth', block: 'start'});
-  return values;
-}"""
+  const given = recording || prompt || [traces, values.at(-1)].some((each) => each && each.length);
+  return given && (candidates || '').trim();
+}""",
+)
 # Scrolls until the pictures are visible, but not past the heat map.
 SHOW_CLOSER = """() => {
   const below = document.querySelector('#parity-closer').getBoundingClientRect().top - innerHeight * 0.55;

@@ -26,6 +26,7 @@ from panels.widgets.option_inputs import make_inputs, shown_options
 from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
+from panels.widgets.scrolling import show_results
 from panels.widgets.timeline import timeline, timeline_beside
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
@@ -35,14 +36,7 @@ from workbench.text.normalisers import NORMALISERS
 RUNS_AT_ONCE = 112
 ENGINE = """<p class="muted small">An engine starts with the first run, which takes up to a minute, and stays for later
 runs with the same settings, of everybody who uses this page.</p>"""
-# On a phone, the results begin below the window while the options above are open.
-SHOW_RESULTS = """(...values) => {
-  const results = document.querySelector('#results');
-  const top = results.getBoundingClientRect().top;
-  const runs = values[0] && values[0].length;
-  if (runs && (top < 0 || top > innerHeight / 2)) results.scrollIntoView({behavior: 'smooth', block: 'start'});
-  return values;
-}"""
+SHOW_RESULTS = show_results("results", "(recordings) => recordings && recordings.length")
 SHOW_CLOSER = """() => {
   const closer = document.querySelector('#closer');
   closer.scrollIntoView({behavior: 'smooth', block: 'start'});

@@ -19,18 +19,10 @@ from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.option_inputs import make_inputs
 from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.samples import read_samples
+from panels.widgets.scrolling import show_results
 from workbench.registry.sources import assets
 
-# On a phone, the pictures begin below the window.
-SHOW_RESULTS = """(...values) => {
-  const results = document.querySelector('#visualise-results');
-  const top = results.getBoundingClientRect().top;
-  const [recording, , text] = values;
-  if ((recording || text) && (top < 0 || top > innerHeight / 2)) {
-    results.scrollIntoView({behavior: 'smooth', block: 'start'});
-  }
-  return values;
-}"""
+SHOW_RESULTS = show_results("visualise-results", "(recording, _, text) => recording || text")
 
 
 def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:

@@ -1,0 +1,20 @@
+"""Brings results into view when a run begins: on a phone they stand below the window."""
+
+from __future__ import annotations
+
+
+def show_results(element: str, runs: str = "() => true") -> str:
+    """Returns the JavaScript of an event that scrolls to an element, unless it is in view, and passes its values on.
+
+    Args:
+        element: its id.
+        runs: a JavaScript function of the event's values that says whether a run begins. Where none does, the page says
+            what is missing, and stays where it is.
+    """
+    return f"""(...values) => {{
+  const results = document.querySelector('#{element}');
+  const top = results.getBoundingClientRect().top;
+  const away = top < 0 || top > innerHeight / 2;
+  if (away && ({runs})(...values)) results.scrollIntoView({{behavior: 'smooth', block: 'start'}});
+  return values;
+}}"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,30 @@ def needs(registry: Any, runtime: str, *models: str) -> None:
         state = registry.availability(registry.card(model), runtime)
         if not state.ready:
             pytest.skip(f"needs {model} on {runtime}: {state.reason}")
+
+
+def live_in(home: Path, patch: pytest.MonkeyPatch) -> None:
+    """Puts the user's folders of a page, where runs are kept, into `home`."""
+    patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    patch.setenv("GRADIO_TEMP_DIR", str(home / "uploads"))
+
+
+@pytest.fixture
+def visit(chromium: Any) -> Iterator[Callable[[int], Any]]:
+    """Opens a page of a width for a new visitor, of whom nothing is kept; fails the test if a script of it failed."""
+    contexts, faults = [], list[str]()
+
+    def enter(width: int) -> Any:
+        contexts.append(chromium.new_context(viewport={"width": width, "height": 844}, accept_downloads=True))
+        contexts[-1].set_default_timeout(PATIENCE)
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        return page
+
+    yield enter
+    for each in contexts:
+        each.close()
+    assert not faults, "a script of the page failed"
 
 
 @pytest.fixture

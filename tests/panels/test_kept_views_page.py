@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from panels.running.sessions import SessionPool
-from tests.panels.conftest import Served, serve
+from tests.panels.conftest import Served, live_in, serve
 from tests.panels.test_transcribe_page import LONG, expect, no_sideways_scroll
-from tests.support.browser import PATIENCE
 from tests.support.decoding_files import sounds_like, write_files
 from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from tests.support.fake_parity import FakeParityRegistry
@@ -31,19 +30,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def at_home(user_folders: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _live_in(home, monkeypatch)
-
-
-def _live_in(home: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
-    patch.setenv("GRADIO_TEMP_DIR", str(home / "uploads"))
+    live_in(home, monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def lab(home: Path) -> Iterator[Served]:
     """The Parity tab over models that compute a small network."""
     with pytest.MonkeyPatch.context() as patch:
-        _live_in(home, patch)
+        live_in(home, patch)
         yield from serve(SessionPool(FakeParityRegistry()), "parity")  # type: ignore[arg-type]
 
 
@@ -51,26 +45,8 @@ def lab(home: Path) -> Iterator[Served]:
 def desk(home: Path) -> Iterator[Served]:
     """The tabs Decode and Inject over fake models."""
     with pytest.MonkeyPatch.context() as patch:
-        _live_in(home, patch)
+        live_in(home, patch)
         yield from serve(SessionPool(FakeInjectRegistry()), "decode,inject")  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def visit(chromium: Any) -> Iterator[Callable[[int], Any]]:
-    """Opens a page of that width for a new visitor; fails the test if one of its scripts failed."""
-    contexts, faults = [], list[str]()
-
-    def enter(width: int) -> Any:
-        contexts.append(chromium.new_context(viewport={"width": width, "height": 844}))
-        contexts[-1].set_default_timeout(PATIENCE)
-        page = contexts[-1].new_page()
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        return page
-
-    yield enter
-    for each in contexts:
-        each.close()
-    assert not faults, "a script of the page failed"
 
 
 def link_of(page: Any, tab: str) -> str:

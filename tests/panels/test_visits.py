@@ -31,9 +31,8 @@ from panels.transcribe import keeping
 from panels.transcribe.keeping import Asked
 from panels.transcribe.many import disagreement
 from panels.transcribe.run import Row, RunState
-from tests.panels.conftest import Served, serve
+from tests.panels.conftest import Served, live_in, serve
 from tests.panels.test_transcribe_page import expect, open_page
-from tests.support.browser import PATIENCE
 from tests.support.fake_panels import FakeRegistry, tone
 from workbench.core.errors import BadInput
 from workbench.session.values import Segment, SpokenHypothesis, Token, Transcript
@@ -53,36 +52,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bench(home: Path) -> Iterator[Served]:
     """The page over fake models."""
     with pytest.MonkeyPatch.context() as patch:
-        _live_in(home, patch)
+        live_in(home, patch)
         yield from serve(SessionPool(FakeRegistry()), "transcribe,parity,decode")  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
 def at_home(user_folders: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _live_in(home, monkeypatch)
-
-
-def _live_in(home: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
-    patch.setenv("GRADIO_TEMP_DIR", str(home / "uploads"))
-
-
-@pytest.fixture
-def visit(chromium: Any) -> Iterator[Callable[[int], Any]]:
-    """Opens a browser's page of a width; each is a visitor of its own, without anything kept."""
-    contexts, faults = [], list[str]()
-
-    def enter(width: int) -> Any:
-        contexts.append(chromium.new_context(viewport={"width": width, "height": 844}, accept_downloads=True))
-        contexts[-1].set_default_timeout(PATIENCE)
-        page = contexts[-1].new_page()
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        return page
-
-    yield enter
-    for each in contexts:
-        each.close()
-    assert not faults, "a script of the page failed"
+    live_in(home, monkeypatch)
 
 
 def tab_of(page: Any) -> Any:

@@ -36,7 +36,7 @@ from tests.support.processes import (
 from tests.support.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
 from workbench.audio.read import write_wav
 from workbench.conversion import causal_lm, writer
-from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, OutOfMemory, SessionDied, Unavailable, WorkbenchError
 from workbench.core.settings import SessionSpec
 from workbench.isolation.loader import open_here
 from workbench.isolation.serial import ProcessSession
@@ -315,7 +315,7 @@ def test_a_bad_checkpoint_is_the_childs_own_sentence_and_leaves_no_process(spec:
         ("refuse", BadInput, "the fake refuses"),
         ("unspeakable", WorkbenchError, "the fake holds a lock"),
         ("fault", WorkbenchError, "fake on fake failed: ValueError: first line second line"),
-        ("memory", WorkbenchError, "fake on fake failed: there is not enough memory"),
+        ("memory", OutOfMemory, "fake on fake failed: there is not enough memory"),
         ("lambda", WorkbenchError, "fake on fake failed: "),
         ("unpicklable", WorkbenchError, "fake on fake failed: TypeError: <function"),
     ],

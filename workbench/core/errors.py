@@ -28,6 +28,10 @@ class SessionDied(WorkbenchError):
     """The error for a session whose process ended during a call. The next call starts a new process."""
 
 
+class OutOfMemory(WorkbenchError):
+    """The error for a call that needs more memory than there is."""
+
+
 class Cancelled(WorkbenchError):
     """The error for a call that the user stopped."""
 

@@ -23,6 +23,7 @@ from workbench.families.speechlm_parts import (
     read_tower,
     whole,
 )
+from workbench.formats.text_files import check_stored
 from workbench.speech.layout import SPECIAL, SpeechLayout
 
 JOB = "speechlm"
@@ -51,11 +52,8 @@ def training_yaml(directory: Path) -> Path | None:
 
 def _is_training(path: Path) -> bool:
     try:
-        if (
-            not path.is_file()
-            or path.stat().st_size > BIGGEST_YAML
-            or "job_type" not in path.read_text(encoding="utf-8")
-        ):
+        check_stored(path)
+        if path.stat().st_size > BIGGEST_YAML or "job_type" not in path.read_text(encoding="utf-8"):
             return False
         return read_yaml(path).get("job_type") == JOB
     except (OSError, ValueError, BadInput):

@@ -38,7 +38,7 @@ def why_not(family: str, runtime: str, server: bool = False) -> str | None:
 
 
 def open_alone(spec: SessionSpec) -> Session:
-    """As `open_here`, in a process that does nothing else, so that it sets the threads of the whole process."""
+    """Opens a session as `open_here` does, and sets the threads of this process, which must do nothing else."""
     session = open_here(spec)
     if spec.runtime == "pytorch" and spec.settings.threads is None and spec.settings.device == "cpu":
         import torch

@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled, OutOfMemory, WorkbenchError
 from workbench.core.progress import overhearing, report
 from workbench.core.settings import SessionSpec
 from workbench.core.visitors import check_work, present_work
@@ -26,7 +26,7 @@ from workbench.isolation.base import BEAT_SECONDS, WAITING, Calls, IsolatedSessi
 from workbench.isolation.channel import WORKER, ConnectionLost, Link, wait_until_prepared
 from workbench.session.calls import Call
 from workbench.session.values import Progress
-from workbench.system.memory import NO_MEMORY, limit_data
+from workbench.system.memory import limit_data
 
 CHILD = WORKER
 SHORT_SECONDS = 30.0  # of speech; a call for a recording up to so long keeps its turn to its end
@@ -197,7 +197,7 @@ class ProcessSession(IsolatedSession):
                         taken = True
                         finished = kind in ("done", "error")
                         if kind == "error":
-                            if value[1].endswith(NO_MEMORY) and not self._paused:
+                            if issubclass(value[0], OutOfMemory) and not self._paused:
                                 self._forget(link)  # it keeps much of what it has, and the next call would fail too
                             raise revived(*value)
                         if kind == "progress":

@@ -26,7 +26,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError, named_message_of
+from workbench.core.errors import (
+    BadInput,
+    Cancelled,
+    OutOfMemory,
+    SessionDied,
+    Unavailable,
+    WorkbenchError,
+    named_message_of,
+)
 from workbench.core.progress import listening
 from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
@@ -37,7 +45,7 @@ from workbench.session.protocols import Session
 from workbench.session.values import Progress
 from workbench.system.forks import allow_forks
 from workbench.system.imports import without
-from workbench.system.memory import NO_MEMORY, is_lack_of_memory, take_buffers
+from workbench.system.memory import is_lack_of_memory, take_buffers
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_scratch
 
@@ -45,7 +53,7 @@ CANCEL_SECONDS = 5.0  # a cancelled call that has given no sign of life for so l
 GRACE_SECONDS = 0.03  # a stream that lets others go first waits so long for a new call
 MOST_CANCELLED = 1024  # calls whose end was asked for that are remembered
 AHEAD = 16  # events of a call that are sent before its caller has used the first, where several calls run at once
-ERRORS = (BadInput, Unavailable, SessionDied, Cancelled, WorkbenchError)
+ERRORS = (BadInput, Unavailable, SessionDied, Cancelled, OutOfMemory, WorkbenchError)
 
 
 class Channel(Protocol):
@@ -327,7 +335,7 @@ def _portable(error: BaseException, doing: str) -> tuple[type[WorkbenchError], s
         return next(kind for kind in ERRORS if isinstance(error, kind)), str(error), ""
     notes = "".join(traceback.format_exception(error))
     if is_lack_of_memory(error):
-        return WorkbenchError, f"{doing}: {NO_MEMORY}", notes
+        return OutOfMemory, f"{doing}: there is not enough memory", notes
     return WorkbenchError, f"{doing}: {named_message_of(error)}", notes
 
 

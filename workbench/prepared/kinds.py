@@ -57,7 +57,7 @@ def unused_packages(runtime: str, outside: bool = False) -> list[str]:
 def session_environment(root: str, parallel: bool) -> dict[str, str]:
     """Returns the environment of a session's process.
 
-    It names a folder that is there for what torch compiles, unless the user names one: nothing of ours compiles.
+    It gives torch's compiler a folder that exists, unless the user names one; else torch makes one and leaves it.
 
     Args:
         root: the folder that holds this project's packages.

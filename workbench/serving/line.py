@@ -25,7 +25,7 @@ from workbench.core.visitors import Visitor, Work, spoken_seconds
 from workbench.serving.limits import Limits
 
 SLICE_SECONDS = 0.25  # how long a call works before it lets others go first: a short one ends before
-OTHERS = 8.0  # times as long as a call worked before it gave way, others go first
+OTHERS = 8.0  # after a call gave way, others go first for so many times as long as it worked
 BEAT_SECONDS = 0.25  # how often whoever waits is told of their place, and may be stopped
 LOOK_SECONDS = 1.0  # how often their place is counted
 FIRST_GUESS = 2.0  # seconds that a call takes, until one was measured

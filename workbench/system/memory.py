@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-NO_MEMORY = "there is not enough memory"  # how a session's sentence ends where memory ran out
 PROCESSES = Path("/proc")  # where Linux describes processes
 
 

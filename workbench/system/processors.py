@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 # Weights of a model that computes in one thread. Its operations take less time than threads need to wait for each
-# other: on a busy machine two threads took ten to thirty times as long as one, and on an idle one they win little.
+# other: on a busy machine two threads mostly took six to thirty times as long as one, and alone they were no faster.
 SMALL_BYTES = 64 << 20
 
 

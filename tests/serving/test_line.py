@@ -21,7 +21,7 @@ from tests.support.waits import until
 from workbench.core.errors import Busy, Cancelled, WorkbenchError
 from workbench.core.visitors import Visitor, Work, working
 from workbench.serving.limits import LOCAL
-from workbench.serving.line import Line
+from workbench.serving.line import BEAT_SECONDS, Line, Turn
 from workbench.session.values import Transcript
 
 PATIENCE = 20.0
@@ -142,7 +142,7 @@ def test_new_calls_go_before_one_that_gave_way_for_a_time(
 
     def long() -> None:
         with line.turn(goes, "model") as turn:
-            until(lambda: line.waiting == 1)
+            until(lambda: turn.wanted)
             turn.let_go()
             gave_way.set()
             turn.take_back(goes)
@@ -165,6 +165,51 @@ def test_new_calls_go_before_one_that_gave_way_for_a_time(
     for thread in threads:
         thread.join(PATIENCE)
     assert served == expected
+
+
+def test_a_long_call_lets_short_ones_of_other_models_have_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.serving.line.OTHERS", 1e9)
+    line, long, back = Line(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a")), threading.Event()
+
+    def take_back(turn: Turn) -> None:
+        turn.take_back(long)
+        back.set()
+
+    with ThreadPoolExecutor() as threads, line.turn(long, "model") as turn:
+        assert not turn.wanted
+        with line.turn(Work(visitor("b")), "other"):
+            assert turn.wanted
+            turn.let_go()
+            goes_on = threads.submit(take_back, turn)
+            assert not back.wait(2.5 * BEAT_SECONDS) and line.waiting == 1
+        goes_on.result(PATIENCE)
+        assert not turn.wanted  # nobody else works
+
+
+def test_a_long_call_goes_on_for_its_share_beside_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.serving.line.OTHERS", 0.0)
+    line, long = Line(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a"))
+    with line.turn(long, "model") as turn, line.turn(Work(visitor("b")), "other"):
+        assert turn.wanted
+        turn.let_go()
+        turn.take_back(long)
+        assert line.running == 2
+
+
+def test_long_calls_alone_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line(LOCAL, slice_seconds=0.0, processors=1)
+    with line.turn(Work(visitor("a")), "model") as first, line.turn(Work(visitor("b")), "other") as second:
+        assert first.wanted and not second.wanted  # the second has not said yet that it is long
+        assert not first.wanted
+    monkeypatch.setattr("workbench.serving.line.SHORT_SECONDS", 0.0)
+    with line.turn(Work(visitor("a")), "model") as first, line.turn(Work(visitor("b")), "other"):
+        assert not first.wanted  # the other works for long, although it cannot let others go
+
+
+def test_nobody_gives_way_while_processors_are_idle() -> None:
+    line = Line(LOCAL, slice_seconds=0.0, processors=2)
+    with line.turn(Work(visitor("a")), "model") as turn, line.turn(Work(visitor("b")), "other"):
+        assert not turn.wanted
 
 
 def test_a_short_call_keeps_its_turn_although_others_wait() -> None:

@@ -1,7 +1,7 @@
 """A session in a process of its own that takes one call at a time.
 
-In the line of a server, a stream lets others go first between two of its events: the child then works on both, stretch
-by stretch.
+In the line of a server, a stream lets others go first between two of its stretches: the child puts it aside until it is
+told to go on.
 A crash or a kill of that process ends the running call with one clear error; the next call starts a new process.
 `workbench.isolation.worker` is the other end and lists the messages. This file knows no model.
 """
@@ -157,15 +157,17 @@ class ProcessSession(IsolatedSession):
         self._working, self._holder = 0, None
         self._turn.release()
 
-    def _let_others_go(self, number: int) -> None:
+    def _let_others_go(self, link: Link, number: int) -> None:
         """Lets those who wait in the line of a server go first; the child does so when it has ended a stretch."""
         work = present_work()
         assert work is not None
         self._paused.setdefault(number, deque())
+        link.send("pause", number)
         self._end_turn()
         work.let_others_go()
         self._wait_for_turn()
         self._begin(number)
+        link.send("go on", number)
 
     def _wait_for_turn(self) -> None:
         """Waits for the turn. Whoever listens hears meanwhile what is waited for."""
@@ -232,7 +234,7 @@ class ProcessSession(IsolatedSession):
         """Returns what comes next for a call; keeps what comes for streams that let it go first."""
         while True:
             if lets_go and _wanted():
-                self._let_others_go(number)
+                self._let_others_go(link, number)
             kept = self._paused.get(number)
             if kept:
                 return kept.popleft()

@@ -4,8 +4,10 @@ The other end is `serial` for one call at a time, `concurrent` for several. What
 private socket pair between two processes of the same program. This file knows no model; `loader` loads it.
 
 To the child go ("open", spec, whether several calls run at once, folder of temporary files or None), then ("cancel",
-number), and ("call", number) with the pickle of (method, arguments, options) behind it; where several run, also
-("more", number, count), when so many events of a call have been used, and ("close", 0). From it come any count of
+number), and ("call", number) with the pickle of (method, arguments, options) behind it; where one runs at a time, also
+("pause", number), after which a stream stands aside when it has ended a stretch, and ("go on", number); where several
+run, also ("more", number, count), when so many events of a call have been used, and ("close", 0). From it come any
+count of
 ("progress", 0, (fraction, activity)), ("opened", 0, mapping with `log`: a path or None), then per call
 ("taken", number, None), any count of ("event", number, value) and ("progress", number, ...), and ("done", number,
 value) or ("error", number, (class, sentence, notes)).
@@ -50,7 +52,6 @@ from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_scratch
 
 CANCEL_SECONDS = 5.0  # a cancelled call that has given no sign of life for so long is ended with the process
-GRACE_SECONDS = 0.03  # a stream that lets others go first waits so long for a new call
 MOST_CANCELLED = 1024  # calls whose end was asked for that are remembered
 AHEAD = 16  # events of a call that are sent before its caller has used the first, where several calls run at once
 ERRORS = (BadInput, Unavailable, SessionDied, Cancelled, OutOfMemory, WorkbenchError)
@@ -80,10 +81,11 @@ class _Server:
         self.spec = spec
         self.scratch = scratch
         self.session: Session | None = None
-        self.calls: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
+        self.calls: queue.SimpleQueue[tuple[int, bytes | Generator[Any, None, None]]] = queue.SimpleQueue()
         self.cancelled: deque[int] = deque(maxlen=MOST_CANCELLED)  # the numbers of calls that are to stop
-        self.heard = False  # whether the stream at work has given anything since it went on
-        self.paused: deque[tuple[int, Generator[Any, None, None]]] = deque()  # streams that others go before
+        self.to_pause: set[int] = set()  # the numbers of streams that are to stand aside
+        self.paused: dict[int, Generator[Any, None, None]] = {}  # streams that stand aside
+        self.pausing = threading.Lock()  # guards these two
         self.working = 0  # the number of the call at work, 0 between calls
         self.sending = threading.Lock()
 
@@ -94,7 +96,7 @@ class _Server:
         if not self.load():
             return
         while True:
-            number, work = self.next()
+            number, work = self.calls.get()
             self.working = number
             try:
                 if isinstance(work, bytes):
@@ -104,17 +106,6 @@ class _Server:
             except Exception as error:
                 self.answer("error", number, _portable(error, f"{spec.name} on {spec.runtime} failed"))
             self.working = 0
-
-    def next(self) -> tuple[int, bytes | Generator[Any, None, None]]:
-        """Returns what to do next: a new call, else the stream that waits longest. Waits if there is neither.
-
-        After a call, the next one of a line takes a moment to come; a stretch of a stream would hold it up.
-        """
-        if self.paused:
-            with contextlib.suppress(queue.Empty):
-                return self.calls.get(timeout=GRACE_SECONDS)
-            return self.paused.popleft()
-        return self.calls.get()
 
     def load(self) -> bool:
         """Loads the model and says so, or why it could not be loaded; returns whether it was."""
@@ -149,6 +140,20 @@ class _Server:
 
     def heed(self, kind: str, number: int, *values: Any) -> None:
         """Does what a message asks for that is no call."""
+        if kind == "pause":
+            with self.pausing:
+                self.to_pause.add(number)
+            return
+        if kind == "cancel":
+            self.end_if_slow(number)
+        with self.pausing:
+            self.to_pause.discard(number)
+            events = self.paused.pop(number, None)
+        if events is not None:
+            self.calls.put((number, events))
+
+    def end_if_slow(self, number: int) -> None:
+        """Cancels a call, and ends the process if it runs on nevertheless."""
         self.cancelled.append(number)
         impatience = threading.Timer(CANCEL_SECONDS, self.end_if_at_work, (number,))
         impatience.daemon = True
@@ -175,43 +180,45 @@ class _Server:
             self.answer("done", number, result)
 
     def go_on(self, number: int, events: Generator[Any, None, None]) -> None:
-        """Sends the events of a stream until its end, or until another call goes before it."""
+        """Sends the events of a stream until its end, or until it stands aside."""
         with self.reporting(number):
             ended = self.pass_on(number, events)
         if ended:
             self.answer("done", number, None)
-        else:
-            self.paused.append((number, events))
 
     def pass_on(self, number: int, events: Generator[Any, None, None]) -> bool:
         """Sends the events of a stream as its caller has room for them; returns whether it has ended."""
-        paused = False
+        stands_aside = False
         try:
-            self.heard = False
             self.stop_if_cancelled(number)
             for event in events:
                 self.wait_for_room(number)
                 self.stop_if_cancelled(number)
                 self.answer("event", number, event)
-                if self.gives_way(event):
-                    paused = True
+                stands_aside = self.stands_aside(number, event, events)
+                if stands_aside:
                     return False
             return True
         finally:
-            if not paused:
+            if not stands_aside:
                 events.close()
+                with self.pausing:
+                    self.to_pause.discard(number)
 
-    def gives_way(self, event: Any) -> bool:
-        """Whether another call goes before the stream that has given this event.
+    def stands_aside(self, number: int, event: Any, events: Generator[Any, None, None]) -> bool:
+        """Puts a stream aside if it is to be paused, and returns whether it was.
 
-        Only between two stretches of a recording, which a `Progress` announces: a model computes nothing then. A new
-        call goes first; one that waits, when this one has ended a stretch.
+        Only between two stretches of a recording, which a `Progress` announces: a model computes nothing then.
         """
         value = event[1] if isinstance(event, tuple) else event
-        if not isinstance(value, Progress):
-            self.heard = True
+        if not isinstance(value, Progress) or value.done >= value.total:
             return False
-        return value.done < value.total and (not self.calls.empty() or (self.heard and bool(self.paused)))
+        with self.pausing:
+            if number not in self.to_pause:
+                return False
+            self.to_pause.discard(number)
+            self.paused[number] = events
+        return True
 
     def wait_for_room(self, number: int) -> None:
         """Returns when the caller has room for another event; where one call runs, the socket alone sees to that."""
@@ -284,10 +291,6 @@ class ParallelServer(_Server):
     def wait_for_room(self, number: int) -> None:
         """Returns when the caller has room for another event, or wants no more."""
         self.running[number].room.acquire()
-
-    def gives_way(self, event: Any) -> bool:
-        """Whether another call goes before a stream: never, as each has its own thread."""
-        return False
 
     def stop_if_cancelled(self, number: int) -> None:
         """Raises `Cancelled` where the caller wants no more of the call."""

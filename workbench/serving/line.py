@@ -1,9 +1,11 @@
 """The line of the calls that wait for a model: bounded, fair between visitors, with a place and an estimate for each.
 
 A model that takes one call at a time serves one; others wait. Next is the visitor for whom the fewest calls run, then
-the one who was served longest ago, so whoever sends much waits behind whoever sends little. A call that works for
-longer than a slice of time lets those who wait for the same model go first, between two of its stretches
-(`Turn.let_go`). While new calls come without a pause, those that gave way still get a ninth of the time.
+the one who was served longest ago, so whoever sends much waits behind whoever sends little.
+
+A long recording is computed stretch by stretch. After a slice of time its call lets others go first, between two
+stretches (`Turn.let_go`): those who wait for the same model, and the short calls at work where more calls work than
+there are processors. While short calls come without a pause, the long ones still get a ninth of the time.
 
 This file knows no model; `resource` is any name of what a call needs alone.
 """
@@ -23,9 +25,11 @@ from workbench.core.errors import Busy
 from workbench.core.progress import report
 from workbench.core.visitors import Visitor, Work, spoken_seconds
 from workbench.serving.limits import Limits
+from workbench.system.processors import available_processors
 
 SLICE_SECONDS = 0.25  # how long a call works before it lets others go first: a short one ends before
-OTHERS = 8.0  # after a call gave way, others go first for so many times as long as it worked
+OTHERS = 8.0  # after a call gave way, others go first for so many times as long as it held them up
+SHORT_SECONDS = 2.0  # a call that has worked for so long is a long one
 BEAT_SECONDS = 0.25  # how often whoever waits is told of their place, and may be stopped
 LOOK_SECONDS = 1.0  # how often their place is counted
 FIRST_GUESS = 2.0  # seconds that a call takes, until one was measured
@@ -46,7 +50,9 @@ class _Entry:
     running: bool = False
     begun: float = 0.0
     nested: bool = False
+    long: bool = False  # whether it can let others go first
     gave_way: bool = False
+    holds_up_since: float | None = None  # in its present turn
     woken: threading.Event = field(default_factory=threading.Event)  # set when its turn begins
 
 
@@ -59,7 +65,7 @@ class Turn:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody else waits for the same model, and this call has had its slice of time."""
+        """Whether this call holds others up, and has had its slice of time. Only a call that can let go may ask."""
         return self._line.wanted(self._entry)
 
     def let_go(self) -> None:
@@ -97,17 +103,21 @@ class Line:
 
     Args:
         slice_seconds: how long a call works before it lets others go first.
+        processors: how many calls work side by side without holding each other up; by default, the number of
+            processors that this process may use.
     """
 
-    def __init__(self, limits: Limits, slice_seconds: float = SLICE_SECONDS):
+    def __init__(self, limits: Limits, slice_seconds: float = SLICE_SECONDS, processors: int | None = None):
         self.limits = limits
         self.slice_seconds = slice_seconds
+        self.processors = processors or available_processors()
         self._lock = threading.Lock()
         self._entries: list[_Entry] = []  # waiting, in the order of their arrival
+        self._working: list[_Entry] = []
         self._at_work: dict[Hashable, Visitor] = {}  # for whom calls run alone, by resource
         self._running, self._waiting = _Counts(), _Counts()
         self._holders: Counter[tuple[int, int]] = Counter()
-        self._others_first: dict[Hashable, float] = {}  # until when new calls go before those that gave way
+        self._others_first = 0.0  # until when new calls go before those that gave way
         self._served: OrderedDict[Hashable, int] = OrderedDict()  # by visitor and address, when one was served last
         self._seconds: OrderedDict[Hashable, float] = OrderedDict()  # the mean time of a call
         self._numbers = itertools.count(1)
@@ -115,7 +125,7 @@ class Line:
     @property
     def running(self) -> int:
         """How many calls work."""
-        return sum(self._running.visitors.values())
+        return len(self._working)
 
     @property
     def waiting(self) -> int:
@@ -151,24 +161,30 @@ class Line:
             self.pause(entry, ended=True)
 
     def wanted(self, entry: _Entry) -> bool:
-        """Whether another call waits for what an entry holds alone, and has held for its slice of time."""
-        if not entry.running or not entry.alone or time.monotonic() - entry.begun < self.slice_seconds:
+        """Whether a call that can let others go first holds some up, and has worked for its slice of time."""
+        if not entry.running or not entry.alone:
             return False
+        now = time.monotonic()
         with self._lock:
-            return entry.running and any(each.resource == entry.resource for each in self._entries)
+            entry.long = True
+            if not any(each.resource == entry.resource for each in self._entries) and not self._is_crowded(now):
+                return False
+            entry.holds_up_since = entry.holds_up_since or now
+            return entry.running and now - entry.begun >= self.slice_seconds
 
     def pause(self, entry: _Entry, ended: bool = False) -> None:
         """Ends the turn of a call; it waits for the next one unless it has `ended`."""
         with self._lock:
             if entry.running:
                 entry.running = False
+                self._working.remove(entry)
                 self._running.add(entry.visitor, -1)
                 if entry.alone:
                     del self._at_work[entry.resource]
                 self._learn(entry)
-                if entry.gave_way or not ended:
+                if entry.holds_up_since is not None:
                     now = time.monotonic()
-                    self._others_first[entry.resource] = now + OTHERS * (now - entry.begun)
+                    self._others_first = now + OTHERS * (now - entry.holds_up_since)
             if not ended and not entry.nested:
                 entry.gave_way = True
                 self._enqueue(entry)
@@ -188,6 +204,9 @@ class Line:
                 if time.monotonic() - looked >= LOOK_SECONDS:
                     with self._lock:
                         told, looked = self._told(entry), time.monotonic()
+                if entry.gave_way:  # the time may have come at which others no longer go first
+                    with self._lock:
+                        self._wake()
                 tell(0.0, told)
         except BaseException:
             self.pause(entry, ended=True)
@@ -233,7 +252,8 @@ class Line:
 
     def _begin(self, entry: _Entry) -> None:
         self._dequeue(entry)
-        entry.running, entry.begun = True, time.monotonic()
+        entry.running, entry.begun, entry.holds_up_since = True, time.monotonic(), None
+        self._working.append(entry)
         self._running.add(entry.visitor, 1)
         if entry.alone:
             self._at_work[entry.resource] = entry.visitor
@@ -255,14 +275,32 @@ class Line:
         limits, visitor = self.limits, entry.visitor
         return (
             not (entry.alone and entry.resource in self._at_work)
+            and (not entry.gave_way or self._has_room_for_long())
             and self._running.visitors[visitor] < limits.running_per_visitor
             and self._running.addresses[visitor.address] < limits.running_per_visitor * limits.per_address
         )
 
+    def _is_crowded(self, now: float) -> bool:
+        """Whether more calls work than there are processors, short ones among them."""
+        return len(self._working) > self.processors and self._long_working(now) < len(self._working)
+
+    def _has_room_for_long(self) -> bool:
+        """Whether a call that gave way may go on: beside idle processors or long calls only, or for its share."""
+        now = time.monotonic()
+        long = self._long_working(now)
+        return (
+            len(self._working) < self.processors
+            or long == len(self._working)
+            or (long < max(1, self.processors // 2) and now >= self._others_first)
+        )
+
+    def _long_working(self, now: float) -> int:
+        return sum(each.long or now - each.begun >= SHORT_SECONDS for each in self._working)
+
     def _rank(self, entry: _Entry) -> tuple[int, ...]:
         visitor = entry.visitor
         return (
-            entry.gave_way and time.monotonic() < self._others_first.get(entry.resource, 0.0),
+            entry.gave_way and time.monotonic() < self._others_first,
             self._running.addresses[visitor.address],
             self._running.visitors[visitor],
             self._served.get(visitor.address, 0),

@@ -17,6 +17,7 @@ from typing import Any
 import hypothesis
 import psutil
 import pytest
+from threadpoolctl import threadpool_limits
 
 from tests.support.browser import chromium
 from workbench.prepared.pool import PREPARED, SWITCH, PreparedProcesses
@@ -69,12 +70,13 @@ def _take_one_core() -> None:
     """Binds this process and those that it starts to one core, if several processes run tests.
 
     Otherwise each process computes with one thread per core, and these threads wait for each other: two vLLM engines
-    that started side by side took 150 s; one alone takes 25 s.
+    that started side by side took 150 s; one alone takes 25 s. NumPy has counted the cores before, at its import.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if worker and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[int(worker) % len(cores)]})
+        threadpool_limits(1, "blas")
 
 
 def pytest_collection_finish() -> None:

@@ -31,6 +31,7 @@ from panels.running.sessions import SessionPool
 from panels.transcribe.endpoint import LIMITS, sample
 from workbench.compare.precision import AUTO
 from workbench.compare.presets import PRESETS
+from workbench.core.calls import Call, here
 from workbench.core.errors import BadInput
 from workbench.core.visitors import check_work
 from workbench.families import FAMILIES
@@ -128,7 +129,7 @@ def build(page: Page, pool: SessionPool) -> None:
             for name in ("float64", "steps", "precision"):  # a trace file has one type only, and its own steps
                 common.pop(name, None)
             return compared_files(pool.guard, traces or [], **common)
-        with pool.guard.turn(PARITY, alone=False):
+        with pool.guard.turn(PARITY, alone=False), pool.guard.apart() as call:
             return compared(
                 pool.registry,
                 model,
@@ -141,6 +142,7 @@ def build(page: Page, pool: SessionPool) -> None:
                 isolated,
                 embeddings or [],
                 [*(recordings or []), *(prompts or [])],
+                call,
                 **common,
             )
 
@@ -219,6 +221,7 @@ def compared(
     isolated: bool = False,
     embeddings: Sequence[str] = (),
     several: Sequence[str] = (),
+    call: Call = here,
     *,
     stages: str = "*",
     preset: str | None = None,
@@ -237,6 +240,7 @@ def compared(
         traces: paths of trace files, which `reference` and `candidates` name by their file names.
         embeddings: paths of embeddings, one for each placeholder in the prompt.
         several: recordings, or prompts, in place of one.
+        call: as `workbench.parity_lab.run_parity` takes it.
 
     Raises `BadInput` for errors in the request, and if the reference cannot be computed.
     """
@@ -262,6 +266,6 @@ def compared(
         inputs=inputs_of(several, family),
     )
     if asked.inputs:
-        return compute_several(registry, asked, ends_with_the_work).to_dict()
-    with compute(registry, asked, ends_with_the_work) as run:
+        return compute_several(registry, asked, ends_with_the_work, call).to_dict()
+    with compute(registry, asked, ends_with_the_work, call) as run:
         return dict(json.loads(run.to_json(profiles)))

@@ -20,6 +20,7 @@ from panels.running.kept import MOST_KEPT, Kept
 from panels.running.progress import changes
 from workbench.compare import find_preset, read_mapping, read_rules
 from workbench.compare.precision import AUTO
+from workbench.core.calls import Call, here
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.core.visitors import check_work
@@ -175,8 +176,13 @@ def _known(registry: Registry, model: str, options: Mapping[str, Any]) -> Mappin
     return options
 
 
-def compute(registry: Registry, request: Request, on_progress: Callable[[float, str], None] | None = None) -> ParityRun:
-    """Computes the run of a request; `on_progress` as in `workbench.parity_lab.run_parity`."""
+def compute(
+    registry: Registry,
+    request: Request,
+    on_progress: Callable[[float, str], None] | None = None,
+    call: Call = here,
+) -> ParityRun:
+    """Computes the run of a request; `on_progress` and `call` as in `workbench.parity_lab.run_parity`."""
     return run_parity(
         registry,
         request.model,
@@ -196,11 +202,15 @@ def compute(registry: Registry, request: Request, on_progress: Callable[[float, 
         narrow=not request.isolated,
         steps=request.steps,
         precision=request.precision,
+        call=call,
     )
 
 
 def compute_several(
-    registry: Registry, request: Request, on_progress: Callable[[float, str], None] | None = None
+    registry: Registry,
+    request: Request,
+    on_progress: Callable[[float, str], None] | None = None,
+    call: Call = here,
 ) -> ParityRuns:
     """Computes a request on its several inputs; gives one verdict over all."""
     return run_parity_on_inputs(
@@ -219,6 +229,7 @@ def compute_several(
         force=request.force,
         isolated=request.isolated,
         steps=request.steps,
+        call=call,
     )
 
 
@@ -237,9 +248,9 @@ class Step:
 def follow(registry: Registry, request: Request, stop: threading.Event, guard: Guard | None = None) -> Iterator[Step]:
     """Computes a request in a thread; yields its progress several times a second, and last the result.
 
-    With a guard, the run waits in the line of the server and ends at its deadline. Setting `stop` ends the run at its
-    next check, and the last step then says that it was stopped. Closing the iterator ends it too, without a last step.
-    Raises the same errors as `workbench.parity_lab.run_parity`.
+    With a guard, the run waits in the line of the server, is judged apart (`workbench.serving.apart`), and ends at its
+    deadline. Setting `stop` ends the run at its next check, and the last step then says that it was stopped. Closing
+    the iterator ends it too, without a last step. Raises the same errors as `workbench.parity_lab.run_parity`.
     """
     begun = time.perf_counter()
     latest: list[Any] = [(0.0, "starting")]
@@ -253,8 +264,9 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
             report((share, activity))
 
         try:
-            with listening(tell), guard.turn(PARITY, alone=False) if guard else nullcontext():
-                report((compute_several if request.inputs else compute)(registry, request, tell))
+            turn = guard.turn(PARITY, alone=False) if guard else nullcontext()
+            with listening(tell), turn, guard.apart() if guard else nullcontext(here) as call:
+                report((compute_several if request.inputs else compute)(registry, request, tell, call))
         except BaseException as error:  # raised again in the thread that follows the run
             report(error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from workbench.core.errors import BadInput, SessionDied
 from workbench.families import FAMILIES
 from workbench.parity_lab import Input, ParityRuns
 from workbench.parity_lab.clean import check_precision
+from workbench.serving.guard import Guard
+from workbench.trace.read import StoredTrace
 from workbench.trace.trace import Trace
 
 
@@ -187,6 +190,35 @@ def test_an_uploaded_dump_is_isolated_from_its_own_inputs(registry: Any, tmp_pat
         assert first_look(run) == (0, "encoder.layers.3")
         assert run.outcomes[0].verdict and run.outcomes[0].verdict.faulty_stages == ("encoder.layers.3",)
         assert "every stage of the reference is computed from the candidate" in result_html(run)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_server_reads_no_trace_and_finds_the_same(
+    registry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolated: bool
+) -> None:
+    registry.faults["gguf"] = {"encoder.layers.1": lambda x: 1.01 * x}
+    stages = computed(faults={"encoder.layers.3": lambda x: 1.02 * x})
+    traces = {"port.npz": str(Trace(stages, {}).save(tmp_path / "port.safetensors"))}
+    (tmp_path / "names.toml").write_text('[meta]\nprogram = "a port"\n', encoding="utf-8")
+    asked = ask(registry, "gguf", "port.npz", traces=traces, isolated=isolated, mapping=str(tmp_path / "names.toml"))
+    with compute(registry, asked) as run:
+        here = told(run)
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a trace is read in the process of the server")
+
+    monkeypatch.setattr(sys.modules["workbench.compare.compare"], "compare_stage", refuse)  # not the function
+    monkeypatch.setattr("workbench.compare.precision.half_of_values", refuse)
+    if not isolated:  # sessions of this registry read here what they continue from
+        monkeypatch.setattr(StoredTrace, "__getitem__", refuse)
+    *_, last = follow(registry, asked, threading.Event(), Guard("public"))
+    assert last.run is not None and told(last.run) == here and '"status": "beyond"' in here
+    last.run.close()
+
+
+def told(run: Any) -> str:
+    """The JSON of a run, without how long it took."""
+    return re.sub(r'"(load_|trace_)?seconds": [0-9.e-]+', "", run.to_json(profiles=True))
 
 
 def test_the_last_run_of_each_user_is_kept_and_not_too_many(registry: Any) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.precision import AUTO, HALVES, precision_of
+from workbench.compare.precision import AUTO, HALVES, Precision, precision_of
 from workbench.compare.spread import ORDERS, Clean
 from workbench.core.errors import BadInput
 from workbench.core.sides import Side
@@ -108,6 +108,7 @@ class CleanRuns:
         several: traces a side several times into files.
         reference: the side whose model is computed.
         file_of: returns the GGUF file of the model in a type.
+        precision: returns the precision of a trace (`workbench.compare.precision.precision_of`).
     """
 
     def __init__(
@@ -116,8 +117,10 @@ class CleanRuns:
         several: Callable[..., list[Computed]],
         reference: Side,
         file_of: Callable[[str], Path],
+        precision: Callable[[Trace], Precision] = precision_of,
         orders: int = ORDERS,
     ):
+        self._precision = precision
         self._compute, self._several, self._reference = compute, several, reference
         self._file_of, self._orders = file_of, orders
         self.in_float32 = False  # whether float32 has clean computations too
@@ -135,7 +138,7 @@ class CleanRuns:
             tag: separates runs of other stages or with other substituted stages; empty for the usual ones.
             stages, given: as in `Tracer.compute`.
         """
-        precision = str(candidate.meta.get("weights") or precision_of(candidate).name)
+        precision = str(candidate.meta.get("weights") or self._precision(candidate).name)
         if precision in FLOAT32 and not self.in_float32:
             return None, ""
         precision = FLOAT32[0] if precision in FLOAT32 else precision

@@ -65,6 +65,7 @@ class DumpJudge:
     Args:
         compute: traces a side into a file with a name, `given` the file of the stages to continue from.
         save: returns the file into which it has written a trace.
+        substitutes: returns the stages of a dump to continue from (`substitutes`).
         judge: returns the outcome of a candidate's trace, compared with the sources.
         reference: must be a side that can be traced; `whole` is its trace end to end.
         exact: the reference in float64; None if float64 is not used.
@@ -75,6 +76,7 @@ class DumpJudge:
         self,
         compute: Callable[..., Computed],
         save: Callable[[Trace, str], Path],
+        substitutes: Callable[[Trace, Trace], Trace],
         judge: Callable[[Sources, Computed], Outcome],
         reference: Side,
         whole: Trace,
@@ -82,12 +84,13 @@ class DumpJudge:
         clean: CleanRuns | None,
     ):
         self._compute, self._save, self._judge = compute, save, judge
+        self._substitutes = substitutes
         self._reference, self._whole, self._exact, self._clean = reference, whole, exact, clean
         self.exact: Found = (None, "")  # of the last dump
 
     def judged(self, dump: Computed, file: str) -> Outcome:
         """Returns the outcome of a dump; raises the errors of the reference's computation."""
-        given = self._save(substitutes(dump.trace, self._whole), f"{file}-stages")
+        given = self._save(self._substitutes(dump.trace, self._whole), f"{file}-stages")
         reference = self._compute(self._reference, f"reference-for-{file}", given=given)
         if self._exact is not None:
             self.exact = self._or_why(self._exact, f"float64-for-{file}", given)

@@ -5,9 +5,10 @@ This file computes no traces and knows no runtimes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 
 from workbench.compare.compare import AS_ASKED, compare
 from workbench.compare.consistency import Look, looks_of
@@ -17,6 +18,7 @@ from workbench.compare.presets import Preset, Tolerances, preset_of
 from workbench.compare.spread import noise_by_spread
 from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput
+from workbench.core.progress import report
 from workbench.parity_lab.clean import FLOAT32
 from workbench.parity_lab.outcome import Computed, Outcome
 from workbench.parity_lab.sources import Sources
@@ -36,7 +38,8 @@ class Judge:
         changes: other limits of stages.
         force: also compare traces of different inputs.
         several: give each outcome its looks, as one of several inputs.
-        comparing: returns the progress callback for the comparison of a side with this name.
+
+    It can be pickled, so that another process may judge. It reports what it compares (`workbench.core.progress`).
     """
 
     stages: str
@@ -44,13 +47,12 @@ class Judge:
     changes: Changes
     force: bool
     several: bool
-    comparing: Callable[[str], Callable[[int, int, str], None]]
 
     def outcome(self, sources: Sources, candidate: Computed) -> Outcome:
         """Returns the outcome of a candidate; raises `BadInput` if it cannot be compared."""
         ours, theirs = sources.reference.trace, candidate.trace
         preset, reason = (self.preset, AS_ASKED) if self.preset else preset_of(ours.meta, theirs.meta)
-        tolerances, on_stage = Tolerances(preset, self.changes), self.comparing(candidate.name)
+        tolerances, on_stage = Tolerances(preset, self.changes), partial(_tell, candidate.name)
         comparison = compare(ours, theirs, tolerances, self.stages, self.force, on_stage, reason)
         exact, no_noise = sources.exact
         _, no_peer = sources.clean
@@ -104,3 +106,7 @@ class Judge:
         if self.several and (beside or not noise.coarser):
             return noise, looks_of(beside or noise, len(clean.computed) if clean else 1)
         return noise, ()
+
+
+def _tell(name: str, done: int, count: int, stage: str) -> None:
+    report(done / max(count, 1), f"comparing {name}: {stage}")

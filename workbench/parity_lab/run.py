@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.compare.noise import EXACT
-from workbench.compare.precision import AUTO
+from workbench.compare.precision import AUTO, precision_of
 from workbench.compare.presets import check_rules, find_preset, read_rules
 from workbench.compare.spread import ORDERS
+from workbench.core.calls import Call, here
 from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.core.options import build_options
 from workbench.core.progress import OnProgress
@@ -31,7 +32,7 @@ from workbench.parity_lab.clean import (
     needs_clean,
     precisions_of,
 )
-from workbench.parity_lab.dumps import DumpJudge, is_dump
+from workbench.parity_lab.dumps import DumpJudge, is_dump, substitutes
 from workbench.parity_lab.found import found_or_why
 from workbench.parity_lab.judging import Judge
 from workbench.parity_lab.models import float64_side
@@ -72,6 +73,7 @@ def run_parity(
     precision: str = AUTO,
     steps: str = "",
     several: bool = False,
+    call: Call = here,
 ) -> ParityRun:
     """Traces the reference and each candidate on one input, compares them, and tells noise from bugs.
 
@@ -109,6 +111,8 @@ def run_parity(
             numbers such as `1,5,20`. All sides read the tokens that the reference wrote, one at a time.
         several: this is one of several inputs (`workbench.parity_lab.several`): also measure the clean spread of
             float32, and give each outcome its looks.
+        call: calls what reads the traces and judges; by default here. A server has a process for it
+            (`workbench.serving.apart`).
 
     Raises `BadInput` for a model, a side or an input that cannot be used, and any error of the reference's computation.
     """
@@ -136,10 +140,12 @@ def run_parity(
     dumps = [side for side in others if isolated and first.path is None and is_dump(side, mapping)]
     runs = [side for side in others if side not in dumps]
     precision = check_precision(precision)
-    spreads = precisions_of(others, mapping, precision) if exact and same_precision else set()
+    spreads = call(precisions_of, others, mapping, precision) if exact and same_precision else set()
     traces = 1 + exact * bool(runs) + (1 + ORDERS) * len(spreads) + len(others) + len(dumps) * (1 + exact)
     traces *= 1 + narrow
-    tracer = Tracer(registry, model, source, stages, shared, mapping, folder_for(keep), on_progress, traces, steps)
+    tracer = Tracer(
+        registry, model, source, stages, shared, mapping, folder_for(keep), on_progress, traces, steps, call
+    )
     try:
         computed = tracer.compute(first, "reference", ("*.*", "logits", stages) if isolated else ())
         check_rules(changes, filter(wanted, computed.trace))  # before the candidates are computed
@@ -151,17 +157,20 @@ def run_parity(
             truth, no_truth = found_or_why(partial(tracer.compute, float64_side(first), EXACT))
         clean = None
         if exact and same_precision:
-            clean = CleanRuns(tracer.compute, tracer.compute_several, first, gguf_file_of(registry, model, on_progress))
+            file_of = gguf_file_of(registry, model, on_progress)
+            known = tracer.reading(precision_of)
+            clean = CleanRuns(tracer.compute, tracer.compute_several, first, file_of, known)
             clean.in_float32 = several
-        judge = Judge(stages, chosen, changes, force, several, tracer.comparing)
+        judge = Judge(stages, chosen, changes, force, several)
 
         def judged(spread: FoundClean, candidate: Computed, exact: Found = (truth, no_truth)) -> Outcome:
-            return judge.outcome(Sources(computed, exact, spread), candidate)
+            return tracer.reading(judge.outcome)(Sources(computed, exact, spread), candidate)
 
         from_dumps = DumpJudge(
             tracer.compute,
             tracer.save,
-            judge.of_own_sources,
+            tracer.reading(substitutes),
+            tracer.reading(judge.of_own_sources),
             first,
             computed.trace,
             float64_side(first) if exact else None,
@@ -176,7 +185,8 @@ def run_parity(
         if not runs:
             truth, no_truth = from_dumps.exact
         if narrow:
-            looking = Narrowing(tracer.compute, judge.inside, first, float64_side(first) if truth else None, clean)
+            inside = tracer.reading(judge.inside)
+            looking = Narrowing(tracer.compute, inside, first, float64_side(first) if truth else None, clean)
             outcomes = [looking.narrowed(side, each, n) for n, (side, each) in enumerate(zip(others, outcomes), 1)]
     except BaseException:
         tracer.discard()
@@ -216,7 +226,7 @@ def _outcome(
     try:
         candidate, said = tracer.compute(side, file), ""
         if side.path is not None:
-            trace, said = named_precision(candidate.trace, precision)
+            trace, said = tracer.reading(named_precision)(candidate.trace, precision)
             candidate = replace(candidate, trace=trace)
         if from_dumps is not None:
             return replace(from_dumps.judged(candidate, file), precision=said)

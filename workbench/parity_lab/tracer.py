@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+from workbench.core.calls import Call, here
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress, listening
 from workbench.core.runtimes import RUNTIMES
@@ -31,6 +32,8 @@ from workbench.trace.trace import Trace
 
 BEAT_SECONDS = 0.25  # the caller gets progress at least this often, and can stop the trace then
 GRACE_SECONDS = 5.0  # after a cancel, a trace has this long before its process is ended
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 _LOADED, _TRACED = 0.4, 0.7  # progress of a side after loading and after tracing
 
 
@@ -52,6 +55,7 @@ class Tracer:
     Args:
         steps: how many traces there will be, for the progress.
         decoding_steps: the decoding steps to trace, in the notation of `workbench.trace.steps.read_steps`.
+        call: calls what reads traces.
     """
 
     def __init__(
@@ -66,7 +70,9 @@ class Tracer:
         on_progress: OnProgress | None,
         steps: int,
         decoding_steps: str = "",
+        call: Call = here,
     ):
+        self._call = call
         self._decoding_steps = decoding_steps
         self._followed: list[int] | Ancestry | None = None
         self._registry, self._model, self._source = registry, model, source
@@ -82,13 +88,16 @@ class Tracer:
         if self._on_progress:
             self._on_progress(min(share, 1.0), activity)
 
-    def comparing(self, name: str) -> Callable[[int, int, str], None]:
-        """Returns the progress callback for a comparison."""
+    def reading(self, function: Callable[Given, Result]) -> Callable[Given, Result]:
+        """Returns a function that reads traces as it is called in a run; what it reports is the progress after the
+        last trace.
+        """
 
-        def on_stage(done: int, count: int, stage: str) -> None:
-            self._within(_TRACED + (1 - _TRACED) * done / max(count, 1), f"comparing {name}: {stage}")
+        def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+            with listening(lambda share, activity: self._within(_TRACED + (1 - _TRACED) * share, activity)):
+                return self._call(function, *args, **kwargs)
 
-        return on_stage
+        return called
 
     def isolate(self, reference: Computed, side: Side) -> None:
         """Substitutes the stages of the reference in all later computations."""
@@ -97,19 +106,18 @@ class Tracer:
             return
         path = self.folder / "reference-stages.safetensors"  # with our names, which may come from a mapping
         self._written.append(path)
-        self._given = reference.trace.save(path)
+        self._given = self.reading(reference.trace.save)(path)
 
     def follow(self, reference: Computed) -> None:
         """Makes the decoding steps of all later computations follow the reference's tokens or hypotheses."""
         if self._decoding_steps:
-            self._followed = followed(reference.trace) or None
+            self._followed = self.reading(followed)(reference.trace) or None
 
     def save(self, trace: Trace, name: str) -> Path:
         """Writes a trace to a file of the folder, and returns its path."""
         path = self.folder / f"{name}.safetensors"
         self._written.append(path)
-        trace.save(path)
-        return path
+        return self.reading(trace.save)(path)
 
     def check_inputs(self, candidate: Computed) -> None:
         """Raises `BadInput` for an end to end trace in an isolated run."""

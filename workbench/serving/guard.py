@@ -5,6 +5,7 @@
     guard.owners("unloading a model")   raises `Refused` in public mode
     guard.check_card(card)              raises `Refused` for a model that is not open to visitors
     guard.check_settings(settings)      raises `Refused` for settings of a session in public mode
+    guard.apart()                       calls functions on large arrays in a process with a memory limit
     guard.arrived(visitor)              raises `Busy` if a visitor sends too many requests
     with visited_by(visitor): ...       (workbench.core.visitors) says for whom the calls of sessions within are made
 
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from workbench.core.errors import BadInput, Busy, Refused
 from workbench.core.visitors import Visitor, Work, present_work, spoken_seconds, working
+from workbench.serving.apart import Apart
 from workbench.serving.limits import LOCAL as LOCAL_LIMITS
 from workbench.serving.limits import PUBLIC as PUBLIC_LIMITS
 from workbench.serving.limits import Limits
@@ -44,6 +46,7 @@ class _OfCard(Protocol):
 Offered = TypeVar("Offered", bound=_OfCard)
 MOST_KNOWN = 10_000  # visitors whose requests are counted
 MINUTE, HOUR = 60.0, 3600.0
+LEAST_GB = 1.0  # of memory, for a process that compares
 # Options that cost memory or time, with the limit that holds for each.
 BOUNDED = {
     "max_new_tokens": "new_tokens",
@@ -67,6 +70,7 @@ class Guard:
         self.mode = mode
         self.limits = limits or (PUBLIC_LIMITS if mode == PUBLIC else LOCAL_LIMITS)
         self.line = Line(self.limits)
+        self._comparing = threading.Lock()
         self._requests = Rate(self.limits.requests_per_minute, MINUTE, "requests", self.limits.per_address)
         self._uploads = Rate(self.limits.uploads_per_hour, HOUR, "uploads", self.limits.per_address)
 
@@ -141,6 +145,13 @@ class Guard:
                     raise BadInput(
                         f"{path.name} unpacks into {size >> 20} MB; expected at most {self.limits.arrays_mb} MB here"
                     )
+
+    def apart(self) -> Apart:
+        """Returns what calls functions in a process of its own, which has a memory limit in public mode.
+
+        Of all such processes of the server one computes at a time.
+        """
+        return Apart(self._comparing, max(self.limits.process_gb, LEAST_GB) if self.public else 0.0)
 
     def arrived(self, visitor: Visitor, upload: bool = False) -> None:
         """Counts a request, or an upload; raises `Busy` if the visitor, or the address, sends too many."""

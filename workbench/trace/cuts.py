@@ -104,4 +104,4 @@ class CutTrace(Trace):
         return len(self._whole)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CutTrace, (self._whole, self._cuts)
+        return CutTrace, (self._whole, self._cuts), {"meta": self.meta}

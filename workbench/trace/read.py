@@ -19,7 +19,7 @@ from workbench.trace.trace import Trace
 
 
 class StoredTrace(Trace):
-    """A trace whose arrays are read from a file on each access; pickling it for another process sends its path."""
+    """A trace whose arrays are read from a file on each access; a pickle has its path and metadata."""
 
     def __init__(
         self, stored: Stored, stages: Mapping[str, Mapped], meta: Mapping[str, Any], read_from: tuple[Any, ...]
@@ -49,7 +49,7 @@ class StoredTrace(Trace):
         return len(self._mapped)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return read_trace, self._read_from
+        return read_trace, self._read_from, {"meta": self.meta}
 
 
 def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise: str = "") -> Trace:

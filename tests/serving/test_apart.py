@@ -1,0 +1,109 @@
+"""Calls of functions in a process of their own: results, errors, progress, memory limit, end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from workbench.core.errors import BadInput, Cancelled, OutOfMemory, WorkbenchError
+from workbench.core.progress import listening, report
+from workbench.core.visitors import Work, working
+from workbench.serving.apart import Apart
+
+
+def where() -> int:
+    return os.getpid()
+
+
+def tells(count: int) -> int:
+    for number in range(count):
+        report(number / count, f"part {number}")
+    return count
+
+
+def refuses() -> None:
+    raise BadInput("the file is empty")
+
+
+def breaks() -> None:
+    raise KeyError("width")
+
+
+def takes(gigabytes: float) -> int:
+    return int(np.ones(int(gigabytes * (1 << 30)), np.uint8)[-1])
+
+
+def waits() -> None:
+    report(0.5, "half way")
+    threading.Event().wait()
+
+
+def dies() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait()
+
+
+@pytest.fixture(scope="module")
+def apart() -> Iterator[Apart]:
+    with Apart(threading.Lock(), 0.2) as apart:
+        yield apart
+
+
+def test_all_calls_are_made_in_one_other_process_which_tells_how_far_it_is(apart: Apart) -> None:
+    first = apart(where)
+    told: list[tuple[float, str]] = []
+    with listening(lambda share, activity: told.append((share, activity))):
+        assert apart(tells, 2) == 2
+    assert [each for each in told if each[1] != "comparing"] == [(0.0, "part 0"), (0.5, "part 1")]
+    assert first != os.getpid() and apart(where) == first
+
+
+def test_errors_arrive_as_they_were_and_the_process_goes_on(apart: Apart) -> None:
+    first = apart(where)
+    with pytest.raises(BadInput, match="the file is empty"):
+        apart(refuses)
+    with pytest.raises(WorkbenchError, match="the comparison failed: KeyError: 'width'"):
+        apart(breaks)
+    with pytest.raises(OutOfMemory, match="more memory than it may have"):
+        apart(takes, 0.5)
+    assert apart(takes, 0.1) == 1 and apart(where) == first
+
+
+@pytest.mark.parametrize("how", ["stopped", "unheard"])
+def test_the_process_ends_with_the_work(apart: Apart, how: str) -> None:
+    first, work = apart(where), Work()
+
+    def hear(_: float, activity: str) -> None:
+        if activity == "half way":
+            if how == "unheard":
+                raise Cancelled("nobody listens")
+            work.stop.set()
+
+    with pytest.raises(Cancelled), working(work), listening(hear):
+        apart(waits)
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+    assert apart(where) != first
+
+
+def test_a_process_that_dies_is_a_sentence(apart: Apart) -> None:
+    with pytest.raises(WorkbenchError, match="ended with signal 15 before it had a result"):
+        apart(dies)
+
+
+def test_one_computes_at_a_time() -> None:
+    busy, work = threading.Lock(), Work()
+    said: list[str] = []
+
+    def hear(_: float, activity: str) -> None:
+        said.append(activity)
+        work.stop.set()
+
+    with busy, Apart(busy) as apart, pytest.raises(Cancelled), working(work), listening(hear):
+        apart(where)
+    assert said == ["waiting for another comparison"]

@@ -9,11 +9,13 @@ import shlex
 import pytest
 
 from workbench.cli.arguments import parser
+from workbench.cli.commands import main
 from workbench.cli.help_text import EXAMPLES
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES
 
 WIDTH = 80
+LONG = "x" * 100_000
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
@@ -71,3 +73,22 @@ def test_limits_and_defaults_follow_numbers() -> None:
     text = " ".join(commands()["generate"].format_help().split())
     assert "(more than 0, at most 1; default: 1)" in text and "(0, or 0.01 to 100; default: 0)" in text
     assert "by default the runtime decides (1 to 1024)" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["transcribe", "short.wav", "-m", "sensevoice", "--runtime", LONG],
+        ["transcribe", "short.wav", "-m", LONG],
+        ["app", "--mode", LONG],
+        ["parity", "demo/sensevoice", LONG, "--candidates", "gguf"],
+        [LONG],
+    ],
+)
+def test_what_is_very_long_is_not_said_whole(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    try:
+        status = main(words)
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    out, err = capsys.readouterr()
+    assert status == 2 and not out and err.count("\n") == 1 and len(err) < 2000 and "_DEBUG" not in err

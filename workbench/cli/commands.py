@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cli.arguments import parser
-from workbench.cli.help_text import one_line
+from workbench.cli.help_text import one_line, short_line
 from workbench.cli.live import check_live, transcribe_live
 from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.cli.serving_commands import change_keys, start_page, start_server
@@ -92,7 +92,7 @@ def _mute_stdout() -> None:
 
 
 def _say(sentence: str) -> None:
-    print(one_line(sentence), file=sys.stderr, flush=True)
+    print(short_line(sentence), file=sys.stderr, flush=True)
 
 
 # The commands.

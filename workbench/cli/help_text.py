@@ -150,9 +150,18 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
 """Examples of each command: a purpose, and the line that does it."""
 
 
+LONGEST_LINE, BEGINNING = 4000, 500  # characters of a message, and of each end of a longer one
+
+
 def one_line(sentence: str) -> str:
     """Returns the sentence without line breaks, even if it quotes file names that contain some."""
     return re.sub(r"\s*[\r\n]\s*", " ", sentence)
+
+
+def short_line(sentence: str) -> str:
+    """Returns a sentence of a message on one line, without the middle of a text that it quotes at great length."""
+    line = one_line(sentence)
+    return line if len(line) <= LONGEST_LINE else f"{line[:BEGINNING]} … {line[-BEGINNING:]}"
 
 
 # Values, not flags: argparse would take -1e-3 and -inf for flags.
@@ -196,7 +205,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints one line, as for all bad input, and exits."""
-        self.exit(BadInput.exit_status, one_line(f"{self.prog}: {message}; see {self.prog} --help") + "\n")
+        self.exit(BadInput.exit_status, short_line(f"{self.prog}: {message}; see {self.prog} --help") + "\n")
 
 
 def finish(command: str, parser: argparse.ArgumentParser) -> None:

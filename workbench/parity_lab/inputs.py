@@ -8,6 +8,7 @@ folder or file per input, with the input's name: `dumps/talk/`, `dumps/talk.npz`
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +35,9 @@ class Input:
 
 def is_several(given: Sequence[str], reads_text: bool) -> bool:
     """Returns whether these are several inputs: more than one, a folder, or a list."""
-    return len(given) > 1 or any(_is_list(each) or (not reads_text and Path(each).is_dir()) for each in given)
+    if len(given) > 1 or any(map(_is_list, given)):
+        return True
+    return not reads_text and any(map(os.path.isdir, given))  # for a name that is too long, Path.is_dir raises
 
 
 def read_inputs(given: Sequence[str], reads_text: bool) -> list[Input]:

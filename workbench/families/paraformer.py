@@ -7,6 +7,7 @@ recogniser, not the hotword branch. This file opens no weights and computes noth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -65,6 +66,20 @@ class CifConfig:
     upsample_after_conv: bool = True
     fine_smooth_factor: float = 1.0
     fine_noise_threshold: float = 0.0
+
+
+def token_count(total: float) -> int:
+    """Returns how many tokens fire from the sum of all frames' weights.
+
+    Raises `BadInput` for a sum that is no number: then some weights of the checkpoint are so large that its encoder
+    overflows.
+    """
+    if not math.isfinite(total):
+        raise BadInput(
+            f"Paraformer's predictor finds {total} tokens: values overflow in the network; expected a checkpoint with "
+            "weights of a usual size, so this one may be damaged"
+        )
+    return int(total)
 
 
 @dataclass(frozen=True)

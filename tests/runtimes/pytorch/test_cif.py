@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.core.errors import BadInput
 from workbench.families.paraformer import CifConfig
 from workbench.runtimes.pytorch.cif import CifPredictor, fire, integrate
 
@@ -115,6 +116,11 @@ def test_tail_completes_what_was_begun() -> None:
     assert one.alphas[0].tolist() == pytest.approx([0.3] * 5 + [0.45])  # 1.95 in all
     assert one.counts.tolist() == [1] and one.embeddings.shape == (1, 1, 12)
     assert none.counts.tolist() == [0] and none.embeddings.shape == (1, 0, 12)
+
+
+def test_weights_that_overflow_are_a_sentence() -> None:
+    with torch.no_grad(), pytest.raises(BadInput, match="finds nan tokens: values overflow in the network"):
+        CifPredictor(CONFIG).eval()(torch.full((1, 5, 12), float("nan")))
 
 
 def test_rows_of_a_batch_are_as_if_alone() -> None:

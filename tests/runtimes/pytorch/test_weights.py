@@ -182,6 +182,8 @@ def test_flipped_bytes_never_raise_anything_else(seed: int, tmp_path: Path) -> N
         ({"state_dict": {"weight": [1.0, 2.0]}}, "a list under 'weight'"),
         ({"state_dict": {}}, "empty"),
         ({"epoch": 3, "weight": torch.zeros(1)}, "an int under 'epoch'"),
+        ({"weight": torch.eye(3).to_sparse()}, "tensor weight is sparse_coo; expected plain values"),
+        ({"weight": torch.empty(3, device="meta")}, "tensor weight is on the device meta"),
     ],
     ids=str,
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench.core.settings import Settings
 from workbench.decoding.cif import fire
-from workbench.families.paraformer import ParaformerModel, read_paraformer
+from workbench.families.paraformer import ParaformerModel, read_paraformer, token_count
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
@@ -60,7 +60,9 @@ class ParaformerGraph:
         found = self._engine.run(encoder, recorder)
         encoded, alphas = found["encoded"], cif.weights_of(found["scores"], self.predictor)
         alphas = recorder.put("predictor.alphas", alphas) if recorder else alphas
-        embeddings = fire(encoded, alphas[:-1], int(alphas.sum()))  # the tail adds weight, but has no encoder frame
+        embeddings = fire(
+            encoded, alphas[:-1], token_count(float(alphas.sum()))
+        )  # the tail adds weight, but has no encoder frame
         embeddings = recorder.put("predictor.embeddings", embeddings) if recorder else embeddings
         return Decoded(self._logits(embeddings, encoded, recorder) if len(embeddings) else None, alphas, encoded)
 

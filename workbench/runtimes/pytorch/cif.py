@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from workbench.families.paraformer import CifConfig
+from workbench.families.paraformer import CifConfig, token_count
 from workbench.runtimes.pytorch.sanm import length_mask
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 
@@ -89,10 +89,11 @@ class CifPredictor(nn.Module):
         alphas = torch.cat([alphas, tail], dim=1)
         alphas[torch.arange(batch, device=alphas.device), ends] += self.config.tail_threshold
         alphas = tap("predictor.alphas", alphas)
-        counts = alphas.sum(dim=1).floor().long()
+        totals = alphas.sum(dim=1)
+        tokens = token_count(float(totals.max()))
         padded = torch.cat([encoded, torch.zeros_like(encoded[:, :1])], dim=1)
-        embeddings = fire(padded, alphas, int(counts.max()))
-        return CifOutput(tap("predictor.embeddings", embeddings), counts, alphas)
+        embeddings = fire(padded, alphas, tokens)
+        return CifOutput(tap("predictor.embeddings", embeddings), totals.floor().long(), alphas)
 
     def fine_alphas(self, encoded: Tensor, tokens: int) -> Tensor:
         """Returns weights at `config.upsample` times the frame rate [T * upsample], scaled to sum to `tokens`; one row

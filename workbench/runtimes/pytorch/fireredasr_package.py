@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import BadInput
+from workbench.runtimes.pytorch.weights import check_layouts
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,4 +90,5 @@ def _tensors(value: object, where: str) -> dict[str, Tensor]:
         if not isinstance(each, Tensor):
             kind = type(each).__name__
             raise BadInput(f"model_state_dict in {where} holds a {kind} under {name!r:.80}; expected tensors by name")
+    check_layouts(value, where)
     return {str(name).removeprefix("module."): each for name, each in value.items()}

@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from zipfile import is_zipfile
 
 import torch
@@ -56,7 +56,17 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         raise BadInput(
             f"{where} holds {_kind(loaded[strange[0]])} under {strange[0]!r}; expected a state dict (tensors by name)"
         )
+    check_layouts(loaded, where)
     return {str(name).removeprefix("module."): value for name, value in loaded.items()}
+
+
+def check_layouts(tensors: Mapping[Any, Tensor], where: str) -> None:
+    """Raises `BadInput` for a tensor that is not stored as plain values in memory, such as a sparse one."""
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
+            how = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
+            how = how if tensor.device.type == "cpu" else f"on the device {tensor.device.type}"
+            raise BadInput(f"{where}: tensor {str(name)[:80]} is {how}; expected plain values, one after another")
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:

@@ -16,7 +16,8 @@ from tests.pipelines.test_speech_session import FakeRecogniser, words
 from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, option
-from workbench.pipelines.speech_session import Recognition, SpeechSession, StreamingRecogniser
+from workbench.pipelines.recogniser import Recognition, StreamingRecogniser
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.session.values import Partial, Progress, Segment, Token, Transcript
 
 RATE = 16000

@@ -17,7 +17,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.families.instruction import OWN, Instruction
 from workbench.pipelines.instructed_session import MAY_IGNORE, InstructedSession
-from workbench.pipelines.speech_session import Recognition
+from workbench.pipelines.recogniser import Recognition
 from workbench.session.conversation import Answer, Begun
 from workbench.session.values import Piece
 

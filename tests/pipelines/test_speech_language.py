@@ -18,8 +18,8 @@ from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.instruction import Instruction
+from workbench.pipelines.recogniser import Recognition, StreamingRecogniser
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.pipelines.speech_session import Recognition, StreamingRecogniser
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
 

@@ -17,8 +17,9 @@ from tests.support.tiny_checkpoints import noise
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, TimedOptions
-from workbench.pipelines.speech_session import PAUSE_SECONDS, Recognition, SpeechSession
-from workbench.pipelines.speech_session import _segments as segments_of
+from workbench.pipelines.recogniser import Recognition
+from workbench.pipelines.segments import PAUSE_SECONDS, segments_of
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.pipelines.voice_activity import SpeechFound
 from workbench.session.protocols import Session
 from workbench.session.values import Progress, Segment, Token, Transcript

@@ -26,7 +26,7 @@ from tests.support.tiny_language import put_tokenizer
 from workbench.audio.frontend import Frontend
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import LANGUAGES, SPEECH, FunasrNanoOptions, prompt_ids, read_funasr_nano
-from workbench.pipelines.speech_session import Recognition
+from workbench.pipelines.recogniser import Recognition
 from workbench.runtimes.pytorch.funasr_nano import open_session
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.weights import build

@@ -15,7 +15,8 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options, conversing
 from workbench.families.instruction import Instruction
 from workbench.pipelines.clock import WorkClock
-from workbench.pipelines.speech_session import Recognition, SpeechSession, StreamingRecogniser
+from workbench.pipelines.recogniser import Recognition, StreamingRecogniser
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.pipelines.spoken_messages import heard
 from workbench.pipelines.token_table import Table, neighbours_of, rows_of
 from workbench.session.conversation import Answer, Begun, ConversationEvent, Messages

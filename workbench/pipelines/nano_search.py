@@ -20,8 +20,8 @@ from workbench.families.funasr_nano import CtcBranch, FunasrNanoOptions
 from workbench.pipelines.ctc_head import CtcHead
 from workbench.pipelines.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.language import Language
+from workbench.pipelines.recogniser import Recognition
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
 from workbench.session.values import Token
 from workbench.trace.recorder import Recorder, Stages

@@ -22,8 +22,8 @@ from workbench.families.paraformer import (
 )
 from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.gradients import Differentiates
+from workbench.pipelines.recogniser import Recognition
 from workbench.pipelines.side_by_side import SideBySide, each_side_by_side, seconds_side_by_side
-from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.times import RowTimes
@@ -75,7 +75,7 @@ class DecodesMany(Protocol):
 
     @property
     def seconds_at_once(self) -> float:
-        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        """See `workbench.pipelines.recogniser.PaddingRecogniser`."""
         ...
 
     def decode_many(self, features: Sequence[np.ndarray], cif_residual: bool = False) -> list[Decoded]:
@@ -112,7 +112,7 @@ class ParaformerPipeline:
         }
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """See `workbench.pipelines.speech_session.NamesPieces`."""
+        """See `workbench.pipelines.recogniser.NamesPieces`."""
         return tuple(self.model.vocabulary.pieces[number] for number in ids)
 
     def recognise(
@@ -125,18 +125,18 @@ class ParaformerPipeline:
 
     @property
     def seconds_at_once(self) -> float:
-        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        """See `workbench.pipelines.recogniser.PaddingRecogniser`."""
         if isinstance(self.network, SideBySide):
             return seconds_side_by_side(self.network)
         return self.network.seconds_at_once if isinstance(self.network, DecodesMany) else 0.0
 
     @property
     def pads(self) -> bool:
-        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        """See `workbench.pipelines.recogniser.PaddingRecogniser`."""
         return not isinstance(self.network, SideBySide)
 
     def recognise_many(self, chunks: Sequence[np.ndarray], options: ParaformerOptions) -> list[Recognition]:
-        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        """See `workbench.pipelines.recogniser.PaddingRecogniser`."""
         if isinstance(self.network, SideBySide):
             return each_side_by_side(self.network, lambda samples: self.recognise(samples, options), chunks)
         assert isinstance(self.network, DecodesMany)
@@ -187,7 +187,7 @@ class ParaformerPipeline:
     def trace(
         self, samples: np.ndarray, options: ParaformerOptions, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
-        """See `workbench.pipelines.speech_session.Recogniser.trace`."""
+        """See `workbench.pipelines.recogniser.Recogniser.trace`."""
         found = partial(self._gradients, samples, options) if isinstance(self.network, Differentiates) else None
         return traced(self.recognise, samples, options, wanted, given, found)
 

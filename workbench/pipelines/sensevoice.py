@@ -27,8 +27,8 @@ from workbench.families.sensevoice import (
 from workbench.pipelines.ctc_head import CtcHead
 from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.gradients import Choice, Differentiates, frames_of
+from workbench.pipelines.recogniser import Recognition
 from workbench.pipelines.side_by_side import SideBySide, each_side_by_side, seconds_side_by_side
-from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
 from workbench.session.values import Token
 from workbench.trace.recorder import Recorder, Stages
@@ -62,7 +62,7 @@ class ManyLogits(Protocol):
 
     @property
     def seconds_at_once(self) -> float:
-        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        """See `workbench.pipelines.recogniser.PaddingRecogniser`."""
         ...
 
     def many_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> list[np.ndarray]:
@@ -116,18 +116,18 @@ class SenseVoicePipeline:
 
     @property
     def seconds_at_once(self) -> float:
-        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        """See `workbench.pipelines.recogniser.PaddingRecogniser`."""
         if isinstance(self.network, SideBySide):
             return seconds_side_by_side(self.network)
         return self.network.seconds_at_once if isinstance(self.network, ManyLogits) else 0.0
 
     @property
     def pads(self) -> bool:
-        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        """See `workbench.pipelines.recogniser.PaddingRecogniser`."""
         return not isinstance(self.network, SideBySide)
 
     def recognise_many(self, chunks: Sequence[np.ndarray], options: SenseVoiceOptions) -> list[Recognition]:
-        """See `workbench.pipelines.speech_session.PaddingRecogniser`."""
+        """See `workbench.pipelines.recogniser.PaddingRecogniser`."""
         if isinstance(self.network, SideBySide):
             if options.searches:  # the language model of a search is shared
                 return [self.recognise(samples, options) for samples in chunks]
@@ -201,13 +201,13 @@ class SenseVoicePipeline:
         return self.model.vocabulary.text(ids).strip()
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """See `workbench.pipelines.speech_session.NamesPieces`."""
+        """See `workbench.pipelines.recogniser.NamesPieces`."""
         return tuple(self.model.vocabulary.pieces[number] for number in ids)
 
     def trace(
         self, samples: np.ndarray, options: SenseVoiceOptions, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
-        """See `workbench.pipelines.speech_session.Recogniser.trace`."""
+        """See `workbench.pipelines.recogniser.Recogniser.trace`."""
         found = partial(self._gradients, samples, options) if isinstance(self.network, Differentiates) else None
         return traced(self.recognise, samples, options, wanted, given, found)
 

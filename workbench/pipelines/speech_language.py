@@ -25,7 +25,7 @@ from workbench.families.instruction import OWN, Instruction
 from workbench.families.language import PLACEHOLDER, LanguageConfig, LanguageTokenizer
 from workbench.pipelines.gradients import DifferentiatesLanguage, GradientsOf, PullsBack, record_gradients
 from workbench.pipelines.language import Language, SearchesBeams
-from workbench.pipelines.speech_session import Recognition
+from workbench.pipelines.recogniser import Recognition
 from workbench.pipelines.token_table import Table
 from workbench.session.values import Token
 from workbench.text.scripts import settled_text
@@ -128,7 +128,7 @@ class AudioEncoder(PromptFormat, Protocol):
 
 
 class SpeechLanguagePipeline:
-    """An audio encoder and a language model as a recogniser (see `workbench.pipelines.speech_session`)."""
+    """An audio encoder and a language model as a recogniser (see `workbench.pipelines.recogniser`)."""
 
     def __init__(self, encoder: AudioEncoder, language: Language):
         self.encoder = encoder
@@ -150,7 +150,7 @@ class SpeechLanguagePipeline:
         return self.encoder.row_times
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """See `workbench.pipelines.speech_session.NamesPieces`."""
+        """See `workbench.pipelines.recogniser.NamesPieces`."""
         return tuple(map(self.encoder.tokenizer.piece, ids))
 
     @property

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +21,20 @@ from workbench.audio.domain import Domain, doubt_about
 from workbench.audio.read import Recording, read
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput, Unavailable
-from workbench.core.options import ListeningOptions, TimedOptions, build_options
+from workbench.core.options import TimedOptions, build_options
 from workbench.core.resources import close
-from workbench.decoding.beam_walk import BeamWalk
 from workbench.pipelines.decoding_steps import AskedSteps
 from workbench.pipelines.padding import MOST_CHUNKS, MOST_PADDED, padded_batches
+from workbench.pipelines.recogniser import (
+    BatchingRecogniser,
+    NamesPieces,
+    PaddingRecogniser,
+    Recogniser,
+    Recognition,
+    StepwiseRecogniser,
+    StreamingRecogniser,
+)
+from workbench.pipelines.segments import placed_on, segments_of
 from workbench.pipelines.spoken_hypotheses import best_of_chunks
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
@@ -37,131 +46,18 @@ from workbench.session.values import (
     Partial,
     Progress,
     Segment,
-    SpokenHypothesis,
-    Token,
     Transcript,
 )
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import join_texts
 from workbench.trace.ancestry import Ancestry
-from workbench.trace.recorder import Stages
-from workbench.trace.steps import Follow, StepWalk
+from workbench.trace.steps import Follow
 from workbench.trace.times import described_times
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
-PAUSE_SECONDS = 1.0  # a longer silence between two tokens begins a new segment
 # The chunks of this many batches are sorted by length together.
 POOLED_BATCHES = 4
 WRITTEN = ("tokens", "tokens.alternatives", "tokens.logprobs", "text")  # stages after the decoding steps
-SENTENCE_ENDS = ("。", "！", "？", ".", "!", "?")
-SENTENCE_SECONDS = 4.0  # a segment this long may end at the end of a sentence
-
-
-@dataclass(frozen=True)
-class Recognition:
-    """The result of a recogniser on one chunk; token times count from the start of the chunk."""
-
-    text: str
-    language: str | None
-    tags: Mapping[str, str]
-    tokens: tuple[Token, ...]
-    ids: tuple[int, ...]
-    notes: tuple[str, ...] = ()  # what the user should know about how it was recognised
-    ended: bool = True  # whether the model ended it; a limit cut it off otherwise
-    hypotheses: tuple[SpokenHypothesis, ...] = ()  # of a beam search, best first
-    worded: bool = False  # whether the tokens are words of a lexicon, whose texts are not those of their ids
-
-
-class Recogniser(Protocol):
-    """A loaded model that recognises one chunk of speech at a time."""
-
-    @property
-    def dtype(self) -> str:
-        """The name of the type that it computes in."""
-        ...
-
-    @property
-    def options_class(self) -> type[ListeningOptions]:
-        """The family's options."""
-        ...
-
-    def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
-        """Returns what is said in the samples."""
-        ...
-
-    def text_of(self, ids: Sequence[int]) -> str:
-        """Returns the text of some of the visible tokens."""
-        ...
-
-    def trace(
-        self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
-    ) -> dict[str, np.ndarray]:
-        """Returns the stages of one pass over the samples; `given` as in `workbench.trace.recorder.Recorder`."""
-        ...
-
-
-@runtime_checkable
-class StreamingRecogniser(Protocol):
-    """A recogniser that writes token by token, and can transcribe several chunks in one batch."""
-
-    def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
-        """Yields the text so far of every chunk after each token; returns the recognition of each chunk."""
-        ...
-
-
-@runtime_checkable
-class BatchingRecogniser(Protocol):
-    """A recogniser whose runtime batches by itself: it takes as many chunks as the runtime computes at once."""
-
-    @property
-    def chunks_at_once(self) -> int:
-        """The number of chunks that the runtime computes at once."""
-        ...
-
-
-@runtime_checkable
-class PaddingRecogniser(Protocol):
-    """A recogniser that computes several chunks at once, side by side or padded to the longest; no result changes."""
-
-    @property
-    def seconds_at_once(self) -> float:
-        """The most seconds of one pass, with the padding; 0 if the runtime takes one chunk at a time."""
-        ...
-
-    @property
-    def pads(self) -> bool:
-        """Whether padding costs time, so that chunks of like length go together."""
-        ...
-
-    def recognise_many(self, chunks: Sequence[np.ndarray], options: Any) -> list[Recognition]:
-        """Returns what is said in each chunk, as `recognise` returns it but for rounding."""
-        ...
-
-
-@runtime_checkable
-class StepwiseRecogniser(Protocol):
-    """A recogniser that writes token by token, and shows the stages of each decoding step."""
-
-    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk | BeamWalk) -> None:
-        """Records the traced steps of a walk after the prompt of one chunk (see
-        `workbench.pipelines.language.Language.follow` and `SearchesBeams.follow_beams`).
-
-        Raises `BadInput` for the steps of a beam search where the runtime has none.
-        """
-        ...
-
-    def ancestry(self, samples: np.ndarray, options: Any) -> Ancestry | None:
-        """Returns the hypotheses of every pass of the beam search over one chunk; None if the options ask for none."""
-        ...
-
-
-@runtime_checkable
-class NamesPieces(Protocol):
-    """A recogniser that shows the text of its tokens."""
-
-    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """Returns the text of each token for display, special tokens too."""
-        ...
 
 
 class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts):
@@ -274,8 +170,8 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts):
         for chunk, part in zip(chunks, parts, strict=True):
             job = chunk.job
             job.seconds += seconds * len(chunk.samples) / max(samples, 1)  # its share of the batch's time
-            segments = _segments(part, chunk.span, text_of)
-            job.parts[chunk.place] = _placed(part, chunk.span), segments
+            segments = segments_of(part, chunk.span, text_of)
+            job.parts[chunk.place] = placed_on(part, chunk.span), segments
             for segment in segments:
                 yield job.number, segment
             if len(job.parts) == len(job.spans):
@@ -427,70 +323,3 @@ def _recognise(
 def _majority(names: Iterable[str | None]) -> str | None:
     counted = Counter(name for name in names if name)
     return counted.most_common(1)[0][0] if counted else None
-
-
-def _segments(recognition: Recognition, span: Span, text_of: Callable[[Sequence[int]], str] | None) -> list[Segment]:
-    """Returns the recognition as segments, cut at pauses and after sentences if the tokens have times."""
-    tokens = tuple(_absolute(token, span) for token in recognition.tokens)
-    if not recognition.text and not tokens:
-        return []
-    if text_of is None or any(token.start is None for token in tokens):
-        return [
-            Segment(
-                span.start,
-                span.end,
-                recognition.text,
-                tuple(replace(t, start=None, end=None) for t in tokens),
-                recognition.tags,
-            )
-        ]
-    groups = _groups(tokens)
-    if len(groups) < 2:
-        return [Segment(span.start, span.end, recognition.text, tokens, recognition.tags)]
-    inner = [(a[-1].end + b[0].start) / 2 for a, b in pairwise(groups)]  # type: ignore[operator]
-    return [
-        Segment(
-            start, end, _text(group) if recognition.worded else text_of([t.id for t in group]), group, recognition.tags
-        )
-        for group, (start, end) in zip(groups, pairwise([span.start, *inner, span.end]), strict=True)
-    ]
-
-
-def _text(words: Sequence[Token]) -> str:
-    return "".join(word.text for word in words).strip()
-
-
-def _placed(recognition: Recognition, span: Span) -> Recognition:
-    """Returns the recognition with hypotheses whose times count from the start of the recording."""
-
-    def placed(tokens: Sequence[Token]) -> tuple[Token, ...]:
-        return tuple(_absolute(token, span) for token in tokens)
-
-    hypotheses = (
-        replace(each, tokens=placed(each.tokens), words=None if each.words is None else placed(each.words))
-        for each in recognition.hypotheses
-    )
-    return replace(recognition, hypotheses=tuple(hypotheses))
-
-
-def _absolute(token: Token, span: Span) -> Token:
-    if token.start is None or token.end is None:
-        return token
-    return replace(token, start=min(span.start + token.start, span.end), end=min(span.start + token.end, span.end))
-
-
-def _groups(tokens: Sequence[Token]) -> list[tuple[Token, ...]]:
-    """Splits the tokens where the speaker paused or ended a sentence."""
-    groups: list[list[Token]] = []
-    for token in tokens:
-        if not groups or _begins_segment(groups[-1], token):
-            groups.append([])
-        groups[-1].append(token)
-    return [tuple(group) for group in groups]
-
-
-def _begins_segment(current: Sequence[Token], token: Token) -> bool:
-    first, last = current[0], current[-1]
-    assert first.start is not None and last.end is not None and token.start is not None
-    ended = last.text.strip().endswith(SENTENCE_ENDS) and last.end - first.start > SENTENCE_SECONDS
-    return ended or token.start - last.end > PAUSE_SECONDS

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from workbench.pipelines.gradients import GradientsOf, record_gradients
-from workbench.pipelines.speech_session import Recognition
+from workbench.pipelines.recogniser import Recognition
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import StageFilter
 

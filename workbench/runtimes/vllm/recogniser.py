@@ -20,6 +20,7 @@ from workbench.families.instruction import Instruction
 from workbench.families.language import AUDIO
 from workbench.pipelines.features import Features
 from workbench.pipelines.instructed_session import InstructedSession
+from workbench.pipelines.recogniser import Recognition
 from workbench.pipelines.speech_language import (
     PromptFormat,
     drained,
@@ -30,7 +31,6 @@ from workbench.pipelines.speech_language import (
     text_of,
     traced_choices,
 )
-from workbench.pipelines.speech_session import Recognition
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
@@ -46,7 +46,7 @@ PENALTY_NOTE = "vLLM's repetition_penalty also counts the tokens of the prompt"
 
 
 class EngineRecogniser:
-    """A recogniser (see `workbench.pipelines.speech_session`) whose network and language model are in an engine.
+    """A recogniser (see `workbench.pipelines.recogniser`) whose network and language model are in an engine.
 
     Args:
         features: the front end; the engine's process for requests runs the same, but only here its stages are recorded.
@@ -84,7 +84,7 @@ class EngineRecogniser:
         return self.prompt_format.row_times
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """See `workbench.pipelines.speech_session.NamesPieces`."""
+        """See `workbench.pipelines.recogniser.NamesPieces`."""
         return tuple(map(self.prompt_format.tokenizer.piece, ids))
 
     def instructed(self, own: Instruction) -> EngineRecogniser:

@@ -19,8 +19,8 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import ListeningOptions, build_options, conversing
 from workbench.families.instruction import OWN, Instruction
 from workbench.pipelines.instructed_session import InstructedSession
+from workbench.pipelines.recogniser import Recognition
 from workbench.pipelines.speech_language import drained
-from workbench.pipelines.speech_session import Recognition
 from workbench.runtimes.vllm.recogniser import PENALTY_NOTE
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
@@ -39,7 +39,7 @@ NO_STAGES = "a remote server does not show its stages; open the model on this ma
 
 
 class RemoteRecogniser:
-    """A speech model on a server, as a `workbench.pipelines.speech_session.Recogniser`. Several threads may call it.
+    """A speech model on a server, as a `workbench.pipelines.recogniser.Recogniser`. Several threads may call it.
 
     Args:
         client: the connections; `close` closes them.
@@ -50,7 +50,7 @@ class RemoteRecogniser:
     """
 
     dtype = "as the server has it"
-    # As in `workbench.pipelines.speech_session.BatchingRecogniser`: the server batches by itself.
+    # As in `workbench.pipelines.recogniser.BatchingRecogniser`: the server batches by itself.
     chunks_at_once = 32
 
     def __init__(self, client: Client, service: Service, wording: Wording):

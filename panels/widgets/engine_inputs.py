@@ -65,7 +65,7 @@ def check_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     known = {spec.name: spec for spec in SHOWN}
     for name in given:
         if name not in known:
-            raise BadInput(f"an engine has no setting {name!r} here; it has {', '.join(known)}")
+            raise BadInput(f"an engine has no setting {name!r:.80} here; it has {', '.join(known)}")
     return {name: _checked(known[name], value, name) for name, value in given.items()}
 
 

@@ -211,7 +211,7 @@ def build_options(options_class: type[Options], given: Mapping[str, Any], what: 
         if name not in specs:
             near = difflib.get_close_matches(name, specs, 1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(specs)}."
-            raise BadInput(f"{what} has no option {name}; {hint}")
+            raise BadInput(f"{what} has no option {name:.80}; {hint}")
         values[name] = check_value(specs[name], value, f"option {name} of {what} is {value!r:.80}")
     return options_class(**values)
 

@@ -108,7 +108,7 @@ def _offer(cell: ModelOnRuntime, known: Sequence[RuntimeOffer]) -> RuntimeOffer:
     near = [offer for offer in known if (offer.cell.model, offer.cell.runtime) == (cell.model, cell.runtime)]
     if not near:
         models = ", ".join(dict.fromkeys(offer.cell.model for offer in known))
-        raise BadInput(f"there is no {cell.model!r} on {cell.runtime!r} here; the models are {models}")
+        raise BadInput(f"there is no {cell.model!r:.80} on {cell.runtime!r:.40} here; the models are {models}")
     if not near[0].possible:
         raise BadInput(f"{near[0].title} cannot run: {near[0].reason}")
     if cell.quantization in ("", AUTO):
@@ -118,7 +118,7 @@ def _offer(cell: ModelOnRuntime, known: Sequence[RuntimeOffer]) -> RuntimeOffer:
         if offer.cell == cell:
             return offer
     there = ", ".join(offer.cell.quantization for offer in near) or "as the checkpoint has them"
-    raise BadInput(f"there is no {cell.quantization!r} of {cell.model} on {cell.runtime}; its weights are {there}")
+    raise BadInput(f"there is no {cell.quantization!r:.40} of {cell.model} on {cell.runtime}; its weights are {there}")
 
 
 def vad_choices(registry: Registry) -> tuple[str, ...]:
@@ -170,4 +170,6 @@ def check_options_known(registry: Registry, models: Iterable[str], given: Mappin
     known = {name for model in models for name in registry.options_class(model).__dataclass_fields__}
     for name in given:
         if name not in known:
-            raise BadInput(f"none of the chosen models has an option {name!r}; they have {', '.join(sorted(known))}")
+            raise BadInput(
+                f"none of the chosen models has an option {name!r:.80}; they have {', '.join(sorted(known))}"
+            )

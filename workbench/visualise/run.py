@@ -120,7 +120,7 @@ def split_options(view: View, options: Mapping[str, Any]) -> tuple[ViewOptions, 
     for name in of_views:
         if name not in view.options:
             known = f"it has {', '.join(view.options)}" if view.options else "it has none"
-            raise BadInput(f"the view {view.name} has no option {name}; {known}")
+            raise BadInput(f"the view {view.name} has no option {name:.80}; {known}")
     settings = {name: value for name, value in given.items() if name in SETTINGS}
     own = {name: value for name, value in given.items() if name not in VIEW_OPTIONS and name not in SETTINGS}
     return build_options(ViewOptions, of_views, f"the view {view.name}"), settings, own

@@ -19,7 +19,7 @@ const POLL = 150; // milliseconds between questions how far the overview is
 const told = async (address) => {
   const answer = await fetch(address);
   const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error || `the server answered ${answer.status}`);
+  if (!answer.ok || found.error) throw new Error(found.error || `the server answered ${answer.status}`);
   return found;
 };
 

@@ -65,7 +65,11 @@ def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
     if len(lists) > 1:
         raise BadInput(f"there are {len(lists)} manifests: {', '.join(each.name for each in lists)}; expected one")
     manifest = lists[0] if lists else folder
-    _check_inside(read_manifest(manifest), folder)
+    try:
+        _check_inside(read_manifest(manifest), folder)
+    except BadInput as error:  # files are named as they were uploaded, not by where the server keeps them
+        place = str(folder.absolute())
+        raise BadInput(str(error).replace(f"{place}/", "").replace(place, "what was uploaded")) from error
     return manifest
 
 

@@ -97,6 +97,8 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         return residents_html(pool)
 
     def set_idle(minutes: float | None) -> None:
+        if minutes == pool.idle_minutes:
+            return
         pool.guard.owners("the time after which models are unloaded")
         pool.idle_minutes = minutes
 
@@ -107,7 +109,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     resident.release(guarded(unload), None, resident, **private)
     resident.log(guarded(show_log), None, [log, logged], **private)
     log.hide(lambda: ("", ""), None, [log, logged], **private)
-    idle.submit(guarded(set_idle), idle, None, **private)
+    idle.submit(None, js="() => document.activeElement.blur()", api_visibility="private")
     idle.blur(guarded(set_idle), idle, None, **private)
 
 

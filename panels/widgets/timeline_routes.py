@@ -62,7 +62,9 @@ def timeline_routes(timelines: Timelines) -> list[BaseRoute]:
 def _about(opened: Opened, request: Request) -> Response:
     if not opened.ready.wait(TELL_AFTER):
         return JSONResponse({"ready": False}, headers={"Cache-Control": "no-store"})
-    overview = opened.found()
+    if opened.overview is None:  # no error of the request: a browser would log one
+        return JSONResponse({"error": opened.error}, headers={"Cache-Control": "no-store"})
+    overview = opened.overview
     low, high = overview.contrast
     told = {
         "ready": True,

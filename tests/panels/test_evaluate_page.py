@@ -161,6 +161,12 @@ def test_uploaded_manifests_reach_nothing_else(tmp_path: Path) -> None:
             uploaded_corpus([str(listed)], tmp_path / f"corpus{number}")
     with pytest.raises(BadInput, match=r"there are 2 manifests: list0\.csv, list1\.csv"):
         uploaded_corpus([str(tmp_path / f"list{number}.csv") for number in range(2)], tmp_path / "two")
+    for name, content in (("notes.csv", "no column\nof a corpus\n"), ("list.jsonl", ""), ("sound.tsv", "RIFF")):
+        wrong = tmp_path / name
+        wrong.write_text(content)
+        with pytest.raises(BadInput, match=rf"\b{name}") as refused:
+            uploaded_corpus([str(wrong)], tmp_path / f"of-{name}")
+        assert str(tmp_path) not in str(refused.value)
     broken = tmp_path / "broken.zip"
     broken.write_bytes(b"PK no archive")
     with pytest.raises(BadInput, match="cannot be unpacked"):

@@ -201,3 +201,15 @@ def test_a_recording_is_seen_heard_compared_and_corrected(
     page.wait_for_function(f"{WHOLE}.link.cursor > 0.65")
     page.wait_for_function(f"!{WHOLE}.link.playing")  # at its end
     assert abs(page.evaluate(f"{WHOLE}.link.cursor") - 1.0) < 0.05
+
+
+def test_a_file_without_sound_is_answered_with_a_sentence_and_no_error_in_the_console(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.wav"
+    notes.write_text("no sound")
+    timelines = Timelines()
+    key = timelines.key(str(notes))
+    assert timelines.of(key).ready.wait(20.0)
+    (about,) = asked(timelines, (f"/timeline/{key}/about", {}))
+    assert about.status_code == 200 and "notes.wav" in about.json()["error"]
+    assert str(tmp_path) not in about.json()["error"]
+    timelines.close()

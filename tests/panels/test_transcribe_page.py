@@ -335,7 +335,8 @@ def test_a_phone_never_scrolls_sideways(served: Served, page: Any, tmp_path: Pat
 
 
 @pytest.mark.browser
-def test_the_models_tab_lists_and_unloads(served: Served, page: Any) -> None:
+def test_the_models_tab_lists_and_unloads(served: Served, page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
     served.pool.session("fake/sense", "pytorch")
     open_page(page, served)
     page.get_by_role("tab", name="Models").click()
@@ -345,11 +346,14 @@ def test_the_models_tab_lists_and_unloads(served: Served, page: Any) -> None:
     expect(page.locator("#residents")).to_contain_text("No model is loaded")
     assert served.registry.unloaded == ["fake/sense"]
     page.locator("#idle-minutes input").fill("3")
+    monkeypatch.setattr(served.pool.guard, "owners", asked.append)
     page.locator("#idle-minutes input").press("Enter")
+    page.keyboard.press("Tab")
     until(page, lambda: served.pool.idle_minutes == 3)
     page.get_by_role("tab", name="Transcribe").click()
     page.get_by_role("tab", name="Models").click()
     expect(page.locator("#idle-minutes input")).to_have_value("3")
+    assert len(asked) == 1, "Enter and Tab set it once"
 
 
 def test_the_endpoints_for_scripts(served: Served, tmp_path: Path) -> None:

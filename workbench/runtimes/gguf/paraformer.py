@@ -60,9 +60,8 @@ class ParaformerGraph:
         found = self._engine.run(encoder, recorder)
         encoded, alphas = found["encoded"], cif.weights_of(found["scores"], self.predictor)
         alphas = recorder.put("predictor.alphas", alphas) if recorder else alphas
-        embeddings = fire(
-            encoded, alphas[:-1], token_count(float(alphas.sum()))
-        )  # the tail adds weight, but has no encoder frame
+        tokens = token_count(float(alphas.sum()))
+        embeddings = fire(encoded, alphas[:-1], tokens)  # the tail adds weight, but has no encoder frame
         embeddings = recorder.put("predictor.embeddings", embeddings) if recorder else embeddings
         return Decoded(self._logits(embeddings, encoded, recorder) if len(embeddings) else None, alphas, encoded)
 

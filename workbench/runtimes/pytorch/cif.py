@@ -90,7 +90,7 @@ class CifPredictor(nn.Module):
         alphas[torch.arange(batch, device=alphas.device), ends] += self.config.tail_threshold
         alphas = tap("predictor.alphas", alphas)
         totals = alphas.sum(dim=1)
-        tokens = token_count(float(totals.max()))
+        tokens = token_count(totals.detach().max().item())
         padded = torch.cat([encoded, torch.zeros_like(encoded[:, :1])], dim=1)
         embeddings = fire(padded, alphas, tokens)
         return CifOutput(tap("predictor.embeddings", embeddings), totals.floor().long(), alphas)

@@ -68,8 +68,8 @@ def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
     try:
         _check_inside(read_manifest(manifest), folder)
     except BadInput as error:  # files are named as they were uploaded, not by where the server keeps them
-        place = str(folder.absolute())
-        raise BadInput(str(error).replace(f"{place}/", "").replace(place, "what was uploaded")) from error
+        kept_in = str(folder.absolute())
+        raise BadInput(str(error).replace(f"{kept_in}/", "").replace(kept_in, "what was uploaded")) from error
     return manifest
 
 

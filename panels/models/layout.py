@@ -109,6 +109,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     resident.release(guarded(unload), None, resident, **private)
     resident.log(guarded(show_log), None, [log, logged], **private)
     log.hide(lambda: ("", ""), None, [log, logged], **private)
+    # Enter leaves the field; so the time is set once, also where Tab follows.
     idle.submit(None, js="() => document.activeElement.blur()", api_visibility="private")
     idle.blur(guarded(set_idle), idle, None, **private)
 

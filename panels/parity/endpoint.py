@@ -31,7 +31,7 @@ from panels.running.sessions import SessionPool
 from panels.transcribe.endpoint import LIMITS, sample
 from workbench.compare.precision import AUTO
 from workbench.compare.presets import PRESETS
-from workbench.core.calls import Call, here
+from workbench.core.caller import Caller, here
 from workbench.core.errors import BadInput
 from workbench.core.visitors import check_work
 from workbench.families import FAMILIES
@@ -221,7 +221,7 @@ def compared(
     isolated: bool = False,
     embeddings: Sequence[str] = (),
     several: Sequence[str] = (),
-    call: Call = here,
+    call: Caller = here,
     *,
     stages: str = "*",
     preset: str | None = None,

@@ -20,7 +20,7 @@ from panels.running.kept import MOST_KEPT, Kept
 from panels.running.progress import changes
 from workbench.compare import find_preset, read_mapping, read_rules
 from workbench.compare.precision import AUTO
-from workbench.core.calls import Call, here
+from workbench.core.caller import Caller, here
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.core.visitors import check_work
@@ -180,7 +180,7 @@ def compute(
     registry: Registry,
     request: Request,
     on_progress: Callable[[float, str], None] | None = None,
-    call: Call = here,
+    call: Caller = here,
 ) -> ParityRun:
     """Computes the run of a request; `on_progress` and `call` as in `workbench.parity_lab.run_parity`."""
     return run_parity(
@@ -210,7 +210,7 @@ def compute_several(
     registry: Registry,
     request: Request,
     on_progress: Callable[[float, str], None] | None = None,
-    call: Call = here,
+    call: Caller = here,
 ) -> ParityRuns:
     """Computes a request on its several inputs; gives one verdict over all."""
     return run_parity_on_inputs(

@@ -62,7 +62,7 @@ def timeline_routes(timelines: Timelines) -> list[BaseRoute]:
 def _about(opened: Opened, request: Request) -> Response:
     if not opened.ready.wait(TELL_AFTER):
         return JSONResponse({"ready": False}, headers={"Cache-Control": "no-store"})
-    if opened.overview is None:  # no error of the request: a browser would log one
+    if opened.overview is None:  # status 200: a browser writes other ones to its console
         return JSONResponse({"error": opened.error}, headers={"Cache-Control": "no-store"})
     overview = opened.overview
     low, high = overview.contrast

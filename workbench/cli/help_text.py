@@ -150,7 +150,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
 """Examples of each command: a purpose, and the line that does it."""
 
 
-LONGEST_LINE, BEGINNING = 4000, 500  # characters of a message, and of each end of a longer one
+LONGEST_LINE, EACH_END = 4000, 500  # characters of a message, and of each end of a longer one
 
 
 def one_line(sentence: str) -> str:
@@ -159,9 +159,9 @@ def one_line(sentence: str) -> str:
 
 
 def short_line(sentence: str) -> str:
-    """Returns a sentence of a message on one line, without the middle of a text that it quotes at great length."""
+    """Returns the sentence on one line; a very long one keeps its two ends."""
     line = one_line(sentence)
-    return line if len(line) <= LONGEST_LINE else f"{line[:BEGINNING]} … {line[-BEGINNING:]}"
+    return line if len(line) <= LONGEST_LINE else f"{line[:EACH_END]} … {line[-EACH_END:]}"
 
 
 # Values, not flags: argparse would take -1e-3 and -inf for flags.

@@ -6,11 +6,11 @@ private socket pair between two processes of the same program. This file knows n
 To the child go ("open", spec, whether several calls run at once, folder of temporary files or None), then ("cancel",
 number), and ("call", number) with the pickle of (method, arguments, options) behind it; where one runs at a time, also
 ("pause", number), after which a stream stands aside when it has ended a stretch, and ("go on", number); where several
-run, also ("more", number, count), when so many events of a call have been used, and ("close", 0). From it come any
-count of
-("progress", 0, (fraction, activity)), ("opened", 0, mapping with `log`: a path or None), then per call
-("taken", number, None), any count of ("event", number, value) and ("progress", number, ...), and ("done", number,
-value) or ("error", number, (class, sentence, notes)).
+run, also ("more", number, count), when so many events of a call have been used, and ("close", 0).
+
+From the child come any count of ("progress", 0, (fraction, activity)), ("opened", 0, mapping with `log`: a path or
+None), then per call ("taken", number, None), any count of ("event", number, value) and ("progress", number, ...), and
+("done", number, value) or ("error", number, (class, sentence, notes)).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from workbench.compare.noise import EXACT
 from workbench.compare.precision import AUTO, precision_of
 from workbench.compare.presets import check_rules, find_preset, read_rules
 from workbench.compare.spread import ORDERS
-from workbench.core.calls import Call, here
+from workbench.core.caller import Caller, here
 from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.core.options import build_options
 from workbench.core.progress import OnProgress
@@ -73,7 +73,7 @@ def run_parity(
     precision: str = AUTO,
     steps: str = "",
     several: bool = False,
-    call: Call = here,
+    call: Caller = here,
 ) -> ParityRun:
     """Traces the reference and each candidate on one input, compares them, and tells noise from bugs.
 

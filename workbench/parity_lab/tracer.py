@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from workbench.core.calls import Call, here
+from workbench.core.caller import Caller, here
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress, listening
 from workbench.core.runtimes import RUNTIMES
@@ -70,7 +70,7 @@ class Tracer:
         on_progress: OnProgress | None,
         steps: int,
         decoding_steps: str = "",
-        call: Call = here,
+        call: Caller = here,
     ):
         self._call = call
         self._decoding_steps = decoding_steps
@@ -89,9 +89,7 @@ class Tracer:
             self._on_progress(min(share, 1.0), activity)
 
     def reading(self, function: Callable[Given, Result]) -> Callable[Given, Result]:
-        """Returns a function that reads traces as it is called in a run; what it reports is the progress after the
-        last trace.
-        """
+        """Returns the function, called by `call`. What it reports is progress that follows the latest trace."""
 
         def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
             with listening(lambda share, activity: self._within(_TRACED + (1 - _TRACED) * share, activity)):

@@ -28,19 +28,19 @@ from workbench.serving.apart_process import ERROR, FAILED, NO_MEMORY, REPORT
 MODULE = "workbench.serving.apart_process"
 BEAT_SECONDS = 0.1  # how often whoever waits looks whether the work is to end
 COMPARING = "comparing"  # told until the function says more
-TOO_LARGE = "the comparison needs more memory than it may have here; compare fewer stages, or smaller"
+TOO_LARGE = "the comparison needs more memory than it may have here; compare fewer stages, or smaller ones"
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
 class Apart:
-    """A `workbench.core.calls.Call` in one process, which starts with the first call and ends with `close`.
+    """A `workbench.core.caller.Caller` with one process, which starts with the first call and ends with `close`.
 
     All calls come from the thread that closes it, as the process ends with that thread.
 
     Args:
-        alone: held during each call, so that of all who share it one computes at a time.
+        alone: held during each call; those that share it compute one at a time.
         gigabytes: the memory that the process may take; 0: no limit.
     """
 

@@ -147,9 +147,9 @@ class Guard:
                     )
 
     def apart(self) -> Apart:
-        """Returns what calls functions in a process of its own, which has a memory limit in public mode.
+        """Returns a caller of functions with a process of its own, which has a memory limit in public mode.
 
-        Of all such processes of the server one computes at a time.
+        The processes of one server compute one at a time.
         """
         return Apart(self._comparing, max(self.limits.process_gb, LEAST_GB) if self.public else 0.0)
 

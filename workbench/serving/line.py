@@ -161,7 +161,7 @@ class Line:
             self.pause(entry, ended=True)
 
     def wanted(self, entry: _Entry) -> bool:
-        """Whether a call that can let others go first holds some up, and has worked for its slice of time."""
+        """Whether a call holds others up, and has worked for its slice of time; it must be able to let them go."""
         if not entry.running or not entry.alone:
             return False
         now = time.monotonic()
@@ -204,7 +204,7 @@ class Line:
                 if time.monotonic() - looked >= LOOK_SECONDS:
                     with self._lock:
                         told, looked = self._told(entry), time.monotonic()
-                if entry.gave_way:  # the time may have come at which others no longer go first
+                if entry.gave_way:  # others may no longer go first: time passes without a change in the line
                     with self._lock:
                         self._wake()
                 tell(0.0, told)

@@ -1,4 +1,4 @@
-"""How work is called whose arrays may be large: here, or by whoever has a process of its own for it."""
+"""Who calls a function on large arrays: this process, or a separate one (`workbench.serving.apart`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
-class Call(Protocol):
+class Caller(Protocol):
     """Calls a function with arguments and returns its result, or raises its error.
 
-    Function, arguments and result can be pickled. What the function reports (`workbench.core.progress`) reaches the
-    listener of the caller.
+    It must be possible to pickle function, arguments and result. What the function reports
+    (`workbench.core.progress`) reaches whoever listens where it is called.
     """
 
     def __call__(self, function: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:

@@ -16,6 +16,7 @@ from workbench.core.settings import Settings
 from workbench.runtimes.gguf import amx, amx_product, llama
 from workbench.runtimes.gguf.causal_lm import open_session
 from workbench.runtimes.gguf.ggml import Library, library_files, load_library
+from workbench.runtimes.gguf.repacking import LAYOUTS, VECTORS
 from workbench.system.user_cache import user_cache
 
 CRASH = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
@@ -107,6 +108,23 @@ def test_what_says_nothing_about_the_file_is_not_kept(tried: Callable[[str], Tri
     assert amx.amx_fault() == ""
 
 
+@pytest.mark.parametrize(
+    ("switch", "does", "found"),
+    [
+        ("", "print('works')", LAYOUTS),
+        ("on", "print('works')", LAYOUTS),
+        (" Off ", "print('works')", (VECTORS,)),
+        ("", CRASH, (VECTORS,)),
+    ],
+)
+def test_layouts_that_may_be_used(
+    tried: Callable[[str], Tried], monkeypatch: pytest.MonkeyPatch, switch: str, does: str, found: tuple[bytes, ...]
+) -> None:
+    tried(does)
+    monkeypatch.setenv("WORKBENCH_AMX", switch)
+    assert amx.layouts() == found
+
+
 def test_a_process_that_hangs_is_ended(tried: Callable[[str], Tried], monkeypatch: pytest.MonkeyPatch) -> None:
     tried("import signal; signal.pause()")
     monkeypatch.setattr(amx, "SECONDS", 0.2)
@@ -183,11 +201,15 @@ def test_the_product_is_looked_at(monkeypatch: pytest.MonkeyPatch, wrong: bool, 
     assert amx_product.try_out(load_library()) == answer
 
 
-@pytest.mark.parametrize("fault", ["", "the units fail"])
+@pytest.mark.parametrize(
+    ("fault", "switch", "hidden", "used"),
+    [("", "", 64, True), ("the units fail", "", 64, False), ("", "off", 64, False), ("", "", 32, False)],
+)
 def test_sessions_leave_units_alone_that_fail_and_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, switch: str, hidden: int, used: bool
 ) -> None:
-    tiny_gguf(tmp_path / "it.gguf")
+    tiny_gguf(tmp_path / "it.gguf", hidden_size=hidden, intermediate_size=128, head_dim=32)
+    monkeypatch.setenv("WORKBENCH_AMX", switch)
     monkeypatch.setattr(llama, "amx_fault", lambda: fault)
     functions, asked = llama.load_llama(), []
     load = functions.llama_model_load_from_file
@@ -201,5 +223,5 @@ def test_sessions_leave_units_alone_that_fail_and_say_so(
     session = open_session(tmp_path / "it.gguf", "it", Settings(threads=1))
     generation = session.generate("seven", max_new_tokens=2)
     session.close()
-    assert asked == [not fault]
+    assert asked == [used]
     assert generation.notes == ((fault,) if fault else ())

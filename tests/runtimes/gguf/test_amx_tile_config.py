@@ -1,7 +1,8 @@
 """The header that is included when ggml is compiled: the matrix units get the whole of their configuration.
 
-No processor with such units is needed. Before a process has asked for them, and on other processors, ldtilecfg ends in
-SIGILL; what stands in memory then is what the compiler took for worth writing.
+No processor with such units is needed. Without them, and on some systems before a process has asked for them, ldtilecfg
+ends in SIGILL; what stands in memory then is what the compiler took for worth writing. Otherwise the units are asked
+what they were given.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import pytest
 from workbench.runtimes.gguf import amx
 
 HEADER = Path(amx.__file__).with_name("amx_tile_config.h")
-# Fills a configuration as ggml does, and prints the 64 bytes that the instruction would load. The address of the
-# operand is read from the instruction: c4 .. .. 49, then ModRM, perhaps SIB, and a displacement of no, 1 or 4 bytes.
+# Fills a configuration as ggml does, and prints the 64 bytes that the instruction loads, or would load. The operand's
+# address is read from the instruction: c4 .. .. 49, then ModRM, perhaps SIB, and a displacement of no, 1 or 4 bytes.
 PROGRAM = """
 #include <immintrin.h>
 #include <signal.h>
@@ -75,7 +76,9 @@ int main(int count, char **) {
     sigaction(SIGILL, &action, nullptr);
     soil();
     configure(15 + count);
-    return 6;
+    char loaded[64];
+    asm volatile("sttilecfg %0" : "=m"(loaded));
+    return write(1, loaded, sizeof loaded) == sizeof loaded ? 0 : 6;
 }
 """
 WHOLE = struct.pack("<BB14x16H16B", 1, 0, *[64, 64, 32, 32, 64, 64, 64, 64, *[0] * 8], *[8, 8, *[16] * 6, *[0] * 8])

@@ -85,7 +85,7 @@ def test_layer_norm(engine: GraphRunner, eps: float) -> None:
     )
 
 
-@pytest.mark.parametrize(("frames", "keys"), [(1, 1), (3, 70), (65, 64), (130, 7)])
+@pytest.mark.parametrize(("frames", "keys"), [(1, 1), (3, 70), (65, 64), (130, 7), (64, 64), (500, 390), (400, 400)])
 def test_attention(engine: GraphRunner, frames: int, keys: int) -> None:
     q, k, v = drawn(frames, 32), drawn(keys, 32, seed=1), drawn(keys, 32, seed=2)
     heads = [torch.from_numpy(each).unflatten(1, (4, 8)).transpose(0, 1) for each in (q, k, v)]
@@ -96,6 +96,21 @@ def test_attention(engine: GraphRunner, frames: int, keys: int) -> None:
         fused = np.concatenate([q, k, v], axis=1)
         together = computed(engine, lambda g: g.self_attention(g.input(fused), 4))
         np.testing.assert_allclose(together, expected, atol=1e-5)
+
+
+def test_long_attention_is_the_same_with_any_number_of_threads(engine: GraphRunner) -> None:
+    fused = drawn(900, 3 * 32)
+    together = computed(engine, lambda g: g.self_attention(g.input(fused), 4))
+    [alone] = engine.side_by_side([lambda: computed(engine, lambda g: g.self_attention(g.input(fused), 4))])
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_an_error_of_numpy_reaches_who_computes(engine: GraphRunner) -> None:
+    def fails(*_: np.ndarray) -> None:
+        raise ValueError("no such row")
+
+    with pytest.raises(ValueError, match="no such row"):
+        computed(engine, lambda g: g.map_rows(g.input(drawn(3, 4)), fails))
 
 
 def memory_by_loops(x: np.ndarray, kernel: np.ndarray, left: int) -> np.ndarray:

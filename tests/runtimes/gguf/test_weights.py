@@ -51,6 +51,20 @@ def test_products_with_every_type(tmp_path: Path, kind: str, alignment: int, rep
     engine.close()
 
 
+@pytest.mark.parametrize("outputs", [32, 64, 96, 160])
+@pytest.mark.parametrize("inputs", [32, 64, 96])
+@pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_1", "Q4_0"])
+def test_products_in_the_processors_own_layouts(tmp_path: Path, kind: str, inputs: int, outputs: int) -> None:
+    file = stored(tmp_path, kind, drawn(outputs, inputs))
+    engine = GraphRunner(file, threads=2)
+    for frames in (1, 2, 31, 32, 33, 70):
+        x = drawn(frames, inputs, seed=frames)
+        found = engine.run(lambda g, x=x: {"it": g.linear(g.input(x), g.scope / "m", outputs, False)})["it"]  # type: ignore[misc]
+        expected = x @ file.array("m.weight").T
+        assert np.abs(found - expected).max() <= TOLERANCE.get(kind, 2e-2) * np.abs(expected).max()
+    engine.close()
+
+
 @pytest.mark.parametrize("kind", ["F16", "Q8_0"])
 def test_what_is_wanted_in_float32_is_converted(tmp_path: Path, kind: str) -> None:
     file = stored(tmp_path, kind, drawn(32, 64))

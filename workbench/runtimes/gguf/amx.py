@@ -19,15 +19,30 @@ from pathlib import Path
 
 from workbench.runtimes.gguf.amx_product import ANSWERS, WRONG
 from workbench.runtimes.gguf.ggml import library_files
+from workbench.runtimes.gguf.repacking import LAYOUTS, VECTORS
 from workbench.system.user_cache import user_cache
 
 CHILD = ("-m", "workbench.runtimes.gguf.amx_product")
 CPU_INFO = Path("/proc/cpuinfo")
 FLAG = "amx_int8"
+SWITCH, OFF = "WORKBENCH_AMX", "off"  # an environment variable and its value, to compute without the units
 SECONDS = 60.0  # seconds; the product takes far less than one
 STORED_VERSION = 1  # of the stored answer; a new version tests every library again
 # These signals show a fault of the library. Another end says nothing about the file, so its answer is not stored.
 FAULTS = (signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT)
+
+
+def layouts() -> tuple[bytes, ...]:
+    """Returns the names of the layouts of matrices that ggml may use (`repacking.LAYOUTS`).
+
+    Raises `OSError` if ggml is not installed.
+    """
+    return (VECTORS,) if switched_off() or amx_fault() else LAYOUTS
+
+
+def switched_off() -> bool:
+    """Returns whether the user wants to compute without the matrix units: `WORKBENCH_AMX=off`."""
+    return os.environ.get(SWITCH, "").strip().lower() == OFF
 
 
 def amx_fault() -> str:

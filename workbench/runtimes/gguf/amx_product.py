@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from workbench.runtimes.gguf.ggml import F32, SUCCESS, TYPES, InitParams, Library
-from workbench.runtimes.gguf.repacking import Repacking
+from workbench.runtimes.gguf.repacking import AMX, Repacking
 
 WORKS, WRONG, NONE = "works", "wrong", "none"  # none: this build of ggml does not use the units
 ANSWERS = (WORKS, WRONG, NONE)
@@ -37,7 +37,7 @@ def main() -> int:
 
 def try_out(library: Library) -> str:
     """Returns one of `ANSWERS`. A fault in the library ends the process."""
-    repacking = Repacking(library, b"AMX")
+    repacking = Repacking(library, [AMX])
     if not repacking.possible:
         return NONE
     weights = (np.arange(OUT * IN).reshape(OUT, IN) * 37 % 255 - 127).astype(np.int8)

@@ -11,15 +11,17 @@ import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.formats.gguf_file import GgufFile
+from workbench.runtimes.gguf import long_attention
 from workbench.runtimes.gguf.capture import TensorCapture
-from workbench.runtimes.gguf.ggml import F32, SUCCESS, CustomCallback, TensorStruct, load_library
+from workbench.runtimes.gguf.ggml import F32, SUCCESS, load_library
 from workbench.runtimes.gguf.lanes import Lane, Lanes
+from workbench.runtimes.gguf.numpy_nodes import NumpyNodes, array_of
 from workbench.runtimes.gguf.shapes import GraphFull, Shapes
 from workbench.runtimes.gguf.taps import Block, Place, Taps
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
@@ -115,12 +117,11 @@ class Graph(Shapes):
         self._lane = engine.lane
         self.taps = Taps(recorder)
         self._inputs: list[tuple[Tensor, np.ndarray]] = []
-        self._callbacks: list[Any] = []  # ggml has their addresses only
-        self._raised: list[BaseException] = []
+        self._numpy = NumpyNodes(self._library, self._context, self._lane.threads)
 
     def __exit__(self, *given: object) -> None:
         super().__exit__(*given)
-        self._callbacks.clear()  # they hold the graph and its arrays, which are freed now and not at some later time
+        self._numpy.clear()
 
     @property
     def scope(self) -> Scope:
@@ -192,8 +193,7 @@ class Graph(Shapes):
                 self._library.backend_tensor_set(tensor.pointer, array.ctypes.data, 0, array.nbytes)
 
     def _done(self, status: int) -> None:
-        if self._raised:
-            raise self._raised[0]
+        self._numpy.check()
         if status != SUCCESS:
             raise Unavailable(f"ggml could not compute the network: status {status}")
 
@@ -249,25 +249,15 @@ class Graph(Shapes):
         frames, width = x.shape
         total = before + frames + after
 
-        def share(result: int, number: int, threads: int, _: Any) -> None:
+        def share(result: np.ndarray, number: int, threads: int) -> None:
             first, last = frames * number // threads, frames * (number + 1) // threads
-            try:
-                if number == 0:
-                    _rows_at(result, 0, before, width)[:] = 0
-                    _rows_at(result, total - after, total, width)[:] = 0
-                if first < last:
-                    compute(
-                        _rows_at(x.pointer, first, last, width), _rows_at(result, before + first, before + last, width)
-                    )
-            except BaseException as error:  # an exception must not pass through ggml's C code
-                self._raised.append(error)
+            if number == 0:
+                result[:before] = 0
+                result[total - after :] = 0
+            if first < last:
+                compute(array_of(x)[first:last], result[before + first : before + last])
 
-        self._callbacks.append(CustomCallback(share))
-        read = (ctypes.c_void_p * 1)(x.pointer)
-        made = self._library.custom_4d(
-            self._context, F32, width, total, 1, 1, read, 1, self._callbacks[-1], self._lane.threads, None
-        )
-        return self._made(made, (total, width))
+        return self._made(self._numpy.add((x,), (total, width), share), (total, width))
 
     def softmax(self, x: Tensor, mask: Tensor | None = None, scale: float = 1.0) -> Tensor:
         """Returns the softmax of scale * x [..., T, S] + mask [at least T, S] over the last dimension."""
@@ -299,6 +289,8 @@ class Graph(Shapes):
     def attention(self, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
         """Returns scaled dot-product attention of q [T, D] over k, v [S, D], split into heads: [T, D]."""
         frames, width = q.shape
+        if min(frames, k.shape[0]) >= long_attention.LEAST:
+            return self._long_attention((q, k, v), lambda: tuple(map(array_of, (q, k, v))), heads)
         parts = [self.split(x, heads) for x in (q, k, v)]
         context = self._library.flash_attn_ext(
             self._context, *(part.pointer for part in parts), None, 1.0 / math.sqrt(width // heads), 0.0, 0.0
@@ -308,6 +300,8 @@ class Graph(Shapes):
     def self_attention(self, fused: Tensor, heads: int) -> Tensor:
         """Returns `attention` of q, k and v, which are the columns of fused [T, 3 * D]: [T, D]. They are not copied."""
         frames, width = fused.shape[0], fused.shape[1] // 3
+        if frames >= long_attention.LEAST:
+            return self._long_attention((fused,), lambda: np.hsplit(array_of(fused), 3), heads)
         each, row, library = width // heads, 4 * fused.shape[1], self._library
         parts = [
             library.view_3d(self._context, fused.pointer, each, frames, heads, row, 4 * each, 4 * width * n)
@@ -315,6 +309,20 @@ class Graph(Shapes):
         ]
         context = library.flash_attn_ext(self._context, *parts, None, 1.0 / math.sqrt(each), 0.0, 0.0)
         return self.reshape(self._made(context, (1, frames, heads, each)), (frames, width))
+
+    def _long_attention(
+        self, reads: Sequence[Tensor], arrays: Callable[[], Sequence[np.ndarray]], heads: int
+    ) -> Tensor:
+        """Returns attention [T, D] computed by numpy; `arrays` returns q, k and v when the tensors have values."""
+        frames, width = reads[0].shape[0], reads[0].shape[1] * len(reads) // 3
+        tasks = long_attention.tasks(frames, heads)
+
+        def share(result: np.ndarray, number: int, threads: int) -> None:
+            q, k, v = arrays()
+            for head, rows in tasks[number::threads]:
+                long_attention.attend(q, k, v, result, heads, head, rows)
+
+        return self._made(self._numpy.add(reads, (frames, width), share), (frames, width))
 
     def depthwise(self, x: Tensor, kernel: Tensor, left: int, right: int) -> Tensor:
         """Applies a depthwise convolution over time with zero padding `left` and `right`: x [T, D], kernel [K, D] gives
@@ -375,10 +383,3 @@ class Graph(Shapes):
         made = self._library.conv_2d_direct(self._context, kernel.pointer, image.pointer, *steps)
         shape = (out, *((side - size) // stride + 1 for side in sides))
         return self.add(self._made(made, shape), self.reshape(scope.vector("bias", out), (out, 1, 1)))
-
-
-def _rows_at(pointer: int, first: int, last: int, width: int) -> np.ndarray:
-    """Returns rows `first` to `last` (exclusive) of a contiguous float32 tensor [T, width], not copied."""
-    address = TensorStruct.from_address(pointer).data + 4 * width * first
-    values = (ctypes.c_float * (width * (last - first))).from_address(address)
-    return np.ctypeslib.as_array(values).reshape(last - first, width)

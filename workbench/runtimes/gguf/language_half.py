@@ -18,6 +18,7 @@ from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile, TensorInfo
 from workbench.formats.gguf_types import BY_NAME
 from workbench.formats.quantization import ALIGNMENT, padded
+from workbench.runtimes.gguf.amx import layouts
 from workbench.runtimes.gguf.ggml import USAGE_WEIGHTS, Library, TensorStruct, load_library
 from workbench.runtimes.gguf.language_file import (
     EMBEDDINGS,
@@ -144,7 +145,7 @@ class _TensorSource:
         self._mapped = ggml.backend_cpu_buffer_from_ptr(first, last - first)
         ggml.backend_buffer_set_usage(self._mapped, USAGE_WEIGHTS)
         self._buffers = [self._mapped]
-        self._repacking = Repacking(ggml)
+        self._repacking = Repacking(ggml, layouts())
 
     def take(self, pointer: int, _: Any) -> None:
         """Fills a tensor with its values; called by llama.cpp while it loads."""

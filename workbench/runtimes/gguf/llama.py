@@ -15,8 +15,9 @@ from typing import Any
 
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
 from workbench.formats.gguf_file import GgufFile
-from workbench.runtimes.gguf.amx import amx_fault
+from workbench.runtimes.gguf.amx import amx_fault, switched_off
 from workbench.runtimes.gguf.ggml import load_library
+from workbench.runtimes.gguf.repacking import AMX_LEAST_IN
 
 # Versions of llama-cpp-python: tested from the first (inclusive) to the second (exclusive).
 OLDEST, NEWEST = (0, 3, 36), (0, 4, 0)
@@ -151,7 +152,7 @@ def open_plain(file: GgufFile, rows: int | None = None, vocabulary_only: bool = 
     parameters = cpu_parameters(functions)
     parameters.vocab_only = vocabulary_only
     fault = "" if vocabulary_only else amx_fault()
-    if fault:
+    if fault or switched_off() or _too_narrow(file):
         parameters.use_extra_bufts = False
     if rows is not None:
         overrides = _no_vocabulary(functions, file.architecture, rows)
@@ -161,6 +162,11 @@ def open_plain(file: GgufFile, rows: int | None = None, vocabulary_only: bool = 
     if not pointer:
         raise BadInput(f"llama.cpp does not load {file.name}: {take_reason()}")
     return LlamaModel(functions, pointer, file.name, notes=(fault,) if fault else ())
+
+
+def _too_narrow(file: GgufFile) -> bool:
+    """Returns whether a matrix has so few inputs that ggml's matrix units compute wrong numbers."""
+    return any(len(info.shape) == 2 and info.shape[-1] < AMX_LEAST_IN for info in file.tensors.values())
 
 
 def cpu_parameters(functions: Any) -> Any:

@@ -14,7 +14,7 @@ from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
 BLOCK = 96  # frames computed at once
-FAST_ROWS = 16  # ggml's fast kernels need a number of rows that is a multiple of this; the rest is a separate matrix
+FAST_ROWS = 32  # ggml's fast kernels need a number of rows that is a multiple of this; the rest is a separate matrix
 
 
 def logit_parts(g: Graph, x: Tensor, layer: Scope, vocabulary: int) -> dict[str, Tensor]:

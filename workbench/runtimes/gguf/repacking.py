@@ -1,42 +1,53 @@
-"""Puts matrices into the processor's own layout, with which ggml computes faster, for types and shapes that have
-one.
+"""Puts matrices into the processor's own layouts, with which ggml computes faster, for types and shapes that have one.
+
+ggml has two: `AMX` for the matrix units of Intel's processors, and `CPU_REPACK` for vector units.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
-from workbench.runtimes.gguf.ggml import USAGE_WEIGHTS, Library, TensorStruct
+from workbench.runtimes.gguf.ggml import TYPES, USAGE_WEIGHTS, Library, TensorStruct
+
+AMX, VECTORS = b"AMX", b"CPU_REPACK"
+LAYOUTS = (AMX, VECTORS)
+AMX_OUT, AMX_IN = 32, 16  # its outputs and inputs must be multiples of these
+AMX_LEAST_IN = 64  # ggml 0.25 computes wrong numbers of 32 inputs, which are a single block of a quantised type
+AMX_TYPES = tuple(TYPES[name] for name in ("F16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"))
 
 
 class Repacking:
     """Repacks weights if the build of ggml can; otherwise it does nothing.
 
     Args:
-        kind: the name of the layout's buffer type in ggml.
+        layouts: the names of buffer types in ggml; the first that has a layout for a matrix takes it.
     """
 
-    def __init__(self, library: Library, kind: bytes = b"CPU_REPACK"):
+    def __init__(self, library: Library, layouts: Sequence[bytes] = LAYOUTS):
         self._library = library
-        self._type = _buffer_type(library, kind)
+        self._types = {name: found for name in layouts if (found := _buffer_type(library, name))}
 
     @property
     def possible(self) -> bool:
-        """Whether this build of ggml has the layout on this processor."""
-        return self._type is not None
+        """Whether this build of ggml has one of the layouts on this processor."""
+        return bool(self._types)
 
     def buffer(self, pointer: int, address: int, size: int) -> int | None:
         """Repacks the values at an address into a tensor; returns their buffer, which the caller must free.
 
         Returns None and leaves the tensor unchanged if ggml has no layout for it.
         """
-        if not self._type:
-            return None
+        tensor = TensorStruct.from_address(pointer)
+        for name, kind in self._types.items():
+            if (name != AMX or _fits_amx(tensor)) and (buffer := self._repacked(kind, pointer, address, size)):
+                return buffer
+        return None
+
+    def _repacked(self, kind: int, pointer: int, address: int, size: int) -> int | None:
         library, tensor = self._library, TensorStruct.from_address(pointer)
         plain = tensor.buffer, tensor.data
-        buffer: int = library.backend_buft_alloc_buffer(
-            self._type, library.backend_buft_get_alloc_size(self._type, pointer)
-        )
+        buffer: int = library.backend_buft_alloc_buffer(kind, library.backend_buft_get_alloc_size(kind, pointer))
         if not buffer:
             return None
         tensor.buffer = tensor.data = None
@@ -50,7 +61,18 @@ class Repacking:
         return buffer
 
 
-def _buffer_type(library: Library, kind: bytes) -> int | None:
+def _fits_amx(tensor: TensorStruct) -> bool:
+    """Returns whether the matrix units compute with a matrix. ggml takes others too, and ends the process for them."""
+    inputs, outputs, *others = tensor.ne
+    return (
+        tensor.type in AMX_TYPES
+        and inputs >= AMX_LEAST_IN
+        and inputs % AMX_IN == outputs % AMX_OUT == 0
+        and others == [1, 1]
+    )
+
+
+def _buffer_type(library: Library, name: bytes) -> int | None:
     """Returns ggml's buffer type of that name; None if this build has none."""
     registered = library.backend_cpu_reg()
     address = library.backend_reg_get_proc_address(registered, b"ggml_backend_dev_get_extra_bufts")
@@ -60,7 +82,7 @@ def _buffer_type(library: Library, kind: bytes) -> int | None:
     found = extra_types(library.backend_reg_dev_get(registered, 0))
     number = 0
     while found and found[number]:
-        if library.backend_buft_name(found[number]) == kind:
+        if library.backend_buft_name(found[number]) == name:
             return found[number]
         number += 1
     return None

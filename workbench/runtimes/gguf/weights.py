@@ -15,6 +15,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile
+from workbench.runtimes.gguf.amx import layouts
 from workbench.runtimes.gguf.ggml import F32, TYPES, USAGE_WEIGHTS, InitParams, Library
 from workbench.runtimes.gguf.repacking import Repacking
 
@@ -51,7 +52,7 @@ class Weights:
         self._context = library.init(InitParams(size, None, True))
         self._map = file.mapped()
         self._mapped = self._buffer(self._map.ctypes.data, self._map.nbytes)
-        self._repacking = Repacking(library) if repack else None
+        self._repacking = Repacking(library, layouts()) if repack else None
 
     def matrix(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> Tensor:
         """Returns a matrix [out, in] in the file's own type, or some of its rows."""

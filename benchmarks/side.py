@@ -18,31 +18,38 @@ import numpy as np
 SAMPLE_RATE = 16000
 
 
-def ours(directory: Path, features: np.ndarray) -> Callable[[], list[int]]:
-    """Returns a function that runs this project's network on features [frames, 560] and returns the decoded ids."""
+def ours(directory: Path, features: np.ndarray, dtype: str) -> Callable[[], list[int]]:
+    """Returns a function that runs this project's network on features [frames, 560] and returns the decoded ids.
+
+    Args:
+        dtype: what the network multiplies in.
+    """
     import torch
 
+    from workbench.core.settings import Settings
     from workbench.families.sensevoice import is_sensevoice
+    from workbench.runtimes.pytorch.products import arithmetic_of
 
     tensor = torch.from_numpy(features)[None]
     device = torch.device("cpu")
+    arithmetic = arithmetic_of(Settings(dtype=dtype), device)
     if is_sensevoice(directory):
         from workbench.decoding.ctc import greedy
         from workbench.families.sensevoice import SenseVoiceOptions, query_ids, read_sensevoice
         from workbench.runtimes.pytorch.sensevoice import SenseVoiceRunner
 
-        sensevoice = SenseVoiceRunner(read_sensevoice(directory), device)
+        sensevoice = SenseVoiceRunner(read_sensevoice(directory), device, arithmetic)
         queries = torch.tensor([query_ids(SenseVoiceOptions())])
         return lambda: [token.id for token in greedy(sensevoice.network(tensor, queries)[0].numpy())]
     from workbench.families.paraformer import read_paraformer
     from workbench.runtimes.pytorch.paraformer import ParaformerRunner
 
-    paraformer = ParaformerRunner(read_paraformer(directory), device)
+    paraformer = ParaformerRunner(read_paraformer(directory), device, arithmetic)
     return lambda: paraformer.network(tensor).logits[0].argmax(-1).tolist()  # type: ignore[index]
 
 
-def funasr(directory: Path, features: np.ndarray) -> Callable[[], list[int]]:
-    """Returns a function that runs the original package's model from features to ids."""
+def funasr(directory: Path, features: np.ndarray, dtype: str) -> Callable[[], list[int]]:
+    """Returns a function that runs the original package's model from features to ids, in float32."""
     import torch
     from funasr import AutoModel
 
@@ -75,8 +82,8 @@ def resident_megabytes() -> float:
 
 
 def main() -> None:
-    """Runs the side; arguments: side, checkpoint directory, features (.npy), threads."""
-    side, directory, features, threads = sys.argv[1:]
+    """Runs the side; arguments: side, checkpoint directory, features (.npy), threads, type of our products."""
+    side, directory, features, threads, dtype = sys.argv[1:]
     answers = sys.stdout
     sys.stdout = sys.stderr  # the original package prints while it loads
     import torch
@@ -87,7 +94,7 @@ def main() -> None:
         print(json.dumps(values), file=answers, flush=True)
 
     begun = time.perf_counter()
-    forward = {"ours": ours, "funasr": funasr}[side](Path(directory), np.load(features, allow_pickle=False))
+    forward = {"ours": ours, "funasr": funasr}[side](Path(directory), np.load(features, allow_pickle=False), dtype)
     torch.set_num_threads(int(threads))
     answer({"load_seconds": time.perf_counter() - begun, "loaded_megabytes": resident_megabytes()})
     with torch.inference_mode():

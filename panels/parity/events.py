@@ -25,6 +25,7 @@ from panels.widgets.html_block import run_buttons, seen, seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.samples import Sample, samples_named
 from workbench.compare.precision import AUTO
+from workbench.core.caller import Caller
 from workbench.core.errors import BadInput
 from workbench.core.sides import with_changes
 from workbench.families import FAMILIES
@@ -41,6 +42,7 @@ Update = dict[str, Any]
 BARE, EXPORTS = "bare", "exports"  # classes of columns and rows that are shown and hidden
 PROMPTED = f"Every layer is compared over its tokens. {PLACEHOLDER} stands for an embedding."
 SAID = "What you say to the model: a text, a recording, or a recording and a text after it."
+DRAWN_BY = "workbench.parity_lab.figures"  # its imports take a second
 EXPERIMENTS = {"cmvn": "off", "dither": "1", "threads": "", "kv_cache": ""}
 """Options and settings that are known causes of a divergence, and the value that a switch sets.
 
@@ -191,6 +193,7 @@ class ParityActions:
         """
         shown = shown or shown_html
         busy, idle = run_buttons(True), run_buttons(False)
+        self.pool.guard.drawing.prepare(DRAWN_BY)
         try:
             with self._stops.run(user) as stop:
                 for step in follow(self.pool.registry, asked, stop, self.pool.guard):
@@ -248,7 +251,7 @@ class ParityActions:
         if not isinstance(run, ParityRun):  # several inputs, of which no stage is kept
             return "", None
         found = first_look(run)
-        return (closer_html(run, *found), found) if found else ("", None)
+        return (closer_html(run, *found, self.pool.guard.draw), found) if found else ("", None)
 
     def look(
         self, opened: tuple[int, str] | None, event: gr.EventData, request: gr.Request
@@ -268,12 +271,12 @@ class ParityActions:
         if not holding:
             raise BadInput(f"no candidate was compared at {stage!r:.80}; pick a stage of those shown now")
         place = place if place in holding else holding[0]
-        return closer_html(run, place, stage), (place, stage)
+        return closer_html(run, place, stage, self.pool.guard.draw), (place, stage)
 
     def save_page(self, request: gr.Request) -> dict[str, Any]:
         """Saves the report as one HTML file."""
         run = self.kept.of(str(request.session_hash))
-        return saved(f"{file_name(run)}.html", "text/html", _document(run).encode())
+        return saved(f"{file_name(run)}.html", "text/html", _document(run, self.pool.guard.draw).encode())
 
     def save_json(self, request: gr.Request) -> dict[str, Any]:
         """Saves the report as JSON."""
@@ -308,8 +311,8 @@ def shown_html(run: ParityRun | ParityRuns) -> str:
     return result_html(run, stage)
 
 
-def _document(run: ParityRun | ParityRuns) -> str:
-    return page(run) if isinstance(run, ParityRun) else several_page(run)
+def _document(run: ParityRun | ParityRuns, call: Caller) -> str:
+    return call(page, run) if isinstance(run, ParityRun) else call(several_page, run)
 
 
 def file_name(run: ParityRun | ParityRuns) -> str:

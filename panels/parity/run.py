@@ -39,6 +39,7 @@ from workbench.trace.trace import StageFilter
 
 PARITY = "parity"  # in the line of the server
 NO_INPUT = "traces only"
+NOT_KEPT = "that comparison is not kept any more; run it again"
 MISSING = {
     RECORDING: "a recording; add one, or a sample",
     PROMPT: "a prompt; write one",
@@ -299,7 +300,14 @@ class KeptRuns(Kept[ParityRun | ParityRuns]):
     """The last run of each user. The traces of a run on one input are in files until it is removed."""
 
     def __init__(self, most: int = MOST_KEPT):
-        super().__init__("that comparison is not kept any more; run it again", most, _close)
+        super().__init__(NOT_KEPT, most, _close)
+
+    def of(self, user: str) -> ParityRun | ParityRuns:
+        """Returns the user's run; raises `BadInput` if it, or its traces, are not kept any more."""
+        run = super().of(user)
+        if isinstance(run, ParityRun) and not run.folder.is_dir():
+            raise BadInput(NOT_KEPT)
+        return run
 
 
 def _close(run: ParityRun | ParityRuns) -> None:

@@ -12,13 +12,14 @@ from panels.widgets.markup import seconds
 from panels.widgets.templates import render
 from workbench.compare import PRESETS
 from workbench.compare.precision import AUTO, HALVES
+from workbench.core.caller import Caller, here
 from workbench.formats.quantization import TYPES
 from workbench.parity_lab import Outcome, ParityRun, ParityRuns
 from workbench.parity_lab.heat_map import heat_map
 from workbench.parity_lab.html_report import noise_details, sides, verdict
 from workbench.parity_lab.several import Together
 from workbench.parity_lab.several_report import several_parts
-from workbench.parity_lab.stage_detail import stage_details
+from workbench.parity_lab.stage_detail import stage_html
 
 VIEW = "parity/view.html"
 NOTHING_YET = """<div class="empty">
@@ -106,8 +107,12 @@ def _joined(parts: Iterable[str]) -> Markup:
     return Markup("".join(parts))
 
 
-def closer_html(run: ParityRun, place: int, stage: str) -> str:
-    """Returns a stage of the candidate with that index, with buttons for the same stage of the other candidates."""
+def closer_html(run: ParityRun, place: int, stage: str, call: Caller = here) -> str:
+    """Returns a stage of the candidate with that index, with buttons for the same stage of the other candidates.
+
+    Args:
+        call: calls the function that reads and draws the stage.
+    """
     outcome = run.outcomes[place]
     others = [
         (number, each.name)
@@ -115,4 +120,4 @@ def closer_html(run: ParityRun, place: int, stage: str) -> str:
         if each.comparison and any(found.stage == stage for found in each.comparison.stages)
     ]
     about = f"{outcome.name} against {run.reference.name}"
-    return render(VIEW, "closer", stage, about, others, place, _joined(stage_details(run, outcome, stage)))
+    return render(VIEW, "closer", stage, about, others, place, Markup(call(stage_html, run, place, stage)))

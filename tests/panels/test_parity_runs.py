@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import shutil
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from panels.parity.endpoint import compared
-from panels.parity.events import first_look, text_field
+from panels.parity.events import ParityActions, first_look, text_field
 from panels.parity.run import KeptRuns, Step, compute, follow, request_of, source_of
 from panels.parity.several import inputs_of, uploaded_inputs
 from panels.parity.sides import lines_of, offered, traceable, traces_by_name, usual_sides
-from panels.parity.view import precision_choices, result_html, several_html, sides_html, status_html
+from panels.parity.view import closer_html, precision_choices, result_html, several_html, sides_html, status_html
 from tests.support.fake_lab import dies, waits
 from tests.support.fake_parity import FakeParityRegistry
 from tests.support.networks import META, computed
 from workbench.core.errors import BadInput, SessionDied
 from workbench.families import FAMILIES
-from workbench.parity_lab import Input, ParityRuns
+from workbench.parity_lab import Input, ParityRuns, page
 from workbench.parity_lab.clean import check_precision
 from workbench.serving.guard import Guard
+from workbench.serving.sessions import SessionPool
 from workbench.trace.read import StoredTrace
 from workbench.trace.trace import Trace
 
@@ -214,6 +218,27 @@ def test_a_server_reads_no_trace_and_finds_the_same(
     *_, last = follow(registry, asked, threading.Event(), Guard("public"))
     assert last.run is not None and told(last.run) == here and '"status": "beyond"' in here
     last.run.close()
+
+
+def test_a_server_reads_no_trace_for_a_stage_or_a_report(registry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.faults["gguf"] = {"encoder.layers.1": lambda x: 1.01 * x}
+    user = gr.Request(session_hash="a visitor")
+    with SessionPool(registry, guard=Guard("public")) as pool, compute(registry, ask(registry, "gguf")) as run:
+        actions = ParityActions(pool, [])
+        actions.kept.put("a visitor", run)
+        here = closer_html(run, 0, "encoder.layers.1"), page(run)
+
+        def refuse(*_: Any) -> None:
+            raise AssertionError("a trace is read in the process of the server")
+
+        monkeypatch.setattr(StoredTrace, "__getitem__", refuse)
+        pressed = gr.EventData(None, {"stage": "encoder.layers.1", "side": "0"})
+        assert actions.look_at_first(None, user) == (here[0], (0, "encoder.layers.1"))
+        assert actions.look(None, pressed, user) == (here[0], (0, "encoder.layers.1"))
+        assert base64.b64decode(actions.save_page(user)["base64"]).decode() == here[1]
+        shutil.rmtree(run.folder)
+        with pytest.raises(BadInput, match="not kept any more; run it again"):
+            actions.look(None, pressed, user)
 
 
 def told(run: Any) -> str:

@@ -149,6 +149,11 @@ class ParityRun:
         self.peers = tuple(peers)  # the reference's model in the precisions of candidates
         self._end = None if kept else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process does not remove the traces."""
+        sides = (self.reference, self.exact, self.no_exact, self.outcomes)
+        return ParityRun, (self.model, self.source, *sides, self.folder, True, self.isolated, self.peers)
+
     def __repr__(self) -> str:
         outcomes = ", ".join(f"{each.name} {each.status}" for each in self.outcomes)
         return f"<ParityRun of {self.model} on {self.source}: {self.reference.name} against {outcomes}>"

@@ -21,6 +21,11 @@ _TOKENS = 400  # most tokens of a sequence that are shown
 _ROWS, _ROWS_BEFORE = 12, 3  # of streams that are shown, and those before the first difference
 
 
+def stage_html(run: ParityRun, place: int, stage: str) -> str:
+    """Returns all details of a stage of the candidate with that index. Raises `KeyError` as `stage_details` does."""
+    return "".join(stage_details(run, run.outcomes[place], stage))
+
+
 def stage_details(run: ParityRun, outcome: Outcome, stage: str) -> Iterator[str]:
     """Yields all details of a stage of a compared candidate. Raises `KeyError` for a stage that was not compared."""
     comparison, computed, verdict = outcome.comparison, outcome.computed, outcome.verdict

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -27,11 +28,30 @@ from workbench.serving.apart_process import ERROR, FAILED, NO_MEMORY, REPORT
 
 MODULE = "workbench.serving.apart_process"
 BEAT_SECONDS = 0.1  # how often whoever waits looks whether the work is to end
-COMPARING = "comparing"  # told until the function says more
-TOO_LARGE = "the comparison needs more memory than it may have here; compare fewer stages, or smaller ones"
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What a process is for, in the words of its sentences."""
+
+    name: str  # the subject of a sentence
+    activity: str  # told until the function says more
+    waiting: str
+    instead: str  # what to do if it needs too much memory
+
+    @property
+    def too_large(self) -> str:
+        """The sentence for a call that needs more memory than the process may take."""
+        return f"{self.name} needs more memory than it may have here; {self.instead}"
+
+
+COMPARISON = Purpose(
+    "the comparison", "comparing", "waiting for another comparison", "compare fewer stages, or smaller ones"
+)
+PICTURE = Purpose("the picture", "drawing", "waiting for another picture", "open a smaller stage")
 
 
 class Apart:
@@ -42,10 +62,11 @@ class Apart:
     Args:
         alone: held during each call; those that share it compute one at a time.
         gigabytes: the memory that the process may take; 0: no limit.
+        purpose: what the process is for.
     """
 
-    def __init__(self, alone: threading.Lock, gigabytes: float = 0.0):
-        self._alone, self._gigabytes = alone, gigabytes
+    def __init__(self, alone: threading.Lock, gigabytes: float = 0.0, purpose: Purpose = COMPARISON):
+        self._alone, self._gigabytes, self._purpose = alone, gigabytes, purpose
         self._link: tuple[subprocess.Popen[bytes], Connection] | None = None
 
     def __enter__(self) -> Apart:
@@ -78,9 +99,9 @@ class Apart:
         if kind == ERROR:
             raise found
         if kind == NO_MEMORY:
-            raise OutOfMemory(TOO_LARGE)
+            raise OutOfMemory(self._purpose.too_large)
         if kind == FAILED:
-            raise WorkbenchError(f"the comparison failed: {found:.200}")
+            raise WorkbenchError(f"{self._purpose.name} failed: {found:.200}")
         return cast(Result, found)
 
     @contextlib.contextmanager
@@ -88,7 +109,7 @@ class Apart:
         """Waits until nobody else computes."""
         while not self._alone.acquire(timeout=BEAT_SECONDS):
             check_work()
-            report(0.0, "waiting for another comparison")
+            report(0.0, self._purpose.waiting)
         try:
             yield
         finally:
@@ -97,7 +118,7 @@ class Apart:
     def _answered(self, payload: bytes) -> tuple[str, Any]:
         """Returns the last message of a call."""
         process, connection = self._link = self._link or self._started()
-        told = (0.0, COMPARING)
+        told = (0.0, self._purpose.activity)
         try:
             connection.send_bytes(payload)
             while True:
@@ -111,7 +132,7 @@ class Apart:
                 told = found
                 report(*told)
         except (EOFError, ConnectionError):
-            raise _end_of(process.wait()) from None
+            raise self._end(process.wait()) from None
 
     def _started(self) -> tuple[subprocess.Popen[bytes], Connection]:
         ours, theirs = socket.socketpair()
@@ -127,13 +148,12 @@ class Apart:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise WorkbenchError(f"the comparison cannot start: {error.strerror or error}") from error
+                raise WorkbenchError(f"{self._purpose.name} cannot start: {error.strerror or error}") from error
             return process, Connection(ours.detach())
 
-
-def _end_of(status: int) -> WorkbenchError:
-    """Returns the error for a process that ended in the middle of a call."""
-    if status in (-signal.SIGKILL, -signal.SIGABRT):  # how a process ends that gets no memory
-        return OutOfMemory(TOO_LARGE)
-    how = f"status {status}" if status >= 0 else f"signal {-status}"
-    return WorkbenchError(f"the comparison ended with {how} before it had a result")
+    def _end(self, status: int) -> WorkbenchError:
+        """Returns the error for a process that ended in the middle of a call."""
+        if status in (-signal.SIGKILL, -signal.SIGABRT):  # how a process ends that gets no memory
+            return OutOfMemory(self._purpose.too_large)
+        how = f"status {status}" if status >= 0 else f"signal {-status}"
+        return WorkbenchError(f"{self._purpose.name} ended with {how} before it had a result")

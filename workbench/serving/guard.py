@@ -6,6 +6,7 @@
     guard.check_card(card)              raises `Refused` for a model that is not open to visitors
     guard.check_settings(settings)      raises `Refused` for settings of a session in public mode
     guard.apart()                       calls functions on large arrays in a process with a memory limit
+    guard.draw(function, ...)           calls a function that draws large arrays in a process with a memory limit
     guard.arrived(visitor)              raises `Busy` if a visitor sends too many requests
     with visited_by(visitor): ...       (workbench.core.visitors) says for whom the calls of sessions within are made
 
@@ -20,14 +21,15 @@ import threading
 import time
 import zipfile
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from workbench.core.errors import BadInput, Busy, Refused
 from workbench.core.visitors import Visitor, Work, present_work, spoken_seconds, working
 from workbench.serving.apart import Apart
+from workbench.serving.drawing import Drawing
 from workbench.serving.limits import LOCAL as LOCAL_LIMITS
 from workbench.serving.limits import PUBLIC as PUBLIC_LIMITS
 from workbench.serving.limits import Limits
@@ -43,10 +45,12 @@ class _OfCard(Protocol):
     def card(self) -> Card: ...
 
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 Offered = TypeVar("Offered", bound=_OfCard)
 MOST_KNOWN = 10_000  # visitors whose requests are counted
 MINUTE, HOUR = 60.0, 3600.0
-LEAST_GB = 1.0  # of memory, for a process that compares
+LEAST_GB = 1.0  # of memory, for a process that compares or draws
 # Options that cost memory or time, with the limit that holds for each.
 BOUNDED = {
     "max_new_tokens": "new_tokens",
@@ -70,7 +74,9 @@ class Guard:
         self.mode = mode
         self.limits = limits or (PUBLIC_LIMITS if mode == PUBLIC else LOCAL_LIMITS)
         self.line = Line(self.limits)
+        self._process_gb = max(self.limits.process_gb, LEAST_GB) if self.public else 0.0
         self._comparing = threading.Lock()
+        self.drawing = Drawing(self._process_gb)
         self._requests = Rate(self.limits.requests_per_minute, MINUTE, "requests", self.limits.per_address)
         self._uploads = Rate(self.limits.uploads_per_hour, HOUR, "uploads", self.limits.per_address)
 
@@ -151,7 +157,16 @@ class Guard:
 
         The processes of one server compute one at a time.
         """
-        return Apart(self._comparing, max(self.limits.process_gb, LEAST_GB) if self.public else 0.0)
+        return Apart(self._comparing, self._process_gb)
+
+    def draw(self, function: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        """Returns the result of a function that draws large arrays. The process that draws has a memory limit in public
+        mode.
+
+        Waits in the line, and raises what `turn` and `Apart` raise.
+        """
+        with self.turn("picture"):
+            return self.drawing(function, *args, **kwargs)
 
     def arrived(self, visitor: Visitor, upload: bool = False) -> None:
         """Counts a request, or an upload; raises `Busy` if the visitor, or the address, sends too many."""

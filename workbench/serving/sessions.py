@@ -157,8 +157,9 @@ class SessionPool:
         return thread
 
     def close(self) -> None:
-        """Ends the watch and every session."""
+        """Ends the watch, every session, and the process that draws."""
         self._closing.set()
+        self.guard.drawing.close()
         with self._lock:
             self._sessions.clear()
         self.registry.close()

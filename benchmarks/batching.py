@@ -2,6 +2,7 @@
 SenseVoice and Paraformer choose their batches themselves, so `--batch` is nothing to them but a name in the output.
 
     python -m benchmarks.batching [--model M ...] [--runtime R [--type T]] [--data D] [--batch B] [--count N] [--runs N]
+        [--seconds LEAST MOST] [--dtype T]
 
 The two alternate in one session. It prints the medians of seconds of speech per second of computing, their ratio (goal:
 at least 2, of SenseVoice and Paraformer 1.67, which is 0.6 of the time) and whether the ids are equal. Exit status 1
@@ -46,15 +47,18 @@ def digit_strings(data: Path, count: int) -> list[Sound]:
     return [(string.samples, SAMPLE_RATE) for string in evaluation_strings(held_out, count=count)]
 
 
-def sample_pieces(count: int) -> list[Sound]:
-    """Returns the project's sample recordings, cut at pauses or after 3, 6 and 9 s, repeated as needed."""
+def sample_pieces(count: int, least: float, most: float) -> list[Sound]:
+    """Returns the project's sample recordings, repeated as needed: cut at pauses, or after a third, two thirds and all
+    of `most` seconds. Pieces shorter than `least` are left out.
+    """
     pieces = []
     for path in sorted((assets() / "samples").glob("*.wav")):
         samples = read(path).samples
-        for most in (3.0, 6.0, 9.0):
-            for span in speech_spans(samples, ListeningOptions(vad="silero", max_segment_seconds=most)).spans:
+        for longest in (most / 3, 2 * most / 3, most):
+            for span in speech_spans(samples, ListeningOptions(vad="silero", max_segment_seconds=longest)).spans:
                 first, end = round(span.start * SAMPLE_RATE), round(span.end * SAMPLE_RATE)
-                pieces.append((samples[first:end], SAMPLE_RATE))
+                if end - first >= least * SAMPLE_RATE:
+                    pieces.append((samples[first:end], SAMPLE_RATE))
     if not pieces:
         raise SystemExit("there are no sample recordings in assets/samples; name the digits' folder with --data")
     return list(islice(cycle(pieces), count))
@@ -112,15 +116,19 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="the Free Spoken Digit Dataset, a folder per speaker")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--count", type=int, default=64, help="recordings")
+    parser.add_argument("--seconds", type=float, nargs=2, default=(0.0, 9.0), help="of the shortest and the longest")
+    parser.add_argument("--dtype", help="of the products on PyTorch, such as float32 (default: the fastest)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     if options.batch < 2:
         parser.error("--batch is to be at least 2")
-    sounds = digit_strings(options.data, options.count) if options.data else sample_pieces(options.count)
+    sounds = (
+        digit_strings(options.data, options.count) if options.data else sample_pieces(options.count, *options.seconds)
+    )
     good = True
-    how = {"threads": options.threads, "device": options.device, "quantization": options.type}
+    how = {"threads": options.threads, "device": options.device, "quantization": options.type, "dtype": options.dtype}
     given = {name: value for name, value in how.items() if value is not None and (name, value) != ("device", "cpu")}
     with Registry() as registry:
         for model in options.model or MODELS:

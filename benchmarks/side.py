@@ -40,7 +40,7 @@ def ours(directory: Path, features: np.ndarray, dtype: str) -> Callable[[], list
 
         sensevoice = SenseVoiceRunner(read_sensevoice(directory), device, arithmetic)
         queries = torch.tensor([query_ids(SenseVoiceOptions())])
-        return lambda: [token.id for token in greedy(sensevoice.network(tensor, queries)[0].numpy())]
+        return lambda: [token.id for token in greedy(sensevoice.network(tensor, queries)[0].float().numpy())]
     from workbench.families.paraformer import read_paraformer
     from workbench.runtimes.pytorch.paraformer import ParaformerRunner
 

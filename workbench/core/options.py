@@ -150,6 +150,7 @@ def _number(bound: float) -> str:
     return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
+@functools.cache
 def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
     """Returns the options of a family in declaration order."""
     hints = get_type_hints(options_class)

@@ -1,20 +1,23 @@
 """How a page serves many visitors at once: `python -m benchmarks.load --visitors 64 --seconds 300`.
 
 It starts the page in public mode, lets visitors transcribe short and long recordings with several models, each over a
-connection of its own, and prints: whether every answer is what the same request gives alone, the median and the 95th
-percentile of the times of short recordings (beside those where all recordings are short), what was refused, and what
-the server's processes, memory, files and temporary files grew by.
+connection of its own: three of four by OpenAI's route, one of four by `gradio_client` (`--pages`). It prints whether
+every answer is what the same request gives alone, the median and the 95th percentile of the times of short recordings
+(beside those where all recordings are short), what was refused, and what the server's processes, memory, files and
+temporary files grew by.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import random
 import statistics
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,15 +44,50 @@ class Seen:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-def visit(url: str, number: int, paths: list[Path], alone: dict[Any, str], end: float, seen: Seen) -> None:
+Ask = Callable[[str, Path], tuple[int, str]]  # takes a model and a recording; returns the status and the text
+
+
+@contextlib.contextmanager
+def by_route(url: str) -> Iterator[Ask]:
+    """A visitor of OpenAI's route."""
+    with httpx.Client(base_url=url, timeout=600) as client:
+        yield lambda model, path: transcribe(client, model, path)
+
+
+@contextlib.contextmanager
+def by_page(url: str) -> Iterator[Ask]:
+    """A visitor of the page's endpoint, who uploads each recording once."""
+    from gradio_client import Client  # type: ignore[import-untyped]
+    from gradio_client.exceptions import AppError  # type: ignore[import-untyped]
+
+    client, uploaded = Client(url, verbose=False), {}
+
+    def ask(model: str, path: Path) -> tuple[int, str]:
+        if path not in uploaded:
+            with path.open("rb") as file:
+                answer = httpx.post(f"{url}gradio_api/upload", files={"files": (path.name, file)}, timeout=600)
+            uploaded[path] = {"path": answer.json()[0], "meta": {"_type": "gradio.FileData"}}
+        try:
+            [row] = client.predict(audio=[uploaded[path]], models=[model], api_name="/transcribe")
+        except AppError as error:
+            return (REFUSED[0] if "try again" in str(error) else 500), str(error)[:200]
+        return (200, row["text"]) if "text" in row else (500, str(row)[:200])
+
+    try:
+        yield ask
+    finally:
+        client.close()
+
+
+def visit(url: str, number: int, paths: list[Path], alone: dict[Any, str], end: float, seen: Seen, page: bool) -> None:
     """One visitor: asks, waits a moment, asks again."""
     draw = random.Random(number)
-    with httpx.Client(base_url=url, timeout=600) as client:
+    with (by_page if page else by_route)(url) as ask:
         while time.monotonic() < end:
             model, path = draw.choice(MODELS), draw.choice(paths)
             begun = time.perf_counter()
             try:
-                status, text = transcribe(client, model, path)
+                status, text = ask(model, path)
             except httpx.HTTPError as error:
                 with seen.lock:
                     seen.failed.append(repr(error)[:100])
@@ -69,11 +107,11 @@ def visit(url: str, number: int, paths: list[Path], alone: dict[Any, str], end: 
             time.sleep(draw.uniform(0.2, 1.0))
 
 
-def round_of(url: str, visitors: int, seconds: float, paths: list[Path], alone: dict[Any, str]) -> Seen:
-    """Lets all visitors ask for a time; prints and returns what they saw."""
+def round_of(url: str, visitors: int, pages: int, seconds: float, paths: list[Path], alone: dict[Any, str]) -> Seen:
+    """Lets all visitors ask for a time; returns what they saw."""
     seen, end = Seen(), time.monotonic() + seconds
     with concurrent.futures.ThreadPoolExecutor(visitors) as pool:
-        for each in [pool.submit(visit, url, n, paths, alone, end, seen) for n in range(visitors)]:
+        for each in [pool.submit(visit, url, n, paths, alone, end, seen, n < pages) for n in range(visitors)]:
             each.result()
     return seen
 
@@ -82,8 +120,10 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--visitors", type=int, default=64)
+    parser.add_argument("--pages", type=int, help="visitors by gradio_client (default: a quarter)")
     parser.add_argument("--seconds", type=float, default=300.0, help="of each of the two rounds")
     given = parser.parse_args()
+    pages = given.visitors // 4 if given.pages is None else given.pages
     with served() as server:
         short = short_recordings()
         long = long_recording(server.folder, LONG_SECONDS)
@@ -94,7 +134,7 @@ def main() -> None:
         texts = {key: text for key, (_, text) in alone.items()}
         before = server.held()
         for told, paths in (("short alone", short), ("short and long", [*short * 3, long])):
-            seen = round_of(server.url, given.visitors, given.seconds, paths, texts)
+            seen = round_of(server.url, given.visitors, pages, given.seconds, paths, texts)
             ordered = sorted(seen.seconds)
             p95 = ordered[int(0.95 * (len(ordered) - 1))] if ordered else float("nan")
             middle = statistics.median(ordered) if ordered else float("nan")

@@ -155,6 +155,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
 
     from panels.running.root import HANDLERS
     from panels.running.uploads import upload_route
+    from panels.running.visitor_states import remember_little
     from panels.sharing import LinkTags, sharing_routes
     from panels.widgets.snippets import routes
     from panels.widgets.theme import head, theme, words
@@ -176,6 +177,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     )
     # In a Space Gradio would watch the files to load changed ones, for which it needs one more package.
     vars(http_server)["get_space"] = lambda: None
+    remember_little()
     # Gradio looks a thousand times a second, which takes 4 % of a core while nobody is there.
     page._queue.sleep_when_free = LOOK_SECONDS
     return page.launch(

@@ -6,12 +6,16 @@ import os
 from pathlib import Path
 
 import gradio as gr
+import httpx
 import pytest
 
 from panels.page import TABS, build_page, chosen_tabs
+from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.serving import UPLOADS, main, own_uploads, quieten
+from panels.serving import UPLOADS, Opening, launch, main, own_uploads, quieten
+from tests.panels.conftest import free_port
 from tests.support.fake_panels import FakeRegistry
+from workbench.serving.guard import Guard
 
 
 def test_uploads_have_a_folder_that_goes_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,3 +62,23 @@ def test_building_a_page_leaves_prepared_processes_usable(monkeypatch: pytest.Mo
     before = dict(os.environ)
     gr.Blocks()
     assert dict(os.environ) == before
+
+
+def test_a_server_keeps_the_values_of_events_for_each_visitor_and_nothing_else() -> None:
+    page = Page()
+    with page:
+        games, field = gr.State([0]), gr.Textbox("x" * 1000)
+        gr.Button().click(lambda games, _: ([*games, 1], "y" * 1000), [games, field], [games, field])
+    launch(page, Opening(Guard()), server_port=free_port(), prevent_thread_lock=True, quiet=True)
+    try:
+        states = page.app.state_holder
+        for session, text in (("one", [0, 1]), ("one", [0, 1, 1]), ("other", [0, 1])):
+            asked = httpx.post(
+                f"{page.local_url}gradio_api/run/predict",
+                json={"data": [None, "z"], "fn_index": 0, "session_hash": session},
+            )
+            assert asked.json()["data"][1] == "y" * 1000
+            assert states[session][games._id] == text
+            assert dict(states[session].config_values) == {}
+    finally:
+        page.close()

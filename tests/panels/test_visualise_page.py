@@ -269,8 +269,22 @@ def test_a_phone(opened: Any, made: Served) -> None:
         assert not small, "too small for fingers"
         expect(page.get_by_label("Strength of faint values")).to_be_visible()
         check_fingers(page)
+        check_reload(page)
     finally:
         page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def check_reload(page: Any) -> None:
+    """The state of the view survives a reload."""
+    drag(page, "bands", 0.25, 0.5)
+    until(page, lambda: stage(page, "stretch") != "")
+    page.get_by_role("button", name="Copy link").click()
+    stretch = stage(page, "stretch")
+    page.reload()
+    expect(page.locator("#visualise-status")).to_contain_text("Done")
+    expect(page.locator(".looking .chart").first).to_be_visible()
+    assert stage(page, "stretch") == stretch
+    assert no_sideways_scroll(page)
 
 
 def check_fingers(page: Any) -> None:

@@ -1,0 +1,44 @@
+"""What the server remembers of each open page: the values that its events need.
+
+Gradio remembers the configuration and the last value of every component too, for links to a state of the page. That is
+1.4 MB for each visitor, and whatever reports are shown. Such links are closed here, so nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from gradio import routes
+from gradio.state_holder import SessionState, StateHolder
+
+
+class VisitorState(SessionState):
+    """The state of one open page."""
+
+    def __init__(self, blocks: Any):
+        super().__init__(SimpleNamespace(default_config=blocks.default_config, blocks={}))  # type: ignore[arg-type]
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        super().__setitem__(key, value)
+        self.config_values.clear()
+
+    def _update_config(self, key: int) -> None:
+        """Remembers no configuration."""
+
+    def _update_value_in_config(self, key: int, value: Any) -> None:
+        """Remembers no value of a component."""
+
+
+class VisitorStates(StateHolder):
+    """The states of all open pages."""
+
+    def __getitem__(self, session_id: str) -> SessionState:
+        if session_id not in self.session_data:
+            self.session_data[session_id] = VisitorState(self.blocks)
+        return super().__getitem__(session_id)
+
+
+def remember_little() -> None:
+    """Lets servers that Gradio starts from now on keep `VisitorStates`."""
+    vars(routes)["StateHolder"] = VisitorStates

@@ -1,0 +1,74 @@
+"""The card "Break it yourself" of the Parity tab in a browser: a planted fault is named, a hidden one is guessed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from panels.parity import breaking
+from tests.panels.conftest import Served
+from tests.panels.test_parity_page import open_tab
+from tests.panels.test_transcribe_page import LONG, expect, no_sideways_scroll
+from workbench.parity_lab.breaking import find_fault
+
+pytestmark = [pytest.mark.tabs("parity"), pytest.mark.browser, pytest.mark.slow]
+WIDTHS = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+
+
+@pytest.fixture(params=sorted(WIDTHS))
+def card(request: pytest.FixtureRequest, demos: Served, page: Any) -> Iterator[Any]:
+    """The page with the card open."""
+    page.set_viewport_size(WIDTHS[request.param])
+    open_tab(page, demos)
+    page.get_by_role("button", name=re.compile("^Break it yourself")).click()
+    expect(page.locator("#parity-plant")).to_be_visible()
+    yield page
+    page.set_viewport_size(WIDTHS["desktop"])
+
+
+def choose(page: Any, name: str, value: str) -> None:
+    """Picks a value of a dropdown."""
+    field = page.locator(f"#{name} input")
+    field.click()
+    page.get_by_role("option", name=value, exact=True).click()
+    expect(field).to_have_value(value)
+
+
+def test_a_planted_fault_is_named_and_comes_into_view(card: Any) -> None:
+    card.get_by_label("Layer 2 skipped").check()
+    card.locator("#parity-plant").click()
+    verdict = card.locator("#parity-results section.verdict.beyond")
+    expect(verdict).to_contain_text("llm.layers.2", timeout=2 * LONG)
+    expect(card.locator("#parity-results")).to_be_in_viewport()
+    expect(card.locator("#parity-closer h3")).to_contain_text("llm.layers.2")
+    expect(card.locator("#parity-closer img").first).to_be_visible()
+    assert no_sideways_scroll(card)
+
+
+def test_a_hidden_fault_is_guessed_for_points(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide: Callable[[Any], Any] = lambda _: find_fault("cmvn")  # noqa: E731
+    monkeypatch.setattr(breaking.random, "choice", hide)
+    told, reveal = card.locator("#parity-told"), card.locator("#parity-reveal")
+    reveal.click()
+    expect(card.locator(".toast-body").last).to_contain_text("no fault is hidden; press Hide a fault first")
+
+    card.locator("#parity-hide").click()
+    expect(told).to_contain_text("Which is the first that is wrong?", timeout=2 * LONG)
+    results = card.locator("#parity-results")
+    expect(results).to_contain_text("hidden fault")
+    expect(results.locator("section.verdict")).to_have_count(0)
+    expect(results).not_to_contain_text("CMVN")
+    reveal.click()
+    expect(card.locator(".toast-body").last).to_contain_text("choose the first stage that is wrong")
+
+    choose(card, "parity-guess", "frontend.features")
+    choose(card, "parity-kind", "RoPE base")
+    reveal.click()
+    expect(told).to_contain_text("The first wrong stage is frontend.features: right")
+    expect(told).to_contain_text("What was done: not what you chose")
+    expect(told).to_contain_text("1 of 2 points")
+    expect(results.locator("section.verdict.beyond")).to_contain_text("frontend.features")
+    assert no_sideways_scroll(card)

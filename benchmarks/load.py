@@ -65,7 +65,7 @@ def by_page(url: str) -> Iterator[Ask]:
     def ask(model: str, path: Path) -> tuple[int, str]:
         if path not in uploaded:
             with path.open("rb") as file:
-                answer = httpx.post(f"{url}gradio_api/upload", files={"files": (path.name, file)}, timeout=600)
+                answer = httpx.post(f"{url}/gradio_api/upload", files={"files": (path.name, file)}, timeout=600)
             uploaded[path] = {"path": answer.json()[0], "meta": {"_type": "gradio.FileData"}}
         try:
             [row] = client.predict(audio=[uploaded[path]], models=[model], api_name="/transcribe")
@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="of each of the two rounds")
     given = parser.parse_args()
     pages = given.visitors // 4 if given.pages is None else given.pages
-    with served() as server:
+    with served(page=bool(pages)) as server:
         short = short_recordings()
         long = long_recording(server.folder, LONG_SECONDS)
         with httpx.Client(base_url=server.url, timeout=600) as client:

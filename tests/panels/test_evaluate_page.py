@@ -18,7 +18,7 @@ from panels.evaluate.corpus import example, uploaded_corpus
 from panels.evaluate.events import EvaluateActions
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, serve
-from tests.panels.test_transcribe_page import expect, no_sideways_scroll
+from tests.panels.test_transcribe_page import expect, no_sideways_scroll, until
 from tests.support.fake_evaluation import FakeEvaluation
 from tests.support.fake_panels import FakeRegistry, tone
 from workbench.core.errors import BadInput
@@ -62,7 +62,9 @@ def open_tab(page: Any, bench: Served) -> None:
 
 
 @pytest.mark.browser
-def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any) -> None:
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
     open_tab(page, bench)
     page.locator("#evaluate-run").click()
     expect(page.locator("#evaluate-status")).to_contain_text("18 results in")
@@ -70,6 +72,7 @@ def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any) -> No
     expect(report.locator("#overview tbody tr")).to_have_count(2)
     expect(report.locator("#differences")).to_contain_text("fake/para is")
     expect(report.locator("#worst .recording").first).to_contain_text("eleven")
+    assert no_sideways_scroll(page) and no_sideways_scroll(report.locator("html").element_handle().owner_frame())
 
     # A filter, a row closely with its sound, and where it goes.
     report.locator(".tools input[type=search]").fill("six five")
@@ -94,7 +97,7 @@ def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any) -> No
     expect(page.locator("#recordings")).to_contain_text("three_seven_one")
     expect(page.locator("#reference textarea")).to_have_value("three seven one")
     expect(page.get_by_role("tab", name="Transcribe")).to_have_attribute("aria-selected", "true")
-    assert page.evaluate("scrollY") == 0, "the recording is in view"
+    until(page, lambda: page.evaluate("scrollY") == 0)  # the recording is in view
     page.get_by_role("tab", name="Evaluate").click()
     report.locator("#row .doors button", has_text="Parity").click()
     expect(page.locator("#parity-recording")).to_contain_text("three_seven_one")

@@ -150,9 +150,14 @@ def _number(bound: float) -> str:
     return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
-@functools.cache
 def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
     """Returns the options of a family in declaration order."""
+    asked: Any = options_class
+    return _read(asked)
+
+
+@functools.cache
+def _read(options_class: Any) -> tuple[OptionSpec, ...]:
     hints = get_type_hints(options_class)
     return tuple(
         OptionSpec(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
-from workbench.runtimes.vllm.environment import DEFAULTS, THREADS, UNCOMPILED, environment
+from workbench.runtimes.vllm.environment import COMPILED, DEFAULTS, THREADS, UNCOMPILED, environment
+from workbench.system.user_cache import user_cache
 
 
 def test_it_is_there_within_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,8 +26,10 @@ def test_nothing_is_compiled_where_there_are_no_compiled_graphs(monkeypatch: pyt
     monkeypatch.delenv(name, raising=False)
     with environment(None, eager=True):
         assert os.environ[name] == "1"
+    monkeypatch.delenv(COMPILED, raising=False)
     with environment(None, eager=False):
         assert name not in os.environ
+        assert Path(os.environ[COMPILED]).parent == user_cache(), "kept, and not left in the temporary folder"
 
 
 def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:

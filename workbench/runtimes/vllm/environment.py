@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from workbench.system.processors import available_processors
+from workbench.system.user_cache import user_cache
 
 DEFAULTS = {  # values where the user has set none
     "VLLM_NO_USAGE_STATS": "1",
@@ -26,6 +27,7 @@ DEFAULTS = {  # values where the user has set none
 # Even without compiled graphs, vLLM compiles some functions on first use. One ranks a token among all others; the first
 # answer waited for it and took 18 s instead of 0.6.
 UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # by default in the temporary folder, where broken-off compilations would stay
 THREADS = "OMP_NUM_THREADS"
 
 _changing = threading.Lock()  # the environment belongs to the whole process
@@ -39,7 +41,8 @@ def environment(threads: int | None, eager: bool = False) -> Iterator[None]:
         threads: of the computation on a CPU; None: $OMP_NUM_THREADS, else one per core.
         eager: compile nothing.
     """
-    wanted = {**DEFAULTS, **(UNCOMPILED if eager else {}), THREADS: str(available_processors())}
+    compiled = UNCOMPILED if eager else {COMPILED: str(user_cache() / "compiled")}
+    wanted = {**DEFAULTS, **compiled, THREADS: str(available_processors())}
     with _changing:
         before = {name: os.environ.get(name) for name in wanted}
         for name, value in wanted.items():

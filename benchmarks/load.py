@@ -1,7 +1,7 @@
 """How a page serves many visitors at once: `python -m benchmarks.load --visitors 64 --seconds 300`.
 
 It starts the page in public mode, lets visitors transcribe short and long recordings with several models, each over a
-connection of its own: three of four by OpenAI's route, one of four by `gradio_client` (`--pages`). It prints whether
+connection of its own: seven of eight by OpenAI's route, one of eight by `gradio_client` (`--pages`). It prints whether
 every answer is what the same request gives alone, the median and the 95th percentile of the times of short recordings
 (beside those where all recordings are short), what was refused, and what the server's processes, memory, files and
 temporary files grew by.
@@ -120,10 +120,10 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--visitors", type=int, default=64)
-    parser.add_argument("--pages", type=int, help="visitors by gradio_client (default: a quarter)")
+    parser.add_argument("--pages", type=int, help="visitors by gradio_client (default: an eighth)")
     parser.add_argument("--seconds", type=float, default=300.0, help="of each of the two rounds")
     given = parser.parse_args()
-    pages = given.visitors // 4 if given.pages is None else given.pages
+    pages = given.visitors // 8 if given.pages is None else given.pages
     with served(page=bool(pages)) as server:
         short = short_recordings()
         long = long_recording(server.folder, LONG_SECONDS)

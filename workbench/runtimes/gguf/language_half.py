@@ -145,7 +145,7 @@ class _TensorSource:
         self._mapped = ggml.backend_cpu_buffer_from_ptr(first, last - first)
         ggml.backend_buffer_set_usage(self._mapped, USAGE_WEIGHTS)
         self._buffers = [self._mapped]
-        self._repacking = Repacking(ggml, layouts())
+        self._repacking = Repacking(ggml, layouts(), halves=True)  # as llama.cpp does with a file of its own
 
     def take(self, pointer: int, _: Any) -> None:
         """Fills a tensor with its values; called by llama.cpp while it loads."""

@@ -14,7 +14,8 @@ AMX, VECTORS = b"AMX", b"CPU_REPACK"
 LAYOUTS = (AMX, VECTORS)
 AMX_OUT, AMX_IN = 32, 16  # its outputs and inputs must be multiples of these
 AMX_LEAST_IN = 64  # ggml 0.25 computes wrong numbers of 32 inputs, which are a single block of a quantised type
-AMX_TYPES = tuple(TYPES[name] for name in ("F16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"))
+AMX_TYPES = tuple(TYPES[name] for name in ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"))
+F16 = TYPES["F16"]
 
 
 class Repacking:
@@ -22,10 +23,13 @@ class Repacking:
 
     Args:
         layouts: the names of buffer types in ggml; the first that has a layout for a matrix takes it.
+        halves: put f16 matrices into the layout of the matrix units too. There ggml multiplies them with float32
+            inputs, and elsewhere with inputs rounded to f16. So the parts of one matrix must not be in both.
     """
 
-    def __init__(self, library: Library, layouts: Sequence[bytes] = LAYOUTS):
+    def __init__(self, library: Library, layouts: Sequence[bytes] = LAYOUTS, halves: bool = False):
         self._library = library
+        self._amx_types = (*AMX_TYPES, F16) if halves else AMX_TYPES
         self._types = {name: found for name in layouts if (found := _buffer_type(library, name))}
 
     @property
@@ -40,9 +44,19 @@ class Repacking:
         """
         tensor = TensorStruct.from_address(pointer)
         for name, kind in self._types.items():
-            if (name != AMX or _fits_amx(tensor)) and (buffer := self._repacked(kind, pointer, address, size)):
+            if (name != AMX or self._fits_amx(tensor)) and (buffer := self._repacked(kind, pointer, address, size)):
                 return buffer
         return None
+
+    def _fits_amx(self, tensor: TensorStruct) -> bool:
+        """Returns whether the units compute with a matrix. ggml takes others too, and ends the process for them."""
+        inputs, outputs, *others = tensor.ne
+        return (
+            tensor.type in self._amx_types
+            and inputs >= AMX_LEAST_IN
+            and inputs % AMX_IN == outputs % AMX_OUT == 0
+            and others == [1, 1]
+        )
 
     def _repacked(self, kind: int, pointer: int, address: int, size: int) -> int | None:
         library, tensor = self._library, TensorStruct.from_address(pointer)
@@ -59,17 +73,6 @@ class Repacking:
         library.backend_buffer_set_usage(buffer, USAGE_WEIGHTS)
         library.backend_tensor_set(pointer, address, 0, size)
         return buffer
-
-
-def _fits_amx(tensor: TensorStruct) -> bool:
-    """Returns whether the matrix units compute with a matrix. ggml takes others too, and ends the process for them."""
-    inputs, outputs, *others = tensor.ne
-    return (
-        tensor.type in AMX_TYPES
-        and inputs >= AMX_LEAST_IN
-        and inputs % AMX_IN == outputs % AMX_OUT == 0
-        and others == [1, 1]
-    )
 
 
 def _buffer_type(library: Library, name: bytes) -> int | None:

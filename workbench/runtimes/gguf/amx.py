@@ -3,6 +3,10 @@
 A ggml that was compiled with GCC 12.2 crashes when it uses them, and ends its process (see `amx_tile_config.h`). So a
 separate process tests each library file once, and the user's cache stores the answer. If the processor has no such
 units, no process is started and only /proc/cpuinfo is read.
+
+ggml configures the units once in each thread. A product of PyTorch in bfloat16 that runs in the same thread later takes
+the configuration away, and ggml's next product ends the process. So no process may do both; sessions have a process
+each.
 """
 
 from __future__ import annotations

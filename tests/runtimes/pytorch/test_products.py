@@ -52,6 +52,7 @@ class Machine:
     """A processor as torch describes it."""
 
     def __init__(self, patch: pytest.MonkeyPatch, capability: str = "AVX512", onednn: bool = True, units: bool = True):
+        products.onednn_takes(torch.bfloat16)  # oneDNN reads its variable once: before it is changed here
         patch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
         patch.setattr(products, "onednn_takes", lambda dtype: onednn)
         patch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: units)

@@ -369,7 +369,7 @@ def test_a_recording_a_dropped_file_and_bad_input(visit: Any, chat: Served, tmp_
 
     page.locator("#chat-text").fill("typed before")
     page.set_input_files(".composer input[type=file]", str(broken(tmp_path / "notes.wav")))
-    visitor.says("notes.wav")
+    visitor.says("notes.wav is not a sound file")
     expect(page.locator("#chat-text")).to_have_value("typed before")
     chat.registry.speaker.fault = ValueError("a fault that nobody foresaw")
     page.keyboard.press("Enter")

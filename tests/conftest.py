@@ -38,8 +38,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "True"  # as Gradio says it
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    # PyTorch's products in bfloat16 would take the matrix units from ggml's, which one process of tests runs too.
+    # PyTorch's products in bfloat16 (of oneDNN and MKL) would take the matrix units from ggml's, which one process of
+    # tests runs too.
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    os.environ.setdefault("MKL_ENABLE_INSTRUCTIONS", "AVX512")
     os.environ[SWITCH] = "0"  # programs that tests start open one session or none
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that put the tests into the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that they start inherit what is ignored

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -49,8 +49,7 @@ def test_a_planted_fault_is_named_and_comes_into_view(card: Any) -> None:
 
 
 def test_a_hidden_fault_is_guessed_for_points(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    hide: Callable[[Any], Any] = lambda _: find_fault("cmvn")  # noqa: E731
-    monkeypatch.setattr(breaking.random, "choice", hide)
+    monkeypatch.setattr(breaking.random, "choice", lambda _: find_fault("cmvn"))
     told, reveal = card.locator("#parity-told"), card.locator("#parity-reveal")
     reveal.click()
     expect(card.locator(".toast-body").last).to_contain_text("no fault is hidden; press Hide a fault first")

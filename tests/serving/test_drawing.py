@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
 from tests.serving.test_apart import dies, refuses, takes, tells, waits, where
@@ -26,20 +28,12 @@ def drawing() -> Iterator[Drawing]:
     made.close()
 
 
-def is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_threads_share_one_process_which_starts_with_the_first_call(drawing: Drawing) -> None:
     with ThreadPoolExecutor(4) as threads:
         [process] = set(threads.map(lambda _: drawing(where), range(8)))
-    assert process != os.getpid() and is_alive(process)
+    assert process != os.getpid() and psutil.pid_exists(process)
     drawing.close()
-    assert not is_alive(process)
+    assert not psutil.pid_exists(process)
     assert drawing(where) not in (process, os.getpid())
 
 
@@ -51,8 +45,6 @@ def test_a_module_is_imported_there_before_it_is_needed(drawing: Drawing) -> Non
 
 
 def imported(module: str) -> bool:
-    import sys
-
     return module in sys.modules
 
 
@@ -68,7 +60,7 @@ def test_errors_reach_who_asked_and_the_process_goes_on(drawing: Drawing) -> Non
     assert drawing(where) != first
 
 
-def test_who_leaves_ends_the_own_call_only(drawing: Drawing) -> None:
+def test_who_leaves_ends_their_own_call_only(drawing: Drawing) -> None:
     begun, work = threading.Event(), Work()
 
     def leaves() -> None:
@@ -88,11 +80,11 @@ def test_who_leaves_ends_the_own_call_only(drawing: Drawing) -> None:
 def test_an_idle_process_ends_by_itself() -> None:
     drawing = Drawing(idle_seconds=0.0)
     process = drawing(where)
-    while drawing._thread is not None:
-        threading.Event().wait(0.01)
+    if (thread := drawing._thread) is not None:
+        thread.join(LONG)
     assert drawing(where) != process
     drawing.close()
-    assert not is_alive(process)
+    assert not psutil.pid_exists(process)
 
 
 def test_pictures_wait_in_the_line_of_the_server() -> None:
@@ -108,4 +100,4 @@ def test_pictures_wait_in_the_line_of_the_server() -> None:
     process = guard.draw(where)
     assert process != os.getpid()
     guard.drawing.close()
-    assert not is_alive(process)
+    assert not psutil.pid_exists(process)

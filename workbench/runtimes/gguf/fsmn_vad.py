@@ -38,7 +38,7 @@ class FsmnGraph:
         self.config = config
         self.classes = config.output_dim
         self.past = (config.lorder - 1) * config.lstride
-        self._engine = GraphRunner(file, threads, repack=False)  # beside PyTorch, see `amx`
+        self._engine = GraphRunner(file, threads, repack=False)  # PyTorch may compute in this process too, see `amx`
         self._engine.check(lambda g: self._network(g, np.zeros((2, config.input_dim), np.float32), self.start()))
 
     def start(self) -> list[np.ndarray]:

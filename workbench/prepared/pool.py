@@ -87,11 +87,11 @@ class PreparedProcess:
     """One prepared process.
 
     Args:
-        settled: what it is started with and its sessions cannot change; see `_settled`.
+        fixed: what it is started with and its sessions cannot change; see `_fixed_at_start`.
     """
 
-    def __init__(self, kind: Kind, environment: Mapping[str, str], settled: object):
-        self.settled = settled
+    def __init__(self, kind: Kind, environment: Mapping[str, str], fixed: object):
+        self.fixed = fixed
         self.ready = False
         self.reason = ""  # why it is of no use
         self._forked: weakref.WeakSet[ForkedProcess] = weakref.WeakSet()
@@ -109,7 +109,7 @@ class PreparedProcess:
         with contextlib.suppress(OSError):
             self._ours.send(pickle.dumps(kind))
 
-    def settle(self, seconds: float | None) -> bool:
+    def wait_until_imported(self, seconds: float | None) -> bool:
         """Waits so long, or as long as it takes (None), for the end of the imports; returns whether they have ended."""
         if not (self.ready or self.reason) and _readable(self._ours.fileno(), seconds):
             with contextlib.suppress(BlockingIOError):  # another thread was first
@@ -198,7 +198,7 @@ class PreparedProcesses:
             for kind in kinds:
                 found = self._wanted(kind)
                 if found is not None:
-                    found.settle(None)
+                    found.wait_until_imported(None)
 
         threading.Thread(target=start_all, name="prepared processes", daemon=True).start()
 
@@ -208,14 +208,14 @@ class PreparedProcesses:
         Whoever listens (`workbench.core.progress`) is told that `name` loads, and may raise to end the wait.
         """
         found = self._wanted(kind) if kind is not None else None
-        while found is not None and not found.settle(BEAT_SECONDS):
+        while found is not None and not found.wait_until_imported(BEAT_SECONDS):
             report(0.0, f"loading {name}")
 
     def is_ready(self, kind: Kind | None) -> bool:
         """Returns whether there is a prepared process of a kind that can fork at once."""
         with self._lock:
             found = self._wanted(kind) if kind in self._found else None
-        return found is not None and found.settle(0.0) and found.ready and not found.reason
+        return found is not None and found.wait_until_imported(0.0) and found.ready and not found.reason
 
     def fork(
         self,
@@ -234,7 +234,7 @@ class PreparedProcesses:
             errors: the file that the process prints to.
         """
         found = self._wanted(kind) if kind is not None else None
-        if kind is None or found is None or not found.settle(0.0):
+        if kind is None or found is None or not found.wait_until_imported(0.0):
             return None
         if found.ready and not found.reason:
             order = Order(dict(environment), _folder(), tuple(words), module)
@@ -255,16 +255,16 @@ class PreparedProcesses:
             if not self.on or kind in self._useless:
                 return None
             environment = session_environment(ROOT, kind.parallel)
-            settled = _settled(environment)
+            fixed = _fixed_at_start(environment)
             found = self._found.get(kind)
-            if found is not None and found.settled != settled:
+            if found is not None and found.fixed != fixed:
                 self._end(self._found.pop(kind))
                 found = None
             if found is None:
                 try:
                     atexit.unregister(self.close)
                     atexit.register(self.close)
-                    found = self._found[kind] = PreparedProcess(kind, environment, settled)
+                    found = self._found[kind] = PreparedProcess(kind, environment, fixed)
                 except OSError as error:
                     log.info("no prepared process: %s", error)
                     self._useless.add(kind)
@@ -299,7 +299,7 @@ class PreparedProcesses:
             self._lingering.append(found)
 
 
-def _settled(environment: Mapping[str, str]) -> object:
+def _fixed_at_start(environment: Mapping[str, str]) -> object:
     """Returns what a prepared process has from its start and a forked process cannot change any more.
 
     That is the environment that libraries read while they are imported, and what the system grants a process.

@@ -17,7 +17,7 @@ from torch import nn
 from tests.support.inner_stages import SAMPLE, opened, traced
 from workbench.core.settings import Settings
 from workbench.runtimes.pytorch import products
-from workbench.runtimes.pytorch.finalise_weights import PackedLinear, settle
+from workbench.runtimes.pytorch.finalise_weights import PackedLinear, finalise_weights
 from workbench.runtimes.pytorch.products import FLOAT32, Arithmetic, arithmetic_of, fast_half, onednn_takes
 
 CPU = torch.device("cpu")
@@ -150,7 +150,7 @@ def test_gradients_flow_through_products_in_16_bits(tmp_path: Path) -> None:
 
 def test_a_layer_that_is_exact_keeps_its_type() -> None:
     network = nn.ModuleDict({"rough": nn.Linear(4, 4), "exact": nn.Linear(4, 4), "norm": nn.LayerNorm(4)})
-    settle(network, CPU, arithmetic=BFLOAT16, exact=("exact*",))
+    finalise_weights(network, CPU, arithmetic=BFLOAT16, exact=("exact*",))
     x = torch.randn(3, 4)
     assert network["rough"].weight.dtype == torch.bfloat16 and network["rough"](x).dtype == torch.bfloat16
     assert network["exact"].weight.dtype == network["norm"].weight.dtype == torch.float32

@@ -19,7 +19,7 @@ from tests.support.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
 from workbench.core.errors import BadInput
 from workbench.families.paraformer import read_paraformer
 from workbench.families.sensevoice import read_sensevoice
-from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.mapped import mapped_regions
 from workbench.runtimes.pytorch.paraformer import ParaformerRunner
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceRunner
@@ -256,7 +256,7 @@ def test_only_some_tensors_are_loaded_and_all_are_accounted_for() -> None:
     network = build(Network)
     load_into(network, LAYER, "it/model.pt", only=["*.bias"])
     assert network.layer.bias.tolist() == [1.0, -2.0, 3.0] and network.layer.weight.is_meta
-    settle(network, CPU)
+    finalise_weights(network, CPU)
     assert network.layer.weight.is_meta
     with pytest.raises(BadInput, match="has tensor other"):
         load_into(build(Network), {**LAYER, "other": torch.zeros(1)}, "it/model.pt", only=["*.bias"])

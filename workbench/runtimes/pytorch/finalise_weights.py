@@ -30,7 +30,7 @@ _packing: ContextVar[bool] = ContextVar("packing", default=True)
 
 @contextlib.contextmanager
 def unpacked() -> Iterator[None]:
-    """Lets `settle` leave linear layers as they are inside the block, so that their weights can be replaced."""
+    """Lets `finalise_weights` leave linear layers as they are inside the block: their weights can then be replaced."""
     token = _packing.set(False)
     try:
         yield
@@ -77,7 +77,7 @@ class _Product(torch.autograd.Function):
         return gradient @ ctx.weight.to_dense(), None, None
 
 
-def settle(
+def finalise_weights(
     network: nn.Module,
     device: torch.device,
     *weights: Path,

@@ -31,7 +31,7 @@ from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
 from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
 from workbench.runtimes.pytorch.device import prepare
-from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.fireredasr_package import Package, read_package
 from workbench.runtimes.pytorch.gradients import pulled_back
 from workbench.runtimes.pytorch.inside import looking_inside
@@ -150,7 +150,7 @@ class FireRedRunner:
             described_in=f"args of {ENCODER_WEIGHTS}",
             dtype=self.kind,
         )
-        settle(self.network, device, checkpoint.weights, arithmetic=arithmetic)
+        finalise_weights(self.network, device, checkpoint.weights, arithmetic=arithmetic)
 
     @torch.inference_mode()
     def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Tensor:

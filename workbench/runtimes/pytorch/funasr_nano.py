@@ -18,7 +18,7 @@ from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.nano_search import NanoPipeline
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
 from workbench.runtimes.pytorch.device import prepare
-from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.gradients import pulled_back
 from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
@@ -51,7 +51,7 @@ class NanoRunner:
         weights = model.checkpoint.weights
         where = f"{weights.parent.name}/{weights.name}"
         load_into(self.network, tensors, where, unused=UNUSED_TENSORS, mapped_from=weights, dtype=self.kind)
-        settle(self.network, device, weights, arithmetic=arithmetic)
+        finalise_weights(self.network, device, weights, arithmetic=arithmetic)
         self.branch = open_ctc_branch(model.ctc, tensors, weights, device, arithmetic)
 
     @torch.inference_mode()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import CTC_PREFIXES, CtcBranch
-from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.nano_encoder import Adaptor
 from workbench.runtimes.pytorch.products import Arithmetic
 from workbench.runtimes.pytorch.sensevoice import CtcHead
@@ -55,5 +55,5 @@ def open_ctc_branch(
         load_into(network, branch_tensors(tensors), where, mapped_from=weights, dtype=arithmetic.values)
     except BadInput as error:
         return str(error)
-    settle(network, device, weights, arithmetic=arithmetic)
+    finalise_weights(network, device, weights, arithmetic=arithmetic)
     return network

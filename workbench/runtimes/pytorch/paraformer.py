@@ -22,7 +22,7 @@ from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
 from workbench.runtimes.pytorch.batches import padded_rows, seconds_at_once
 from workbench.runtimes.pytorch.cif import CifOutput, CifPredictor
 from workbench.runtimes.pytorch.device import prepare
-from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.gradients import choice_gradients
 from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.layer_maps import layers_of
@@ -80,7 +80,7 @@ class ParaformerRunner:
         where = f"{weights.parent.name}/{weights.name}"
         tensors = read_state_dict(weights)
         load_into(self.network, tensors, where, model.unused_tensors, mapped_from=weights, dtype=self.kind)
-        settle(self.network, device, weights, arithmetic=arithmetic, exact=("predictor.*",))
+        finalise_weights(self.network, device, weights, arithmetic=arithmetic, exact=("predictor.*",))
 
     @property
     def dtype(self) -> str:

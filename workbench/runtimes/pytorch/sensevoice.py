@@ -20,7 +20,7 @@ from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
 from workbench.runtimes.pytorch.batches import padded_rows, seconds_at_once
 from workbench.runtimes.pytorch.device import prepare
-from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.gradients import choice_gradients
 from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.layer_maps import layers_of
@@ -79,7 +79,7 @@ class SenseVoiceRunner:
         weights = model.checkpoint.weights
         where = f"{weights.parent.name}/{weights.name}"
         load_into(self.network, read_state_dict(weights), where, mapped_from=weights, dtype=self.kind)
-        settle(self.network, device, weights, arithmetic=arithmetic)
+        finalise_weights(self.network, device, weights, arithmetic=arithmetic)
 
     @property
     def dtype(self) -> str:

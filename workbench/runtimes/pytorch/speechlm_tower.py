@@ -19,7 +19,7 @@ from workbench.families.speechlm import TOWER_PREFIX
 from workbench.families.speechlm_parts import Tower
 from workbench.pipelines.speechlm_hearing import Hearing
 from workbench.runtimes.pytorch.arithmetic import HALVES, throughout
-from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.inside import looking_inside_stack
 from workbench.runtimes.pytorch.layer_maps import TOWER
 from workbench.runtimes.pytorch.products import FLOAT32, Arithmetic
@@ -75,7 +75,7 @@ class AudioEncoder:
             described_in="its configuration",
             dtype=self.dtype,
         )
-        settle(self._network, self.device, *self._files, arithmetic=self._arithmetic)
+        finalise_weights(self._network, self.device, *self._files, arithmetic=self._arithmetic)
         encoder, table = self._encoder, self._encoder.positional_embedding
         with throughout(self.dtype):  # a table of sinusoids, which checkpoints do not hold
             encoder.positional_embedding = type(table)(table.length, table.channels, table.max_timescale)

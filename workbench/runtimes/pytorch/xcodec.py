@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import BadInput, message_of
-from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.runtimes.pytorch.weights import build, load_into
 from workbench.speech.codec_input import check_codes, of_length, whole_frames
@@ -97,7 +97,7 @@ class Xcodec:
             described_in="its configuration",
             only=globs,
         )
-        settle(network, self.device, *self._files)
+        finalise_weights(network, self.device, *self._files)
         return network
 
     @cached_property

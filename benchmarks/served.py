@@ -39,7 +39,7 @@ class Server:
     url: str
     process: subprocess.Popen[str]
     folder: Path  # of the benchmark
-    scratch: Path  # the server's temporary folder
+    tempdir: Path  # the server's temporary folder
     said: list[str] = field(default_factory=list)  # what it wrote
 
     def held(self) -> dict[str, int]:
@@ -58,7 +58,7 @@ class Server:
             "server MB": memory[0],
             "all MB": sum(memory),
             "open files": server.num_fds(),
-            "temporary files": sum(1 for path in self.scratch.rglob("*") if path.is_file()),
+            "temporary files": sum(1 for path in self.tempdir.rglob("*") if path.is_file()),
         }
 
 
@@ -67,20 +67,20 @@ def served(mode: str = "public", limits: Mapping[str, float] = MANY, page: bool 
     """Starts `workbench serve`, or the page, with those limits; ends it with SIGTERM and prints what it left behind."""
     with tempfile.TemporaryDirectory(prefix="served-") as name:
         folder = Path(name)
-        scratch = folder / "tmp"
-        scratch.mkdir()
+        tempdir = folder / "tmp"
+        tempdir.mkdir()
         file = folder / "limits.toml"
         file.write_text("".join(f"{limit} = {value}\n" for limit, value in limits.items()))
         port = _free_port() if page else 0
         command = ["app", "--port", str(port)] if page else ["serve", "--port", "0"]
         process = subprocess.Popen(
             [sys.executable, "-m", "workbench", *command, "--mode", mode, "--limits", str(file)],
-            env={**os.environ, "TMPDIR": str(scratch), "GRADIO_TEMP_DIR": str(scratch / "files")},
+            env={**os.environ, "TMPDIR": str(tempdir), "GRADIO_TEMP_DIR": str(tempdir / "files")},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
-        server = Server(f"http://127.0.0.1:{port}", process, folder, scratch)
+        server = Server(f"http://127.0.0.1:{port}", process, folder, tempdir)
         threading.Thread(target=_hear, args=(server,), daemon=True).start()
         try:
             _wait(server)
@@ -88,7 +88,7 @@ def served(mode: str = "public", limits: Mapping[str, float] = MANY, page: bool 
         finally:
             process.send_signal(signal.SIGTERM)
             status = process.wait(120)
-            print("the server ended with status", status, "and left", [path.name for path in scratch.rglob("*")][:20])
+            print("the server ended with status", status, "and left", [path.name for path in tempdir.rglob("*")][:20])
 
 
 def _free_port() -> int:

@@ -28,7 +28,7 @@ from workbench.serving.mcp_server import Mcp
 from workbench.serving.mode import PUBLIC as PUBLIC_MODE
 from workbench.serving.mode import SPACE, mode_for
 from workbench.system.endings import Ended, end_in_order, remove_leftovers
-from workbench.system.tempdirs import make_scratch
+from workbench.system.tempdirs import make_tempdir
 
 if TYPE_CHECKING:
     from panels.running.root import Page
@@ -134,7 +134,7 @@ def own_uploads() -> Iterator[None]:
     if os.environ.get(UPLOADS):
         yield
         return
-    folder = make_scratch()
+    folder = make_tempdir()
     os.environ[UPLOADS] = str(folder / "files")
     try:
         yield

@@ -26,7 +26,7 @@ from workbench.core.errors import BadInput
 from workbench.core.sides import read_side
 from workbench.parity_lab import ParityRun
 from workbench.parity_lab.breaking import FAULTS, Fault, find_fault, planted_side
-from workbench.system.tempdirs import make_scratch
+from workbench.system.tempdirs import make_tempdir
 
 HIDDEN_NAME = "hidden fault"
 PLANTING = "planting the fault into a copy of the model"
@@ -88,7 +88,7 @@ class BreakingActions:
         self._folders.drop(str(request.session_hash))
 
     def _compare(self, fault: Fault, recording: str | None, user: str, hidden: bool) -> Iterator[tuple[Any, ...]]:
-        registry, folder = self._parity.pool.registry, make_scratch()
+        registry, folder = self._parity.pool.registry, make_tempdir()
         source = recording or str(read_samples()[0].path)
         name = HIDDEN_NAME if hidden else fault.title
         try:

@@ -25,9 +25,9 @@ pytestmark = pytest.mark.tabs("parity")
 
 
 @pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tempdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which runs make those of their traces."""
-    folder = tmp_path / "scratch"
+    folder = tmp_path / "tempdir"
     folder.mkdir()
     made = iter(range(1000))
 
@@ -36,12 +36,12 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.mkdir()
         return path
 
-    monkeypatch.setattr("workbench.parity_lab.tracer.make_scratch", make)
+    monkeypatch.setattr("workbench.parity_lab.tracer.make_tempdir", make)
     return folder
 
 
 @pytest.fixture
-def lab(scratch: Path, tabs: str | None) -> Iterator[Served]:
+def lab(tempdir: Path, tabs: str | None) -> Iterator[Served]:
     """The page over models that compute a small network."""
     yield from serve(SessionPool(FakeParityRegistry()), tabs)  # type: ignore[arg-type]
 
@@ -337,7 +337,7 @@ def test_mistakes_are_named_and_nothing_is_lost(lab: Served, page: Any, tmp_path
 
 
 @pytest.mark.browser
-def test_cancel_leaves_nothing_running_and_what_was_chosen(lab: Served, page: Any, scratch: Path) -> None:
+def test_cancel_leaves_nothing_running_and_what_was_chosen(lab: Served, page: Any, tempdir: Path) -> None:
     lab.registry.acts["gguf"] = waits
     open_tab(page, lab)
     pick(page)
@@ -346,7 +346,7 @@ def test_cancel_leaves_nothing_running_and_what_was_chosen(lab: Served, page: An
     page.locator("#parity-cancel").click()
     expect(page.locator("#parity-status")).to_contain_text("Stopped after")
     assert lab.registry.open_now == [] and lab.registry.cancelled == 1
-    assert list(scratch.iterdir()) == []
+    assert list(tempdir.iterdir()) == []
     expect(page.locator("#parity-run")).to_be_visible()
     expect(page.locator(".toast-body")).to_have_count(0)
     expect(candidates(page)).to_have_value("gguf:f32")
@@ -354,27 +354,27 @@ def test_cancel_leaves_nothing_running_and_what_was_chosen(lab: Served, page: An
     lab.registry.acts.clear()
     page.locator("#parity-run").click()  # and again, now to the end
     expect(page.locator("section.verdict.within")).to_have_count(1)
-    assert len(list(scratch.iterdir())) == 1
+    assert len(list(tempdir.iterdir())) == 1
 
 
 @pytest.mark.browser
-def test_runs_belong_to_their_users_and_go_with_them(lab: Served, page: Any, chromium: Any, scratch: Path) -> None:
+def test_runs_belong_to_their_users_and_go_with_them(lab: Served, page: Any, chromium: Any, tempdir: Path) -> None:
     open_tab(page, lab)
     compare(page, "gguf:f32")
     with chromium.new_context() as context:
         other = context.new_page()
         open_tab(other, lab)
         compare(other, "pytorch:f64", "gguf:q8_0")
-        assert len(list(scratch.iterdir())) == 2
+        assert len(list(tempdir.iterdir())) == 2
         page.locator('[data-stage="logits"] button').first.click()
         expect(page.locator("#parity-closer h3")).to_contain_text("logits gguf:f32 against")
         other.locator("#parity-run").click()
-        until(page, lambda: sorted(each.name for each in scratch.iterdir()) == ["run-0", "run-2"])
+        until(page, lambda: sorted(each.name for each in tempdir.iterdir()) == ["run-0", "run-2"])
         expect(other.locator("#parity-run")).to_be_visible()
         other.goto("about:blank")
-        until(page, lambda: [each.name for each in scratch.iterdir()] == ["run-0"])
+        until(page, lambda: [each.name for each in tempdir.iterdir()] == ["run-0"])
     page.goto("about:blank")
-    until(page, lambda: list(scratch.iterdir()) == [])
+    until(page, lambda: list(tempdir.iterdir()) == [])
 
 
 @pytest.mark.browser

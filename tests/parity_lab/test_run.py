@@ -27,9 +27,9 @@ def fakes() -> FakeRegistry:
 
 
 @pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tempdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that temporary files go to."""
-    folder = tmp_path / "scratch"
+    folder = tmp_path / "tempdir"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     monkeypatch.setattr("workbench.system.tempdirs.LONGEST_PLACE", 1000)
@@ -154,12 +154,12 @@ def test_without_float64_the_comparison_stands(fakes: FakeRegistry) -> None:
 
 
 @pytest.mark.parametrize("runtime", ["pytorch", "vllm"])
-def test_without_a_reference_there_is_no_run(fakes: FakeRegistry, scratch: Path, runtime: str) -> None:
+def test_without_a_reference_there_is_no_run(fakes: FakeRegistry, tempdir: Path, runtime: str) -> None:
     fakes.missing["vllm"] = "vLLM is not installed"
     fakes.acts["pytorch"] = dies
     with pytest.raises(SessionDied if runtime == "pytorch" else Unavailable):
         parity(fakes, "gguf", reference=runtime)
-    assert list(scratch.iterdir()) == [] and fakes.open_now == []
+    assert list(tempdir.iterdir()) == [] and fakes.open_now == []
 
 
 def test_traces_of_other_programs_take_part(fakes: FakeRegistry, tmp_path: Path) -> None:
@@ -179,16 +179,16 @@ def test_traces_of_other_programs_take_part(fakes: FakeRegistry, tmp_path: Path)
     assert good.is_file() and other.is_file()
 
 
-def test_traces_lie_in_files_until_the_run_is_closed(fakes: FakeRegistry, scratch: Path) -> None:
+def test_traces_lie_in_files_until_the_run_is_closed(fakes: FakeRegistry, tempdir: Path) -> None:
     with parity(fakes, "gguf", "gguf") as run:
-        [folder] = scratch.iterdir()
+        [folder] = tempdir.iterdir()
         assert run.folder == folder and len([each for each in folder.iterdir() if each.name != OWNER]) == 4
         array = run.reference.trace["encoder.output"]
         base = array
         while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
             base = base.base  # type: ignore[assignment]
         assert isinstance(base, np.memmap)
-    assert list(scratch.iterdir()) == []
+    assert list(tempdir.iterdir()) == []
     run.close()
 
 
@@ -227,7 +227,7 @@ class Stop(Exception):
 @pytest.mark.parametrize("when", ["loading pytorch:float64", "tracing gguf", "comparing gguf: encoder.layers.2"])
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_run_can_be_stopped_and_leaves_nothing(
-    fakes: FakeRegistry, scratch: Path, tmp_path: Path, when: str, kept: bool
+    fakes: FakeRegistry, tempdir: Path, tmp_path: Path, when: str, kept: bool
 ) -> None:
     def stop(share: float, activity: str) -> None:
         if activity.startswith(when):
@@ -236,7 +236,7 @@ def test_a_run_can_be_stopped_and_leaves_nothing(
     keep = tmp_path / "keep" if kept else None
     with pytest.raises(Stop):
         parity(fakes, "gguf", on_progress=stop, keep=keep)
-    assert list(scratch.iterdir()) == [] and fakes.open_now == []
+    assert list(tempdir.iterdir()) == [] and fakes.open_now == []
     assert keep is None or list(keep.iterdir()) == []
 
 

@@ -93,9 +93,9 @@ def test_stages_in_a_file_are_the_same_and_nothing_stays(
 ) -> None:
     session, source, options = case
     whole = session.trace(source, **options)
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    tempdir = tmp_path / "tempdir"
+    tempdir.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tempdir))
     for name in ("MEMORY_BYTES", "SMALL_BYTES"):
         monkeypatch.setattr(f"workbench.trace.spill.{name}", 1)
     spilled = session.trace(source, **options)

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from workbench.system.endings import remove_leftovers
-from workbench.system.tempdirs import OWNER, make_scratch
+from workbench.system.tempdirs import OWNER, make_tempdir
 
 PROGRAM = """
 import sys, time
 from workbench.system.endings import Ended, end_in_order
-from workbench.system.tempdirs import make_scratch, remove_scratch
+from workbench.system.tempdirs import make_tempdir, remove_tempdir
 end_in_order()
-folder = make_scratch()
+folder = make_tempdir()
 try:
     print(folder, flush=True)
     time.sleep(60)
 except Ended:
-    remove_scratch(folder)
+    remove_tempdir(folder)
 """
 
 
@@ -42,7 +42,7 @@ def test_programs_clean_up_when_they_are_ended_and_after_those_that_were_killed(
     monkeypatch.setattr("tempfile.tempdir", str(place))
     ended, its = started(place)
     killed, left = started(place)
-    mine, other = make_scratch(), place / f"workbench-other{os.getpid()}"
+    mine, other = make_tempdir(), place / f"workbench-other{os.getpid()}"
     other.mkdir()
     try:
         ended.send_signal(signal.SIGTERM)

@@ -35,8 +35,8 @@ def forking_engines() -> Iterator[None]:
 @contextmanager
 def in_process_engine(directory: Path, **arguments: Any) -> Iterator[Any]:
     """A `vllm.LLM` of a directory, float32 and eager, that is gone in the end."""
-    with tempfile.TemporaryDirectory(prefix="workbench-tests-") as scratch, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", scratch)  # vLLM leaves a file there for each engine
+    with tempfile.TemporaryDirectory(prefix="workbench-tests-") as tempdir, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", tempdir)  # vLLM leaves a file there for each engine
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
         patch.setattr(gc, "unfreeze", lambda: None)  # its last collections leave alone what tests have imported

@@ -8,29 +8,29 @@ from pathlib import Path
 import pytest
 
 from workbench.system import tempdirs
-from workbench.system.tempdirs import make_scratch, remove_scratch
+from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
 
 def test_a_folder_is_private_and_is_removed_with_its_files() -> None:
-    folder = make_scratch()
+    folder = make_tempdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     (folder / "inner").mkdir()
     (folder / "inner" / "file").touch()
-    remove_scratch(folder)
+    remove_tempdir(folder)
     assert not folder.exists()
-    remove_scratch(folder)  # and may be gone already
+    remove_tempdir(folder)  # and may be gone already
 
 
 def test_shared_memory_found_by_name_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempdirs, "SHARED_MEMORY", tmp_path)
-    folder = make_scratch()
+    folder = make_tempdir()
     (folder / "vllm_dist_0123456789").touch()
     (folder / "short").touch()
     for name in ("vllm_dist_0123456789-tp:0_0", "vllm_dist_0123456789-tp:0_1", "vllm_dist_other-tp:0_0", "short-1"):
         (tmp_path / name).touch()
     for name in ("sem.loky-123-abc", "sem.loky-1234-abc"):
         (tmp_path / name).touch()
-    remove_scratch(folder, {123})
+    remove_tempdir(folder, {123})
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["sem.loky-1234-abc", "short-1", "vllm_dist_other-tp:0_0"]
 
@@ -39,6 +39,6 @@ def test_a_folder_leaves_room_for_the_name_of_a_socket(monkeypatch: pytest.Monke
     long = tmp_path / ("long" * 12)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    folder = make_scratch()
+    folder = make_tempdir()
     assert folder.parent == Path("/tmp")
-    remove_scratch(folder)
+    remove_tempdir(folder)

@@ -27,9 +27,9 @@ MEGABYTE = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tempdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that temporary files go to."""
-    folder = tmp_path / "scratch"
+    folder = tmp_path / "tempdir"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     return folder
@@ -60,7 +60,7 @@ def test_every_array_comes_back_and_memory_stays_below_the_limit(sizes: list[int
     assert sum(each.nbytes for each in large) <= limit
 
 
-def test_arrays_beyond_the_limit_are_in_an_unnamed_file(scratch: Path) -> None:
+def test_arrays_beyond_the_limit_are_in_an_unnamed_file(tempdir: Path) -> None:
     kept = Spill(MEGABYTE)
     tracemalloc.start()
     for number in range(40):
@@ -69,7 +69,7 @@ def test_arrays_beyond_the_limit_are_in_an_unnamed_file(scratch: Path) -> None:
     tracemalloc.stop()
     assert peak < 4 * MEGABYTE
     assert [float(array[-1, -1]) for array in kept.arrays.values()] == list(range(40))
-    assert not list(scratch.iterdir())
+    assert not list(tempdir.iterdir())
     with pytest.raises(ValueError, match="read-only"):
         kept.arrays["30"][0, 0] = 1
 
@@ -132,10 +132,10 @@ def test_a_recorder_keeps_a_part_in_a_file_and_the_trace_is_the_same(
     assert whole.save(tmp_path / "a.safetensors").read_bytes() == parted.save(tmp_path / "b.safetensors").read_bytes()
 
 
-def test_nothing_stays_of_a_process_that_is_killed(scratch: Path) -> None:
+def test_nothing_stays_of_a_process_that_is_killed(tempdir: Path) -> None:
     code = f"""
         import signal, sys, tempfile
-        tempfile.tempdir = {str(scratch)!r}
+        tempfile.tempdir = {str(tempdir)!r}
         import numpy as np
         from workbench.trace.spill import Spill
         kept = Spill(0)
@@ -152,4 +152,4 @@ def test_nothing_stays_of_a_process_that_is_killed(scratch: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    assert not list(scratch.iterdir())
+    assert not list(tempdir.iterdir())

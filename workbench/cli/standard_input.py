@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.system.tempdirs import make_scratch, remove_scratch
+from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
 DASH = "-"
 LARGEST_BYTES = 4 << 30  # as much as a WAV file can hold; a pipe may be endless, and its bytes go to the disk
@@ -39,13 +39,13 @@ def recording_paths(audios: Sequence[str]) -> Iterator[list[str]]:
         return
     if list(audios).count(DASH) > 1:
         raise BadInput("- stands for standard input and occurs more than once; expected it once")
-    folder = make_scratch()
+    folder = make_tempdir()
     try:
         kept = folder / DASH
         _keep(kept)
         yield [str(kept) if audio == DASH else audio for audio in audios]
     finally:
-        remove_scratch(folder)
+        remove_tempdir(folder)
 
 
 def _keep(place: Path) -> None:

@@ -26,7 +26,7 @@ from workbench.isolation.kinds import kind_of
 from workbench.prepared.kinds import COMPILED, session_environment
 from workbench.prepared.pool import PREPARED, ROOT, ForkedProcess
 from workbench.system.process_groups import end_group, is_stopped
-from workbench.system.tempdirs import make_scratch, remove_scratch
+from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
 EXIT_SECONDS = 3.0  # how long a child that has hung up may take to be gone
 CHECK_SECONDS = 1.0  # how often whoever waits for a message looks whether the process is still there
@@ -99,16 +99,16 @@ class Link:
         environment = session_environment(ROOT, parallel)
         self.opened = False
         self.stopped = False  # whether it was ended because it did not run any more
-        self.scratch: Path | None = None
+        self.tempdir: Path | None = None
         self._ended = False
         self._ending = threading.RLock()
         self.process: subprocess.Popen[bytes] | ForkedProcess
         self._sending = threading.RLock()  # a stream may be collected, and so cancelled, at any time
         try:
             if parallel:
-                self.scratch = make_scratch()
-                environment |= dict.fromkeys(("TMPDIR", "VLLM_RPC_BASE_PATH"), str(self.scratch))
-                environment[COMPILED] = os.environ.get(COMPILED, str(self.scratch))
+                self.tempdir = make_tempdir()
+                environment |= dict.fromkeys(("TMPDIR", "VLLM_RPC_BASE_PATH"), str(self.tempdir))
+                environment[COMPILED] = os.environ.get(COMPILED, str(self.tempdir))
             ours, theirs = socket.socketpair()
             with ours, theirs:
                 self.process = _forked(spec, command, environment, theirs) or _started(
@@ -224,6 +224,6 @@ class Link:
         return f"was ended by {name}" + (", as happens when memory runs out," if status == -signal.SIGKILL else "")
 
     def _clear(self, killed: Collection[int] = ()) -> None:
-        """Removes the scratch folder."""
-        if self.scratch:
-            remove_scratch(self.scratch, killed)
+        """Removes the folder for temporary files, if there is one."""
+        if self.tempdir:
+            remove_tempdir(self.tempdir, killed)

@@ -326,7 +326,7 @@ class _Connection:
                     raise ConnectionLost
                 link = self.link = _new_link(session.spec)
             threading.Thread(target=self._write, args=(link,), daemon=True).start()
-            self.send("open", session.spec, True, link.scratch)
+            self.send("open", session.spec, True, link.tempdir)
             kind = ""
             while kind != "opened":
                 kind, _, value = link.receive()

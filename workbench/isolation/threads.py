@@ -32,7 +32,7 @@ class ThreadLink:
     """One connection to such a session, a `workbench.isolation.channel.Link`. It cannot open again after its end."""
 
     pid = None
-    scratch: Path | None = None
+    tempdir: Path | None = None
 
     def __init__(self) -> None:
         self.opened = False

@@ -49,7 +49,7 @@ from workbench.system.forks import allow_forks
 from workbench.system.imports import without
 from workbench.system.memory import is_lack_of_memory, take_buffers
 from workbench.system.process_groups import end_others
-from workbench.system.tempdirs import remove_scratch
+from workbench.system.tempdirs import remove_tempdir
 
 CANCEL_SECONDS = 5.0  # a cancelled call that has given no sign of life for so long is ended with the process
 MOST_CANCELLED = 1024  # calls whose end was asked for that are remembered
@@ -76,10 +76,10 @@ class Channel(Protocol):
 class _Server:
     """Runs calls in the main thread while another thread listens, so that a call can be cancelled."""
 
-    def __init__(self, connection: Channel, spec: SessionSpec, scratch: Path | None):
+    def __init__(self, connection: Channel, spec: SessionSpec, tempdir: Path | None):
         self.connection = connection
         self.spec = spec
-        self.scratch = scratch
+        self.tempdir = tempdir
         self.session: Session | None = None
         self.calls: queue.SimpleQueue[tuple[int, bytes | Generator[Any, None, None]]] = queue.SimpleQueue()
         self.cancelled: deque[int] = deque(maxlen=MOST_CANCELLED)  # the numbers of calls that are to stop
@@ -249,14 +249,14 @@ class _Server:
 
     def end(self) -> None:
         """Ends the process and all that it has started."""
-        _end(self.scratch)
+        _end(self.tempdir)
 
 
 class ParallelServer(_Server):
     """Runs each call in a thread of its own. One that does not stop when it is cancelled is left to itself."""
 
-    def __init__(self, connection: Channel, spec: SessionSpec, scratch: Path | None):
-        super().__init__(connection, spec, scratch)
+    def __init__(self, connection: Channel, spec: SessionSpec, tempdir: Path | None):
+        super().__init__(connection, spec, tempdir)
         self.running: dict[int, _Running] = {}
 
     def take(self, number: int, payload: bytes) -> None:
@@ -313,13 +313,13 @@ class _Running:
         self.room = threading.Semaphore(AHEAD)  # for events that the caller has not used yet
 
 
-def _end(scratch: Path | None) -> NoReturn:
+def _end(tempdir: Path | None) -> NoReturn:
     """Ends this process and those that it has started, and removes their temporary files."""
     killed = {os.getpid()}
     if os.getpgrp() == os.getpid():  # a group of its own, as whoever starts it sees to
         killed |= end_others(os.getpid())
-    if scratch:
-        remove_scratch(scratch, killed)
+    if tempdir:
+        remove_tempdir(tempdir, killed)
     os._exit(0)
 
 
@@ -352,9 +352,9 @@ def serve(socket: int) -> None:
     connection = Connection(socket)
     allow_forks(connection.close)  # else the parent would not notice that this process has ended
     with contextlib.suppress(EOFError):
-        _, spec, parallel, scratch = connection.recv()
+        _, spec, parallel, tempdir = connection.recv()
         server = ParallelServer if parallel else _Server
-        server(connection, spec, scratch).run()
+        server(connection, spec, tempdir).run()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from workbench.core.sides import Side
 from workbench.parity_lab.outcome import Computed
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.system.tempdirs import make_scratch
+from workbench.system.tempdirs import make_tempdir
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
@@ -81,7 +81,7 @@ class Tracer:
         self._own = folder is None
         self._written: list[Path] = []
         self._given: Path | None = None  # the trace whose stages are substituted
-        self.folder = folder or make_scratch()
+        self.folder = folder or make_tempdir()
 
     def tell(self, share: float, activity: str) -> None:
         """Reports progress to the caller of the run; an exception from it ends the run."""

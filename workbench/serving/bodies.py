@@ -19,7 +19,7 @@ from starlette.types import Message
 from workbench.core.errors import Unavailable
 from workbench.openai_api.errors import Refusal
 from workbench.system.memory import size
-from workbench.system.tempdirs import make_scratch, remove_scratch
+from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
 MOST_FIELDS = 200
 LARGEST_FIELD = 1 << 20  # bytes
@@ -109,7 +109,7 @@ async def read_form(request: Request, most: int) -> AsyncIterator[Form]:
         upload = files[0][1]
         if not upload.size:
             raise Refusal("file is empty; expected a recording", "file", "invalid_value")
-        folder = make_scratch()
+        folder = make_tempdir()
         name = PurePath((upload.filename or "recording").replace("\\", "/")).name[-80:] or "recording"
         ending = "".join(each for each in PurePath(name).suffix[1:9] if each.isascii() and each.isalnum())
         path = folder / f"recording.{ending or 'wav'}"
@@ -118,7 +118,7 @@ async def read_form(request: Request, most: int) -> AsyncIterator[Form]:
     finally:
         await form.close()
         if folder is not None:
-            remove_scratch(folder)
+            remove_tempdir(folder)
 
 
 def _keep(upload: UploadFile, path: Path) -> None:

@@ -26,7 +26,7 @@ from workbench.openai_api.errors import Refusal
 from workbench.serving.bodies import read_form
 from workbench.serving.kept_files import KeptFiles, no_room
 from workbench.serving.service import Call, Service, route
-from workbench.system.tempdirs import make_scratch, remove_scratch
+from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
 PATH = "/mcp/files"
 LONGEST_NAME = 80
@@ -97,7 +97,7 @@ class Given:
             yield path
             return
         content = self._content(data, called)
-        folder = make_scratch()
+        folder = make_tempdir()
         try:
             path = folder / file_name(name, called)
             try:
@@ -106,7 +106,7 @@ class Given:
                 raise no_room(error) from error
             yield path
         finally:
-            remove_scratch(folder)
+            remove_tempdir(folder)
 
     def _content(self, data: str, called: str) -> bytes:
         head = _DATA_URL.match(data)

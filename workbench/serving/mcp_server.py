@@ -19,7 +19,7 @@ from workbench.openai_api.errors import Refusal
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.mcp_files import upload_route
 from workbench.serving.service import Service, error_response
-from workbench.system.tempdirs import make_scratch, remove_scratch
+from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
 PATH = "/mcp"
 
@@ -48,9 +48,9 @@ class Mcp:
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
         """Answers calls within the block."""
-        scratch = make_scratch() if self._kept is None else None
-        if scratch is not None:
-            self._kept = KeptFiles(scratch, self._service.pool.guard.limits)
+        tempdir = make_tempdir() if self._kept is None else None
+        if tempdir is not None:
+            self._kept = KeptFiles(tempdir, self._service.pool.guard.limits)
         try:
             try:
                 from mcp.server.transport_security import TransportSecuritySettings
@@ -72,9 +72,9 @@ class Mcp:
                 finally:
                     self._app = None
         finally:
-            if scratch is not None:
+            if tempdir is not None:
                 self._kept = None
-                remove_scratch(scratch)
+                remove_tempdir(tempdir)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""

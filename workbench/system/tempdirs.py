@@ -17,7 +17,7 @@ DISTINCT = 10  # characters; a name this long is unique in practice
 SHARED_MEMORY = Path("/dev/shm")  # where Linux shows shared memory as files
 
 
-def make_scratch() -> Path:
+def make_tempdir() -> Path:
     """Returns a new private folder with a short name."""
     place = tempfile.gettempdir()
     short = len(place) <= LONGEST_PLACE or not Path("/tmp").is_dir()
@@ -34,7 +34,7 @@ def nameless_file() -> BinaryIO:
     return cast("BinaryIO", tempfile.TemporaryFile(prefix=PREFIX))
 
 
-def remove_scratch(folder: Path, killed: Collection[int] = ()) -> None:
+def remove_tempdir(folder: Path, killed: Collection[int] = ()) -> None:
     """Removes a folder, and the shared memory that its users left behind without a tracker.
 
     That is memory named after a file in the folder (vLLM's parallel workers name theirs so), and loky's semaphores

@@ -12,7 +12,7 @@ from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.formats.quantization import TYPES
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.registry.registry import Registry
-from workbench.system.tempdirs import make_scratch
+from workbench.system.tempdirs import make_tempdir
 from workbench.trace.order import computation_order, kind_of
 from workbench.trace.trace import Trace
 from workbench.visualise.drawn import Drawn
@@ -35,7 +35,7 @@ def quantised(scene: Scene, options: ViewOptions) -> Drawn:
         raise BadInput(f"{wrong[0]!r:.40} is no type of weights; expected some of {', '.join(TYPES)}")
     errors: dict[str, dict[str, float]] = {}  # of each stage, by type
     failed: dict[str, str] = {}
-    folder = make_scratch()
+    folder = make_tempdir()
     try:
         with registry.open(card.id, runtime="pytorch", dtype="float64") as session:
             path = folder / "reference.safetensors"

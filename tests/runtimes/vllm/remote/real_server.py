@@ -30,9 +30,9 @@ class RealServer:
     def __init__(self, directory: Path, log: Path, port: int = 0, more: Sequence[str] = ()):
         self.log = log
         self.port = 0  # until it listens
-        self.scratch = tempfile.mkdtemp()  # for its sockets, whose names must be short
+        self.tempdir = tempfile.mkdtemp()  # for its sockets, whose names must be short
         arguments = ["--model", str(directory), *ARGUMENTS, "--port", str(port), "--served-model-name", "far", *more]
-        given = {"VLLM_CPU_KVCACHE_SPACE": "1", "TMPDIR": self.scratch}
+        given = {"VLLM_CPU_KVCACHE_SPACE": "1", "TMPDIR": self.tempdir}
         self.process = with_vllm.start(forking_server.__name__, arguments, log, {**DEFAULTS, **UNCOMPILED, **given})
         try:
             self.port = self._port()
@@ -81,4 +81,4 @@ class RealServer:
         self.process.wait()
         if not ended:
             eventually(lambda: not self.accepts())
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        shutil.rmtree(self.tempdir, ignore_errors=True)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.html_fragments import HOSTILE, checked, text_of
-from workbench.display.html import LONGEST_TEXT, MOST_ROWS, Cell, card, element, facts, folded, notes, shown, table
+from workbench.display.html import LONGEST_TEXT, MOST_ROWS, TableCell, card, element, facts, folded, notes, shown, table
 from workbench.display.words import clipped, duration, speed
 
 ANY_TEXT = st.one_of(st.text(), st.just(HOSTILE), st.text(st.characters(categories=["Cc", "Cs", "Cf", "Lo"])))
@@ -14,7 +14,7 @@ ANY_TEXT = st.one_of(st.text(), st.just(HOSTILE), st.text(st.characters(categori
 
 @given(ANY_TEXT)
 def test_any_text_is_shown_and_not_obeyed(text: str) -> None:
-    parts = [element("p", text, title=text), table(("a", text), [(text, 1), (Cell(text, "bad"), text)])]
+    parts = [element("p", text, title=text), table(("a", text), [(text, 1), (TableCell(text, "bad"), text)])]
     found = card(text, *parts, facts(text, None, ""), notes([text]), folded(text, element("p", text)))
     assert checked(found).find(".//script") is None
     kept = "".join(char for char in text if char.isalnum())

@@ -8,7 +8,7 @@ from typing import Any
 from workbench.compare.compare import Comparison
 from workbench.compare.stage import StageComparison
 from workbench.compare.verdict import WORDS, Verdict, judge
-from workbench.display.html import Cell, Html, card, element, facts, folded, notes, table
+from workbench.display.html import Html, TableCell, card, element, facts, folded, notes, table
 from workbench.display.words import number
 
 _DECADES = 4.0  # of error / limit on either side of the limit in a bar
@@ -46,7 +46,7 @@ def stage_table(found: Comparison) -> Html:
 
 def _row(comparison: Comparison, each: StageComparison) -> tuple[Any, ...]:
     passes = comparison.passes(each)
-    sign = Cell("✓", "good") if passes else Cell("✗", "bad")
+    sign = TableCell("✓", "good") if passes else TableCell("✗", "bad")
     remark = each.mismatch or each.hint or ""
     measured = _deciding(each)
     if measured is None:

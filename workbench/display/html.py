@@ -86,19 +86,19 @@ def table(head: Sequence[Any], rows: Sequence[Sequence[Any]], *, words: Sequence
     return element("div", whole, after, class_="scroll")
 
 
-class Cell(Html):
+class TableCell(Html):
     """The content of a table's cell with a class of its own."""
 
     kind: str
 
-    def __new__(cls, content: Any, kind: str) -> Cell:
+    def __new__(cls, content: Any, kind: str) -> TableCell:
         made = super().__new__(cls, shown(content))
         made.kind = kind
         return made
 
 
 def _cell(content: Any, kind: str | None) -> Html:
-    own = content.kind if isinstance(content, Cell) else None
+    own = content.kind if isinstance(content, TableCell) else None
     return element("td", content, class_=" ".join(filter(None, (kind, own))) or None)
 
 

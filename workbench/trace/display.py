@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.display.html import Cell, Html, card, facts, table
+from workbench.display.html import Html, TableCell, card, facts, table
 from workbench.display.pictures import picture, pictures
 from workbench.display.words import clipped, number
 from workbench.trace.order import kind_of
@@ -59,7 +59,7 @@ def _shape(array: np.ndarray) -> str:
 def _values(stage: str, array: np.ndarray, read: bool) -> tuple[Any, ...]:
     """Returns mean, deviation, least and greatest value; of texts and ids, their beginning in the first column."""
     if not read:
-        return (Cell("not read", "quiet"), "", "", "")
+        return (TableCell("not read", "quiet"), "", "", "")
     kind = kind_of(stage, array)
     if kind == "text":
         return (clipped(str(array), LONGEST_TEXT), "", "", "")
@@ -69,9 +69,9 @@ def _values(stage: str, array: np.ndarray, read: bool) -> tuple[Any, ...]:
         return ("", "", number(float(array.min())), number(float(array.max())))
     finite = array[np.isfinite(array)].astype(np.float64)
     if not finite.size:
-        return (Cell("not finite", "bad"), "", "", "")
+        return (TableCell("not finite", "bad"), "", "", "")
     known = tuple(number(float(each)) for each in (finite.mean(), finite.std(), finite.min(), finite.max()))
-    return known if finite.size == array.size else (Cell(f"{known[0]}, not all finite", "bad"), *known[1:])
+    return known if finite.size == array.size else (TableCell(f"{known[0]}, not all finite", "bad"), *known[1:])
 
 
 def _pictured(stage: str, array: np.ndarray) -> list[Html]:

@@ -17,7 +17,7 @@ from panels.decode.knowledge import FILES, Checked, check_file, find_example, re
 from panels.decode.run import TASK, Decodings, Job, Row, prepare, run
 from panels.decode.sweep import SWEPT, KeptLists, Pair, check_swept, read_grid, run_sweep, same_lists
 from panels.decode.view import board_html, rival_html, status_html, sweep_html, sweep_status_html
-from panels.running.cancel import Stops
+from panels.running.cancel import ActiveRuns
 from panels.running.choices import chosen_offers, offers
 from panels.running.kept import Kept
 from panels.running.kept_views import KeptViews
@@ -49,8 +49,8 @@ class DecodeActions(RecordingActions):
         self.options = tuple(Shown(spec, (), True) for spec in option_specs(SearchOptions))
         self.kept: Kept[Decodings] = Kept("that run is not kept any more; decode again")
         self.lists: Kept[KeptLists] = Kept("that sweep is not kept any more; sweep again")
-        self._stops = Stops()
-        self._sweeps = Stops()
+        self._runs = ActiveRuns()
+        self._sweeps = ActiveRuns()
 
     # Inputs.
 
@@ -175,7 +175,7 @@ class DecodeActions(RecordingActions):
         kept = Decodings(job)
         hidden = gr.update(elem_classes=seen_classes(False, "card"))
         try:
-            with self._stops.run(user) as stop:
+            with self._runs.run(user) as stop:
                 for board in run(self.pool, kept, stop):
                     yield board_html(board), status_html(board), *run_buttons(not board.finished), "", hidden
             self.kept.put(user, kept)
@@ -200,14 +200,14 @@ class DecodeActions(RecordingActions):
 
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run and sweep."""
-        self._stops.stop(str(request.session_hash))
+        self._runs.stop(str(request.session_hash))
         self._sweeps.stop(str(request.session_hash))
         return gr.update(interactive=False)
 
     def leave(self, request: gr.Request) -> None:
         """Stops the runs of a user who closed the page, and forgets what they found."""
         user = str(request.session_hash)
-        self._stops.stop(user)
+        self._runs.stop(user)
         self._sweeps.stop(user)
         self.kept.drop(user)
         self.lists.drop(user)

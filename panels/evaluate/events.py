@@ -15,7 +15,7 @@ import gradio as gr
 from panels.evaluate.corpus import example, server_path, uploaded_corpus
 from panels.evaluate.run import GONE, Compute, Job, Results, Step, evaluate, new_folder, opened, run
 from panels.evaluate.view import result_html, status_html
-from panels.running.cancel import Stops
+from panels.running.cancel import ActiveRuns
 from panels.running.choices import chosen_offers, offers
 from panels.running.kept import Kept
 from panels.running.sessions import SessionPool
@@ -38,7 +38,7 @@ class EvaluateActions:
         self.pool = pool
         self.compute = compute or evaluate
         self.kept: Kept[Results] = Kept(GONE, close=Results.close)
-        self._stops = Stops()
+        self._runs = ActiveRuns()
 
     def find(self, key: str) -> Results:
         """Returns the results of a key; raises `BadInput` if they are not kept."""
@@ -72,7 +72,7 @@ class EvaluateActions:
         job = self.job(files or [], written or "", chosen_in(chooser), normaliser, limit or "")
         yield status_html_of_start(), gr.skip(), *run_buttons(True)
         try:
-            with self._stops.run(str(request.session_hash)) as stop:
+            with self._runs.run(str(request.session_hash)) as stop:
                 for step in run(self.pool.registry, job, stop, self.compute, self.pool.guard):
                     shown = gr.skip()
                     if step.results is not None:
@@ -112,7 +112,7 @@ class EvaluateActions:
 
     def leave(self, request: gr.Request) -> None:
         """Stops the run of a user who closed the page."""
-        self._stops.stop(str(request.session_hash))
+        self._runs.stop(str(request.session_hash))
 
     # A recording, for another tab.
 

@@ -17,7 +17,7 @@ import gradio as gr
 from panels.inject.embedding_view import Held, Several, held_in, listed_html, look_html, several_in
 from panels.inject.run import TASK, prepare, run
 from panels.inject.view import answers_html, status_html
-from panels.running.cancel import Stops
+from panels.running.cancel import ActiveRuns
 from panels.running.choices import RuntimeOffer, chosen_offers, offers
 from panels.running.kept_views import KeptViews
 from panels.running.sessions import SessionPool
@@ -44,7 +44,7 @@ class InjectActions:
         self.pool = pool
         self.samples = tuple(samples)
         self.options = tuple(options)
-        self._stops = Stops()
+        self._runs = ActiveRuns()
 
     # Models.
 
@@ -217,7 +217,7 @@ class InjectActions:
         embeddings = [each.embedding for each in held_in(held)]
         job = prepare(self.pool.registry, prompt or "", embeddings, chosen_in(chooser), options)
         try:
-            with self._stops.run(str(request.session_hash)) as stop:
+            with self._runs.run(str(request.session_hash)) as stop:
                 for answers in run(self.pool, job, stop):
                     yield answers_html(answers), status_html(answers), *run_buttons(not answers.finished)
         except Exception:
@@ -255,7 +255,7 @@ class InjectActions:
 
     def leave(self, request: gr.Request) -> None:
         """Stops the run of a user who closed the page."""
-        self._stops.stop(str(request.session_hash))
+        self._runs.stop(str(request.session_hash))
 
 
 def _stored(held: Held, number: int, folder: Path) -> str:

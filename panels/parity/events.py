@@ -17,7 +17,7 @@ from panels.parity.run import KeptRuns, Request, follow, request_of, source_of
 from panels.parity.several import PROMPTS, RECORDINGS, uploaded_inputs
 from panels.parity.sides import SideChoice, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.parity.view import closer_html, result_html, several_html, sides_html, status_html
-from panels.running.cancel import Stops
+from panels.running.cancel import ActiveRuns
 from panels.running.kept_views import KeptViews
 from panels.running.sessions import SessionPool
 from panels.transcribe.segment_editor import saved
@@ -57,7 +57,7 @@ class ParityActions:
         self.pool = pool
         self.samples = tuple(samples)
         self.kept = KeptRuns()
-        self._stops = Stops()
+        self._runs = ActiveRuns()
 
     # Inputs.
 
@@ -195,7 +195,7 @@ class ParityActions:
         busy, idle = run_buttons(True), run_buttons(False)
         self.pool.guard.drawing.prepare(DRAWN_BY)
         try:
-            with self._stops.run(user) as stop:
+            with self._runs.run(user) as stop:
                 for step in follow(self.pool.registry, asked, stop, self.pool.guard):
                     status = status_html(step)
                     if step.run is not None:
@@ -229,12 +229,12 @@ class ParityActions:
 
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run."""
-        self._stops.stop(str(request.session_hash))
+        self._runs.stop(str(request.session_hash))
         return gr.update(interactive=False)
 
     def leave(self, request: gr.Request) -> None:
         """Stops the run of a user who closed the page, and removes the stored last run."""
-        self._stops.stop(str(request.session_hash))
+        self._runs.stop(str(request.session_hash))
         self.kept.drop(str(request.session_hash))
 
     # Results.

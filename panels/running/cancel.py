@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 
-class Stops:
+class ActiveRuns:
     """Runs by the user's session; stopping affects a user's latest run."""
 
     def __init__(self) -> None:

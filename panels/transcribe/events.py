@@ -14,7 +14,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.running.cancel import Stops
+from panels.running.cancel import ActiveRuns
 from panels.running.choices import ModelOnRuntime, RuntimeOffer, offers
 from panels.running.sessions import SessionPool
 from panels.transcribe.lanes import lanes_of
@@ -45,7 +45,7 @@ class Actions(RecordingActions):
         self.timelines = timelines
         self.samples = tuple(samples)
         self.options = tuple(options)
-        self._stops = Stops()
+        self._runs = ActiveRuns()
 
     # Inputs.
 
@@ -127,7 +127,7 @@ class Actions(RecordingActions):
         cells = chosen_in(chooser)
         job = prepare(self.pool.registry, files or [], cells, reference or "", normaliser, {}, given, settings)
         try:
-            with self._stops.run(str(request.session_hash)) as stop:
+            with self._runs.run(str(request.session_hash)) as stop:
                 heard = 0
                 for board in run(self.pool, job, stop):
                     line, before = gr.skip(), heard
@@ -146,7 +146,7 @@ class Actions(RecordingActions):
 
     def leave(self, request: gr.Request) -> None:
         """Stops the run of a user who closed the page."""
-        self._stops.stop(str(request.session_hash))
+        self._runs.stop(str(request.session_hash))
 
     # Details of a row.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.running.cancel import Stops
+from panels.running.cancel import ActiveRuns
 from panels.running.choices import ModelOnRuntime, chosen_offers
 from panels.running.kept import Kept
 from panels.running.sessions import SessionPool
@@ -54,7 +54,7 @@ class VisualiseActions:
         self._kept: Kept[Look] = Kept(GONE)
         self._scenes: Kept[Scenes] = Kept(GONE)
         self._keys: dict[str, str] = {}  # of the pictures that each user looks at
-        self._stops = Stops()
+        self._runs = ActiveRuns()
 
     def find(self, key: str) -> Look:
         """Returns the pictures of a key; raises `BadInput` if they are not kept."""
@@ -205,15 +205,15 @@ class VisualiseActions:
         used = {each: value for each, value in own.items() if _of(each, asked)}
         state = {SAMPLE: sample if recording else "", TEXT: (written or "").strip(), **self._state(asked, used)}
         user = str(request.session_hash)
-        self._stops.stop(user)  # an earlier run, in place of which this one was asked for
+        self._runs.stop(user)  # an earlier run, in place of which this one was asked for
         scenes = self._scenes.get(user)
         if scenes is None:
             scenes = Scenes()
             self._scenes.put(user, scenes)
         try:
-            with self._stops.run(user) as stop:
+            with self._runs.run(user) as stop:
                 for step in follow(self.pool, scenes, asked, stop):
-                    if step.stopped and not self._stops.is_latest(user, stop):
+                    if step.stopped and not self._runs.is_latest(user, stop):
                         return  # another run of the same user shows its progress now
                     if step.look is not None and recording and not sample:
                         state[OWN] = self.own.keep(recording)
@@ -249,13 +249,13 @@ class VisualiseActions:
 
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run; the pictures that are there stay."""
-        self._stops.stop(str(request.session_hash))
+        self._runs.stop(str(request.session_hash))
         return gr.update(interactive=False)
 
     def leave(self, request: gr.Request) -> None:
         """Stops the run of a user who closed the page, and forgets the pictures."""
         user = str(request.session_hash)
-        self._stops.stop(user)
+        self._runs.stop(user)
         self._kept.drop(self._keys.pop(user, ""))
         self._scenes.drop(user)
 

@@ -137,7 +137,7 @@ def decoded(
     for _ in run(pool, kept, present_stop()):
         pass
     pieces = kept.layout.pieces if kept.layout else ()
-    rows = {row.key: row for row in kept.board.rows}
+    rows = {row.key: row for row in kept.state.rows}
     return [
         _object(rows[f"{place}:{GREEDY}"], rows[f"{place}:{best}"], pieces, chosen.nbest)
         for place in range(len(job.sources))

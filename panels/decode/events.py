@@ -16,7 +16,7 @@ from panels.decode.heads import headed_offers, layout_of
 from panels.decode.knowledge import FILES, Checked, check_file, find_example, read_examples
 from panels.decode.run import TASK, Decodings, Job, Row, prepare, run
 from panels.decode.sweep import SWEPT, KeptLists, Pair, check_swept, read_grid, run_sweep, same_lists
-from panels.decode.view import board_html, rival_html, status_html, sweep_html, sweep_status_html
+from panels.decode.view import results_html, rival_html, status_html, sweep_html, sweep_status_html
 from panels.running.cancel import ActiveRuns
 from panels.running.choices import chosen_offers, offers
 from panels.running.kept import Kept
@@ -176,8 +176,8 @@ class DecodeActions(RecordingActions):
         hidden = gr.update(elem_classes=seen_classes(False, "card"))
         try:
             with self._runs.run(user) as stop:
-                for board in run(self.pool, kept, stop):
-                    yield board_html(board), status_html(board), *run_buttons(not board.finished), "", hidden
+                for state in run(self.pool, kept, stop):
+                    yield results_html(state), status_html(state), *run_buttons(not state.finished), "", hidden
             self.kept.put(user, kept)
         except Exception:
             yield gr.skip(), "", *run_buttons(False), gr.skip(), gr.skip()
@@ -190,7 +190,7 @@ class DecodeActions(RecordingActions):
             values: of the inputs, then the HTML of table, progress, and the answer to why.
         """
         kept = self.kept.get(user)
-        found = [row for row in kept.board.rows if row.searched] if kept else []
+        found = [row for row in kept.state.rows if row.searched] if kept else []
         if not found:
             return gr.skip()
         names = list(dict.fromkeys(row.recording for row in found))
@@ -217,7 +217,7 @@ class DecodeActions(RecordingActions):
     def look_at_first(self, request: gr.Request) -> Iterator[tuple[Any, Any, Any]]:
         """Follows the search that knows most on the first source after a run."""
         kept = self.kept.get(str(request.session_hash))
-        rows = [row for row in kept.board.rows if row.searched] if kept else []
+        rows = [row for row in kept.state.rows if row.searched] if kept else []
         first = [row for row in rows if row.place == rows[0].place]
         if kept is None or not first:
             yield gr.skip(), gr.skip(), gr.skip()
@@ -227,7 +227,7 @@ class DecodeActions(RecordingActions):
     def look(self, event: gr.EventData, request: gr.Request) -> Iterator[tuple[Any, Any, Any]]:
         """Follows the search whose button was pressed."""
         kept = self.kept.of(str(request.session_hash))
-        yield from self._follow(kept, kept.board.row(datum(event._data, "key")))
+        yield from self._follow(kept, kept.state.row(datum(event._data, "key")))
 
     def _follow(self, kept: Decodings, row: Row) -> Iterator[tuple[Any, Any, Any]]:
         shown = gr.update(elem_classes=seen_classes(True, "card"))
@@ -239,7 +239,7 @@ class DecodeActions(RecordingActions):
     def why(self, event: gr.EventData, request: gr.Request) -> str:
         """Explains a word of a result by the best hypothesis that has something else there."""
         kept = self.kept.of(str(request.session_hash))
-        row = kept.board.row(datum(event._data, "key"))
+        row = kept.state.row(datum(event._data, "key"))
         place = datum(event._data, "place")
         if not place.isdecimal() or not row.words or int(place) >= len(row.words[0]):
             raise BadInput("that word belongs to an earlier run; pick one of those shown now")
@@ -282,11 +282,11 @@ class DecodeActions(RecordingActions):
         now = (getattr(job.options, swept.weight), getattr(job.options, swept.bonus))
         try:
             with self._sweeps.run(user) as stop:
-                for board in run_sweep(self.pool, lists, heard, *grid, stop):
-                    found = board.result
+                for state in run_sweep(self.pool, lists, heard, *grid, stop):
+                    found = state.result
                     names = (swept.weight, swept.bonus.replace("_", " "))
                     heat = gr.skip() if found is None else sweep_html(found, names, now)
-                    yield heat, sweep_status_html(board), *run_buttons(not board.finished)
+                    yield heat, sweep_status_html(state), *run_buttons(not state.finished)
             self.lists.put(user, lists)
         except Exception:
             yield gr.skip(), "", *run_buttons(False)

@@ -123,7 +123,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Board:
+class RunState:
     """The table of results, and the progress of the run."""
 
     rows: tuple[Row, ...] = ()
@@ -147,7 +147,7 @@ class Decodings:
     layout: LogitsLayout | None = None
     logits: dict[int, np.ndarray] = field(default_factory=dict)  # ln P of each token, by the source's index
     decoders: dict[str, CtcDecoder] = field(default_factory=dict)
-    board: Board = Board()
+    state: RunState = RunState()
 
     def keep(self, place: int, logits: np.ndarray) -> None:
         """Keeps the log-probabilities of a source, and drops those of the first sources if there are too many."""
@@ -216,7 +216,7 @@ def guides(options: CtcBeamOptions) -> bool:
     return any(each is not None for each in given) or options.beta != 0
 
 
-def run(pool: SessionPool, kept: Decodings, stop: threading.Event) -> Iterator[Board]:
+def run(pool: SessionPool, kept: Decodings, stop: threading.Event) -> Iterator[RunState]:
     """Yields the table when it has changed, at most as often as `panels.running.progress` allows, and at the end.
 
     Fills `kept` for the views. The failure of a source or a decoder affects only its own rows. Setting `stop` or
@@ -224,9 +224,9 @@ def run(pool: SessionPool, kept: Decodings, stop: threading.Event) -> Iterator[B
     """
     rows = kept.job.rows()
     given_up = partial(_given_up)
-    for board in tables(rows, partial(_work, pool, kept, rows, stop), stop, Board, given_up):
-        kept.board = board
-        yield board
+    for state in tables(rows, partial(_work, pool, kept, rows, stop), stop, RunState, given_up):
+        kept.state = state
+        yield state
 
 
 def _given_up(row: Row) -> Row:

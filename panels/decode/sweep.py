@@ -63,7 +63,7 @@ class SweepRow:
 
 
 @dataclass(frozen=True)
-class SweepBoard:
+class SweepState:
     """The progress of a sweep; `result` is set at its end."""
 
     rows: tuple[SweepRow, ...] = ()
@@ -132,7 +132,7 @@ def run_sweep(
     first: Sequence[float],
     second: Sequence[float],
     stop: threading.Event,
-) -> Iterator[SweepBoard]:
+) -> Iterator[SweepState]:
     """Yields the progress, and last the result. Fills `kept`; sources that it has already are not searched again.
 
     Args:
@@ -142,18 +142,18 @@ def run_sweep(
     """
     rows = tuple(SweepRow(f"{place}", source) for place, source in enumerate(kept.job.sources))
     work = partial(_work, pool, kept, heard, rows, (first, second), stop)
-    board = SweepBoard()
-    for board in tables(rows, work, stop, SweepBoard, lambda row: replace(row, status="stopped")):
-        if not board.finished:
-            yield board
-    failed = next((row for row in board.rows if row.status == "failed"), None)
+    state = SweepState()
+    for state in tables(rows, work, stop, SweepState, lambda row: replace(row, status="stopped")):
+        if not state.finished:
+            yield state
+    failed = next((row for row in state.rows if row.status == "failed"), None)
     if failed is not None:
         raise BadInput(failed.error)
-    if board.stopped:
-        yield board
+    if state.stopped:
+        yield state
         return
     lists = [kept.lists[row.key] for row in rows]
-    yield replace(board, result=sweep_weights(lists, first, second))
+    yield replace(state, result=sweep_weights(lists, first, second))
 
 
 def _work(

@@ -13,8 +13,8 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from panels.decode.run import Board, Row
-from panels.decode.sweep import SweepBoard
+from panels.decode.run import Row, RunState
+from panels.decode.sweep import SweepState
 from panels.widgets.markup import seconds
 from panels.widgets.templates import render
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
@@ -70,19 +70,19 @@ def _keys(words: Sequence[str]) -> list[str]:
     return [normalise(word) or word for word in words]
 
 
-def board_html(board: Board) -> str:
+def results_html(state: RunState) -> str:
     """Returns the results so far, recording by recording; instructions if there is nothing yet."""
-    if not board.rows:
+    if not state.rows:
         return NOTHING_YET
-    groups = [list(rows) for _, rows in groupby(board.rows, key=lambda row: row.place)]
-    return render(VIEW, "board", _together(board) if len(groups) > 1 else [], [_recording(rows) for rows in groups])
+    groups = [list(rows) for _, rows in groupby(state.rows, key=lambda row: row.place)]
+    return render(VIEW, "results", _together(state) if len(groups) > 1 else [], [_recording(rows) for rows in groups])
 
 
-def _together(board: Board) -> list[tuple[str, str, str]]:
+def _together(state: RunState) -> list[tuple[str, str, str]]:
     """Returns the error rate of each decoder over all recordings, as (name, rate, what it is over)."""
     found = []
-    for title in dict.fromkeys(row.title for row in board.rows):
-        scores = [row.score for row in board.rows if row.title == title and row.score]
+    for title in dict.fromkeys(row.title for row in state.rows):
+        scores = [row.score for row in state.rows if row.title == title and row.score]
         if scores:
             found.append((title, pool_scores(scores).summary, f"over {len(scores)} recordings"))
     return found
@@ -154,20 +154,20 @@ def share(value: float, widest: float) -> float:
     return round(min(100 * abs(value) / widest, 100.0), 1) if widest else 0.0
 
 
-def status_html(board: Board) -> str:
+def status_html(state: RunState) -> str:
     """Returns the progress of a run as a line and a bar; after its end, how long it took."""
-    if not board.rows:
+    if not state.rows:
         return ""
-    done = sum(row.status == "done" for row in board.rows)
-    total = len(board.rows)
-    if board.finished:
-        failed = sum(row.status == "failed" for row in board.rows)
+    done = sum(row.status == "done" for row in state.rows)
+    total = len(state.rows)
+    if state.finished:
+        failed = sum(row.status == "failed" for row in state.rows)
         count = f"{done} of {total} results" if done < total else f"{total} results"
-        line = f"{'Stopped: ' if board.stopped else ''}{count} in {seconds(board.seconds)}"
+        line = f"{'Stopped: ' if state.stopped else ''}{count} in {seconds(state.seconds)}"
         return render("widgets/parts.html", "progress", line + (f", {failed} failed" if failed else ""), None, True)
-    now = next((row for row in board.rows if row.status == "running"), None)
+    now = next((row for row in state.rows if row.status == "running"), None)
     line = f"{now.recording} · {now.title} · {now.activity}" if now else "Starting"
-    settled = sum(row.status in ("done", "failed") for row in board.rows)
+    settled = sum(row.status in ("done", "failed") for row in state.rows)
     return render("widgets/parts.html", "progress", line, round(100 * settled / total), bool(settled))
 
 
@@ -205,18 +205,18 @@ def _the(name: str) -> str:
     return "the acoustic score" if name == "acoustic" else f"the {name}"
 
 
-def sweep_status_html(board: SweepBoard) -> str:
+def sweep_status_html(state: SweepState) -> str:
     """Returns the progress of a sweep as a line and a bar; after its end, how long it took."""
-    if board.result is not None:
-        pairs = board.result.errors.size
-        line = f"{pairs} pairs of weights in {seconds(board.seconds)}"
+    if state.result is not None:
+        pairs = state.result.errors.size
+        line = f"{pairs} pairs of weights in {seconds(state.seconds)}"
         return render("widgets/parts.html", "progress", line, None, True)
-    if board.stopped:
+    if state.stopped:
         return render("widgets/parts.html", "progress", "Stopped; what was searched is kept", None, True)
-    done = sum(row.status == "done" for row in board.rows)
-    now = next((row for row in board.rows if row.status == "running"), None)
-    line = f"{done + 1} of {len(board.rows)} · {now.source.name} · {now.activity}" if now else "Starting"
-    return render("widgets/parts.html", "progress", line, round(100 * done / max(len(board.rows), 1)), bool(done))
+    done = sum(row.status == "done" for row in state.rows)
+    now = next((row for row in state.rows if row.status == "running"), None)
+    line = f"{done + 1} of {len(state.rows)} · {now.source.name} · {now.activity}" if now else "Starting"
+    return render("widgets/parts.html", "progress", line, round(100 * done / max(len(state.rows), 1)), bool(done))
 
 
 def sweep_html(sweep: WeightSweep, names: tuple[str, str], now: tuple[float, float], note: str = "") -> str:

@@ -131,8 +131,8 @@ def transcripts(
     cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
     job = prepare(pool.registry, recordings, cells, reference, normaliser, options, None, settings)
     rows: Sequence[Row] = ()
-    for board in run(pool, job, present_stop()):
-        rows = board.rows
+    for state in run(pool, job, present_stop()):
+        rows = state.rows
     return [row_dict(row) for row in rows]
 
 

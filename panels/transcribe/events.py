@@ -21,7 +21,7 @@ from panels.transcribe.lanes import lanes_of
 from panels.transcribe.many import export_all
 from panels.transcribe.run import Row, RunState, prepare, run
 from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of, transcript_of
-from panels.transcribe.view import board_html, status_html
+from panels.transcribe.view import results_html, status_html
 from panels.widgets.engine_inputs import RUNTIME, read_settings
 from panels.widgets.html_block import run_buttons, seen
 from panels.widgets.markup import datum, element, text
@@ -100,9 +100,9 @@ class Actions(RecordingActions):
         domains = {card.domain for card in self.pool.registry.cards() if card.id in ticked}
         return sample_values(samples_named(self.samples, datum(event._data, "sample"), domains))
 
-    def listen(self, files: list[str] | None, board: RunState, opened: Row | None) -> dict[str, Any]:
+    def listen(self, files: list[str] | None, state: RunState, opened: Row | None) -> dict[str, Any]:
         """Returns the timeline of the recordings, with what was heard in them so far."""
-        lanes = lanes_of(board)
+        lanes = lanes_of(state)
         kept = {path: lanes[path] for path in lanes if path in (files or []) or (opened and path == opened.path)}
         return timeline_value(self.timelines, files or [], kept, opened.key if opened else "")
 
@@ -129,12 +129,12 @@ class Actions(RecordingActions):
         try:
             with self._runs.run(str(request.session_hash)) as stop:
                 heard = 0
-                for board in run(self.pool, job, stop):
+                for state in run(self.pool, job, stop):
                     line, before = gr.skip(), heard
-                    heard = sum(row.transcript is not None for row in board.rows)
+                    heard = sum(row.transcript is not None for row in state.rows)
                     if heard != before:
-                        line = timeline_value(self.timelines, files or [], lanes_of(board))
-                    yield board_html(board), status_html(board), *run_buttons(not board.finished), board, line
+                        line = timeline_value(self.timelines, files or [], lanes_of(state))
+                    yield results_html(state), status_html(state), *run_buttons(not state.finished), state, line
         except Exception:
             yield gr.skip(), "", *run_buttons(False), gr.skip(), gr.skip()
             raise
@@ -152,7 +152,7 @@ class Actions(RecordingActions):
 
     def look(
         self,
-        board: RunState,
+        state: RunState,
         opened: Row | None,
         editor: Any,
         edits: dict[str, Any],
@@ -160,25 +160,25 @@ class Actions(RecordingActions):
         event: gr.EventData,
     ) -> tuple[Any, ...]:
         """Opens the row whose button was pressed; stores the edits of the previously open one."""
-        row = board.row(datum(event._data, "key"))
+        row = state.row(datum(event._data, "key"))
         transcript_of(row)
         if opened is not None and is_edited(editor):
             edits = {**edits, opened.key: rows_of(editor, opened.key)}
-        return self._opened(row, edits, files, board)
+        return self._opened(row, edits, files, state)
 
     def look_at_first(
-        self, board: RunState, opened: Row | None, editor: Any, files: list[str] | None
+        self, state: RunState, opened: Row | None, editor: Any, files: list[str] | None
     ) -> tuple[Any, ...]:
         """Opens the first finished row after a run, unless that would lose edits of an earlier one."""
-        first = next((row for row in board.rows if row.transcript), None)
+        first = next((row for row in state.rows if row.transcript), None)
         if first is None or (opened is not None and is_edited(editor)):
             return (gr.skip(),) * 6
-        return self._opened(first, {}, files, board)
+        return self._opened(first, {}, files, state)
 
-    def _opened(self, row: Row, edits: dict[str, Any], files: list[str] | None, board: RunState) -> tuple[Any, ...]:
+    def _opened(self, row: Row, edits: dict[str, Any], files: list[str] | None, state: RunState) -> tuple[Any, ...]:
         """Returns values for: panel, title, editor, timeline, opened row, edits."""
         title = element("h3", text(row.title) + " " + element("span", text(row.recording), "muted"), tabindex="-1")
-        line = self.listen(files, board, row)
+        line = self.listen(files, state, row)
         return gr.update(visible=True), title, editor_value(row, edits.get(row.key)), line, row, edits
 
     def save(self, form: str, opened: Row | None, editor: Any) -> dict[str, Any]:
@@ -187,9 +187,9 @@ class Actions(RecordingActions):
             raise BadInput("no row is open; press Segments and export in one")
         return export(opened, editor, form)
 
-    def save_all(self, board: RunState, event: gr.EventData) -> dict[str, Any]:
+    def save_all(self, state: RunState, event: gr.EventData) -> dict[str, Any]:
         """Saves all transcripts as one file, in the format of the button that was pressed."""
-        return export_all(board, datum(event._data, "form"))
+        return export_all(state, datum(event._data, "form"))
 
     def revert(self, opened: Row | None) -> dict[str, Any]:
         """Restores the model's segments of the open row."""

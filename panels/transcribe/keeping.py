@@ -39,33 +39,33 @@ class Asked:
 class Found:
     """A run that was kept."""
 
-    board: RunState
+    state: RunState
     asked: Asked
     recordings: tuple[str, ...]  # paths of those that were kept, in their order
 
 
-def title_of(board: RunState) -> str:
+def title_of(state: RunState) -> str:
     """Returns a run's line in the list of earlier runs: the recordings, the models, and the first words."""
-    names = list(dict.fromkeys(row.recording for row in board.rows))
-    models = list(dict.fromkeys(row.title for row in board.rows))
-    heard = next((row.transcript.text for row in board.rows if row.transcript and row.transcript.text), "")
+    names = list(dict.fromkeys(row.recording for row in state.rows))
+    models = list(dict.fromkeys(row.title for row in state.rows))
+    heard = next((row.transcript.text for row in state.rows if row.transcript and row.transcript.text), "")
     what = names[0] if len(names) == 1 else f"{len(names)} recordings"
     who = models[0] if len(models) == 1 else f"{len(models)} models"
     return f"{what} · {who}" + (f" · {clipped(heard, TITLE_COLUMNS)}" if heard else "")
 
 
-def keep(store: RunStore, board: RunState, asked: Asked) -> str:
+def keep(store: RunStore, state: RunState, asked: Asked) -> str:
     """Stores a finished run; returns its key."""
-    paths = list(dict.fromkeys(row.path for row in board.rows))
+    paths = list(dict.fromkeys(row.path for row in state.rows))
     sounds, files = stored_files(paths)
     content = {
         "tab": TAB,
-        "title": title_of(board),
-        "rows": [_row_json(row, paths) for row in board.rows],
+        "title": title_of(state),
+        "rows": [_row_json(row, paths) for row in state.rows],
         "sounds": [sounds[path] for path in paths],
-        "stopped": board.stopped,
-        "seconds": board.seconds,
-        "instead": asdict(board.instead) if board.instead else None,
+        "stopped": state.stopped,
+        "seconds": state.seconds,
+        "instead": asdict(state.instead) if state.instead else None,
         "cells": list(asked.cells),
         "reference": asked.reference,
         "normaliser": asked.normaliser,

@@ -11,7 +11,7 @@ from panels.running.run_store import RunStore
 from panels.running.sessions import SessionPool
 from panels.transcribe.keeping import TAB, Asked, find, keep, title_of
 from panels.transcribe.run import RunState
-from panels.transcribe.view import board_html, status_html
+from panels.transcribe.view import results_html, status_html
 from panels.widgets.markup import datum, element, text
 from panels.widgets.model_chooser import chooser_value, chosen_in
 from panels.widgets.run_history import history_value
@@ -31,13 +31,13 @@ class Keeping:
         self._store, self._pool, self._inputs = store, pool, inputs
 
     def keep(
-        self, board: RunState, files: list[str] | None, chooser: Any, reference: str, normaliser: str, *values: Any
+        self, state: RunState, files: list[str] | None, chooser: Any, reference: str, normaliser: str, *values: Any
     ) -> Any:
         """Stores the run that has ended; returns the list's value with it. A run without any result is not kept."""
-        if not any(row.transcript or row.writing for row in board.rows):
+        if not any(row.transcript or row.writing for row in state.rows):
             return gr.skip()
         asked = Asked(tuple(chosen_in(chooser)), reference or "", normaliser, values)
-        return history_value(TAB, self._store.hours, keep(self._store, board, asked), title_of(board))
+        return history_value(TAB, self._store.hours, keep(self._store, state, asked), title_of(state))
 
     def restore(self, chooser: Any, event: gr.EventData) -> list[Any]:
         """Returns the values of the tab for the run of a link: list, inputs, table, progress, state.
@@ -50,20 +50,20 @@ class Keeping:
         except BadInput as error:
             gr.Warning(text(error))
             return [history_value(TAB, self._store.hours, gone=key), *[gr.skip()] * (4 + self._inputs + 3)]
-        asked, board = found.asked, found.board
+        asked, state = found.asked, found.state
         values = asked.values if len(asked.values) == self._inputs else (None,) * self._inputs
         return [
-            history_value(TAB, self._store.hours, key, title_of(board)),
+            history_value(TAB, self._store.hours, key, title_of(state)),
             list(found.recordings),
             chooser_value(offers(self._pool.registry), asked.cells),
             asked.reference,
             asked.normaliser,
             *(gr.skip() if value is None else value for value in values),
-            board_html(board),
-            status_html(board),
-            board,
+            results_html(state),
+            status_html(state),
+            state,
         ]
 
-    def mark_earlier(self, board: RunState) -> Any:
+    def mark_earlier(self, state: RunState) -> Any:
         """Says that the results on the page are of an earlier run, after a run that was refused."""
-        return element("p", text(EARLIER), "note earlier", role="status") if board.finished else gr.skip()
+        return element("p", text(EARLIER), "note earlier", role="status") if state.finished else gr.skip()

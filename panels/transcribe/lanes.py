@@ -14,10 +14,10 @@ from workbench.text.spoken_words import Disagreement, SpokenWord, disagreements,
 MOST_COMPARED = 6  # transcripts of a recording that are compared with each other; each pair takes time
 
 
-def lanes_of(board: RunState) -> dict[str, list[dict[str, Any]]]:
+def lanes_of(state: RunState) -> dict[str, list[dict[str, Any]]]:
     """Returns the lanes by the recording's path, in the order of the rows: those that have a transcript."""
     heard: dict[str, list[Row]] = {}
-    for row in board.rows:
+    for row in state.rows:
         if row.transcript is not None:
             heard.setdefault(row.path, []).append(row)
     return {path: _lanes(rows) for path, rows in heard.items()}

@@ -53,7 +53,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     actions = Actions(pool, page.timelines, samples, options)
     keeping = Keeping(page.runs, pool, len(options) + len(SHOWN))
     page.routes += live_files()
-    board, opened, edits = gr.State(RunState()), gr.State(None), gr.State({})
+    state, opened, edits = gr.State(RunState()), gr.State(None), gr.State({})
     lent = gr.State("")  # the reference text that a sample brought
 
     with gr.Row(equal_height=False, elem_classes="bench"):
@@ -137,27 +137,27 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     shown = [closer, title, editor, line, opened, edits]
     taken = [files, cells, reference, normaliser, *inputs.values(), *settings]
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
-    wire(files.change, actions.listen, [files, board, opened], line, trigger_mode="always_last")
+    wire(files.change, actions.listen, [files, state, opened], line, trigger_mode="always_last")
     ran = wire(
-        start.click, actions.start, taken, [table, status, start, cancel, board, line], js=SHOW_RESULTS, **limits
+        start.click, actions.start, taken, [table, status, start, cancel, state, line], js=SHOW_RESULTS, **limits
     )
-    wire(ran.success, actions.look_at_first, [board, opened, editor, files], shown)
+    wire(ran.success, actions.look_at_first, [state, opened, editor, files], shown)
     wire(ran.then, actions.renew, cells, cells)
-    wire(ran.success, keeping.keep, [board, *taken], history)
-    wire(ran.failure, keeping.mark_earlier, board, status)
-    restored = [history, files, cells, reference, normaliser, *inputs.values(), *settings, table, status, board]
+    wire(ran.success, keeping.keep, [state, *taken], history)
+    wire(ran.failure, keeping.mark_earlier, state, status)
+    restored = [history, files, cells, reference, normaliser, *inputs.values(), *settings, table, status, state]
     back = wire(history.restore, keeping.restore, cells, restored, trigger_mode="always_last")
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)
 
     other = wire(table.instead, actions.choose_instead, None, cells)
     other.success(None, None, None, js=PRESS_RUN, api_visibility="private")
-    looked = wire(table.look, actions.look, [board, opened, editor, edits, files], shown)
+    looked = wire(table.look, actions.look, [state, opened, editor, edits, files], shown)
     looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
-    wire(back.success, actions.look_at_first, [board, opened, editor, files], shown)
+    wire(back.success, actions.look_at_first, [state, opened, editor, files], shown)
     wire(back.success, actions.toggle_options, cells, list(inputs.values()))
-    wire(line.open, actions.look, [board, opened, editor, edits, files], shown)
+    wire(line.open, actions.look, [state, opened, editor, edits, files], shown)
     for button, form in exports:
         wire(button.click, partial(actions.save, form), [opened, editor], download)
-    wire(tools.save, actions.save_all, board, download)
+    wire(tools.save, actions.save_all, state, download)
     wire(revert.click, actions.revert, opened, editor)

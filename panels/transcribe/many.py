@@ -49,9 +49,9 @@ class Line:
     models: int
 
 
-def recordings_of(board: RunState) -> list[list[Row]]:
+def recordings_of(state: RunState) -> list[list[Row]]:
     """Returns the rows of each recording, in the order of the run."""
-    return [list(rows) for _, rows in groupby(board.rows, key=lambda row: row.key.partition(":")[0])]
+    return [list(rows) for _, rows in groupby(state.rows, key=lambda row: row.key.partition(":")[0])]
 
 
 def line_of(rows: Sequence[Row]) -> Line:
@@ -115,12 +115,12 @@ def many_tools(**settings: Any) -> gr.HTML:
     return gr.HTML(render(VIEW, "tools"), js_on_load=script, apply_default_css=False, **settings)
 
 
-def export_all(board: RunState, form: str) -> dict[str, Any]:
+def export_all(state: RunState, form: str) -> dict[str, Any]:
     """Returns the transcripts of a run as a file for `saver`: a zip with every format, or one CSV file.
 
     Raises `BadInput` while there is no transcript, and for another format.
     """
-    rows = [row for row in board.rows if row.transcript]
+    rows = [row for row in state.rows if row.transcript]
     if not rows:
         raise BadInput("there is no transcript yet; run a model first")
     if form == CSV:

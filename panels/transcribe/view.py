@@ -65,45 +65,45 @@ NOTHING_YET = """<div class="empty">
 </div>"""
 
 
-def board_html(board: RunState) -> str:
+def results_html(state: RunState) -> str:
     """Returns the whole table; instructions if there is nothing yet."""
-    if not board.rows:
+    if not state.rows:
         return NOTHING_YET
-    groups = recordings_of(board)
-    summary = _summary(board, len(groups)) if len(groups) > 1 or len(groups[0]) > 1 else ""
-    details = [_recording(rows, board.instead if board.finished else None) for rows in groups]
-    return render(VIEW, "board", summary, [many_html(groups, details)] if len(groups) >= FEWEST else details)
+    groups = recordings_of(state)
+    summary = _summary(state, len(groups)) if len(groups) > 1 or len(groups[0]) > 1 else ""
+    details = [_recording(rows, state.instead if state.finished else None) for rows in groups]
+    return render(VIEW, "results", summary, [many_html(groups, details)] if len(groups) >= FEWEST else details)
 
 
-def status_html(board: RunState) -> str:
+def status_html(state: RunState) -> str:
     """Returns the progress of the run as a line and a bar."""
-    if not board.rows:
+    if not state.rows:
         return ""
-    known = any(row.progress and row.progress.total for row in board.rows if row.status == "running")
-    if board.finished:
-        return render("widgets/parts.html", "progress", status_line(board), None, True)
-    line, percent = status_line(board), round(100 * board.fraction)
-    loaded = None if known or board.settled else named_percent(line)  # nothing computes yet: how far the load is
-    known = known or board.settled > 0 or loaded is not None
+    known = any(row.progress and row.progress.total for row in state.rows if row.status == "running")
+    if state.finished:
+        return render("widgets/parts.html", "progress", status_line(state), None, True)
+    line, percent = status_line(state), round(100 * state.fraction)
+    loaded = None if known or state.settled else named_percent(line)  # nothing computes yet: how far the load is
+    known = known or state.settled > 0 or loaded is not None
     return render("widgets/parts.html", "progress", line, percent if loaded is None else loaded, known)
 
 
-def status_line(board: RunState) -> str:
+def status_line(state: RunState) -> str:
     """Returns the current activity or the result in one line of HTML."""
-    done = sum(row.status == "done" for row in board.rows)
-    total = len(board.rows)
-    if board.finished:
-        failed = sum(row.status == "failed" for row in board.rows)
+    done = sum(row.status == "done" for row in state.rows)
+    total = len(state.rows)
+    if state.finished:
+        failed = sum(row.status == "failed" for row in state.rows)
         whole = "1 transcript" if total == 1 else f"All {total} transcripts"
         outcome = f"{done} of {total} transcripts" if done < total else whole
-        ends = "Stopped: " if board.stopped else ""
-        return f"{ends}{outcome} in {seconds(board.seconds)}" + (f", {failed} failed" if failed else "")
+        ends = "Stopped: " if state.stopped else ""
+        return f"{ends}{outcome} in {seconds(state.seconds)}" + (f", {failed} failed" if failed else "")
     running = sorted(
-        (row for row in board.rows if row.status == "running"),
+        (row for row in state.rows if row.status == "running"),
         key=lambda row: not (row.progress and row.progress.total),  # one that computes before those that load
     )
     for row in running[:1]:
-        count = f"{board.settled + 1} of {total}" if total > 1 else ""
+        count = f"{state.settled + 1} of {total}" if total > 1 else ""
         return render(VIEW, "underway", count, row.title, row.recording, _activity(row))
     return "Starting"
 
@@ -244,11 +244,11 @@ def _rate_title(score: Score) -> str:
     )
 
 
-def _summary(board: RunState, recordings: int) -> str:
+def _summary(state: RunState, recordings: int) -> str:
     """Returns each model over all recordings: pooled error rate, time, speed, memory and size of its weights."""
     lines = []
-    for cell in dict.fromkeys(row.cell for row in board.rows):
-        done = [row for row in board.rows if row.cell == cell and row.transcript and row.status == "done"]
+    for cell in dict.fromkeys(row.cell for row in state.rows):
+        done = [row for row in state.rows if row.cell == cell and row.transcript and row.status == "done"]
         if not done:
             continue
         scores = [row.score for row in done if row.score]

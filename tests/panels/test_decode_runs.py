@@ -17,7 +17,7 @@ from panels.decode.knowledge import EXAMPLES, FILES, check_file, find_example, r
 from panels.decode.record_view import find_loss
 from panels.decode.run import BEAM, GREEDY, GUIDED, Decodings, Job, prepare, run
 from panels.decode.sweep import SWEPT, KeptLists, check_swept, read_grid, run_sweep, same_lists
-from panels.decode.view import board_html, marks, rival_html, status_html, sweep_html
+from panels.decode.view import marks, results_html, rival_html, status_html, sweep_html
 from panels.running.sessions import SessionPool
 from panels.widgets.samples import read_samples
 from tests.support.decoding_files import TOKENS, sounds_like, write_files
@@ -47,8 +47,8 @@ def job(pool: SessionPool, files: dict[str, Path], chosen: CtcBeamOptions, refer
 
 def ran(pool: SessionPool, asked: Job) -> Decodings:
     kept = Decodings(asked)
-    boards = list(run(pool, kept, threading.Event()))
-    assert boards[-1].finished and kept.board is boards[-1]
+    states = list(run(pool, kept, threading.Event()))
+    assert states[-1].finished and kept.state is states[-1]
     return kept
 
 
@@ -57,23 +57,23 @@ def ran(pool: SessionPool, asked: Job) -> Decodings:
 
 def test_three_decoders_of_one_file(pool: SessionPool, files: dict[str, Path]) -> None:
     kept = ran(pool, job(pool, files, options(files, "lexicon", "word_lm"), "too late"))
-    greedy, beam, guided = kept.board.rows
-    assert [row.status for row in kept.board.rows] == ["done"] * 3
-    assert [row.title for row in kept.board.rows] == ["Greedy", "Beam", "Beam + lexicon + word LM"]
+    greedy, beam, guided = kept.state.rows
+    assert [row.status for row in kept.state.rows] == ["done"] * 3
+    assert [row.title for row in kept.state.rows] == ["Greedy", "Beam", "Beam + lexicon + word LM"]
     assert greedy.words[0] == ("T", "UW", "L", "EY", "T") and guided.words[0] == ("too", "late")
     assert beam.best and guided.best and guided.score and guided.score.rate == 0
     assert len(beam.hypotheses) == 16 and not greedy.searched and guided.searched
     assert guided.best.word_lm < 0 == guided.best.token_lm
-    shown = board_html(kept.board)
+    shown = results_html(kept.state)
     assert shown.count("<article") == 3 and "word LM" in shown and 'data-event="why"' in shown
-    assert "3 results in" in status_html(kept.board)
+    assert "3 results in" in status_html(kept.state)
 
 
 def test_a_decoder_that_cannot_be_made_leaves_the_others(pool: SessionPool, files: dict[str, Path]) -> None:
     files["lexicon"].write_text("two T UW\n")
     kept = ran(pool, job(pool, files, options(files, "lexicon")))
-    assert [row.status for row in kept.board.rows] == ["done", "done", "failed"]
-    assert kept.board.rows[2].error.startswith("line 1 of the lexicon words.lex is 'two T UW'; expected a word, a tab")
+    assert [row.status for row in kept.state.rows] == ["done", "done", "failed"]
+    assert kept.state.rows[2].error.startswith("line 1 of the lexicon words.lex is 'two T UW'; expected a word, a tab")
 
 
 def test_a_file_that_cannot_be_read_leaves_the_others(
@@ -82,8 +82,8 @@ def test_a_file_that_cannot_be_read_leaves_the_others(
     np.save(tmp_path / "wide.npy", np.zeros((4, 9), np.float32))
     both = [tmp_path / "wide.npy", files["logits"]]
     kept = ran(pool, job(pool, files, options(files), logits=both, decoders=[GREEDY, BEAM]))
-    assert [row.status for row in kept.board.rows] == ["failed", "failed", "done", "done"]
-    assert "wide.npy is 9 wide" in kept.board.rows[0].error
+    assert [row.status for row in kept.state.rows] == ["failed", "failed", "done", "done"]
+    assert "wide.npy is 9 wide" in kept.state.rows[0].error
 
 
 def test_a_stop_keeps_what_is_done(pool: SessionPool, files: dict[str, Path]) -> None:
@@ -91,7 +91,7 @@ def test_a_stop_keeps_what_is_done(pool: SessionPool, files: dict[str, Path]) ->
     kept = Decodings(job(pool, files, options(files), logits=[files["logits"]] * 3))
     for _ in run(pool, kept, stop):
         stop.set()
-    last = kept.board
+    last = kept.state
     assert last.stopped and last.finished and {row.status for row in last.rows} <= {"done", "stopped"}
     assert "Stopped: " in status_html(last)
 
@@ -152,9 +152,9 @@ def test_a_models_logits_are_those_of_its_trace(
     monkeypatch.setattr("panels.decode.run.layout_of", lambda card: layout)
     chosen = options(files, "lexicon", "word_lm")
     kept = ran(pool, prepare(pool.registry, ["a.wav"], "fake/sense|pytorch", [], None, "0", "", chosen))
-    assert asked == [("a.wav", "logits")] and kept.board.rows[2].words[0] == ("too", "late")
+    assert asked == [("a.wav", "logits")] and kept.state.rows[2].words[0] == ("too", "late")
     assert np.exp(kept.logits[0]).sum(axis=1) == pytest.approx(1) and np.isneginf(kept.logits[0][:, 5]).all()
-    value = follow(kept, kept.board.rows[2])
+    value = follow(kept, kept.state.rows[2])
     assert (value["seconds"], value["begin"]) == (0.06, -0.27)
 
 
@@ -163,7 +163,7 @@ def test_a_models_logits_are_those_of_its_trace(
 
 def guided(pool: SessionPool, files: dict[str, Path], **more: Any) -> tuple[Decodings, Any]:
     kept = ran(pool, job(pool, files, options(files, "lexicon", "word_lm", **more), decoders=[GUIDED]))
-    return kept, kept.board.rows[0]
+    return kept, kept.state.rows[0]
 
 
 def text_at(value: dict[str, Any], index: int) -> str:
@@ -262,7 +262,7 @@ def test_a_sweep_finds_the_weights_of_a_search(pool: SessionPool, files: dict[st
         for column, bonus in enumerate(grid[1]):
             same = options(paths, "lexicon", "word_lm", gamma=gamma, word_bonus=bonus)
             kept = ran(pool, job(pool, paths, same, "\n".join(["too late"] * 6), logits=sources, decoders=[GUIDED]))
-            errors = sum(each.score.counts.errors for each in kept.board.rows if each.score)
+            errors = sum(each.score.counts.errors for each in kept.state.rows if each.score)
             assert found.errors[row, column] == errors, (gamma, bonus)
     assert found.rates[1].max() == 0 and found.errors[0].min() > 0
     shown = sweep_html(found, ("gamma", "word bonus"), (1.0, 0.0))
@@ -353,7 +353,7 @@ def test_the_example_of_homophones(pool: SessionPool) -> None:
     chosen = build_options(CtcBeamOptions, {**given, **found.options, "beam_size": 8}, "the beam search")
     logits = [found.path(name) or "" for name in found.logits]
     asked = prepare(pool.registry, [], "", logits, found.path(found.tokens), "0", "\n".join(found.said), chosen)
-    rows = ran(pool, asked).board.rows
+    rows = ran(pool, asked).state.rows
     assert [row.score.rate for row in rows if row.score and row.decoder == GUIDED] == [0, 0]
     assert "WAHN" not in rows[0].words[0] and rows[0].words[0][:2] == ("HH", "IY")
 

@@ -10,7 +10,7 @@ import pytest
 
 from panels.running.choices import ModelOnRuntime
 from panels.transcribe.run import Instead, Row, RunState
-from panels.transcribe.view import NOTHING_YET, board_html, differences_html, status_html, status_line, tag_chips
+from panels.transcribe.view import NOTHING_YET, differences_html, results_html, status_html, status_line, tag_chips
 from panels.widgets.markup import element, seconds
 from workbench.session.values import Doubt, Progress, Segment, Transcript
 from workbench.text.rates import score
@@ -62,19 +62,19 @@ def done(text: str = HEARD.text, reference: str | None = None, **changes: object
 
 
 def test_an_empty_table_says_what_to_do() -> None:
-    assert board_html(RunState()) == NOTHING_YET
+    assert results_html(RunState()) == NOTHING_YET
     assert "Transcribe" in Tags(NOTHING_YET).words
 
 
 @pytest.mark.parametrize("reference", [None, "three seven one"])
 def test_a_row_without_a_word_says_so(reference: str | None) -> None:
-    page = board_html(RunState((done("", reference=reference),), finished=True))
+    page = results_html(RunState((done("", reference=reference),), finished=True))
     assert "no words heard" in Tags(page).words
     assert "raw same" not in page, "the style sheet hides that"
 
 
 def test_a_row_shows_text_rates_times_and_memory() -> None:
-    words = Tags(board_html(RunState((done(reference="three seven one"),), finished=True))).words
+    words = Tags(results_html(RunState((done(reference="three seven one"),), finished=True))).words
     for expected in (
         "a.wav",
         "2.00 s",
@@ -103,7 +103,7 @@ def test_differences_of_chinese_have_no_spaces() -> None:
 
 
 def test_the_raw_text_stays_beside_the_normalised() -> None:
-    words = Tags(board_html(RunState((done("Three, SEVEN one!", "three seven one"),)))).words
+    words = Tags(results_html(RunState((done("Three, SEVEN one!", "three seven one"),)))).words
     assert "Three, SEVEN one!" in words and "Raw text" in words and "version 1" in words
 
 
@@ -117,12 +117,14 @@ def test_nothing_from_outside_becomes_markup(where: str) -> None:
         "tag": done(tags={"event": HOSTILE}, language=HOSTILE),
         "reference": done(reference=HOSTILE),
     }
-    tags = Tags(board_html(RunState((rows[where],))) + status_html(RunState((replace(rows[where], status="running"),))))
+    tags = Tags(
+        results_html(RunState((rows[where],))) + status_html(RunState((replace(rows[where], status="running"),)))
+    )
     assert "img" not in tags.seen and "onerror" in tags.words
 
 
 def test_a_failed_row_says_why_and_offers_nothing_else() -> None:
-    html = board_html(RunState((replace(ROW, status="failed", error="a.wav is empty"),), finished=True))
+    html = results_html(RunState((replace(ROW, status="failed", error="a.wav is empty"),), finished=True))
     assert "a.wav is empty" in html and "button" not in Tags(html).seen
 
 
@@ -130,10 +132,10 @@ def test_a_doubt_is_one_line_for_all_models_with_a_button() -> None:
     doubt = Doubt("other speech", "this sounds like <b>speech</b>, and the model knows digits only")
     rows = (done(doubt=doubt), replace(done(doubt=doubt), key="0:b", title="B · GGUF"))
     instead = Instead("big|pytorch", "Big (940 MB)")
-    html = board_html(RunState(rows, finished=True, instead=instead))
+    html = results_html(RunState(rows, finished=True, instead=instead))
     assert html.count("This sounds like &lt;b&gt;speech&lt;/b&gt;, and these models know digits only") == 1
     assert 'data-event="instead"' in html and 'data-cell="big|pytorch"' in html and "Big (940 MB)" in html
-    one = board_html(RunState((rows[0], replace(done(), key="0:b", title="B · GGUF")), finished=True))
+    one = results_html(RunState((rows[0], replace(done(), key="0:b", title="B · GGUF")), finished=True))
     assert "Demo X · PyTorch: this sounds like" in one and 'data-event="instead"' not in one
     Tags(html)
 
@@ -143,7 +145,7 @@ def test_several_recordings_are_summed_up_by_model() -> None:
         done(reference="three seven one"),
         replace(done(reference="three eleven one"), key="1:demo/x|pytorch", recording="b.wav"),
     )
-    words = Tags(board_html(RunState(rows, finished=True))).words
+    words = Tags(results_html(RunState(rows, finished=True))).words
     assert "All recordings together" in words and "WER 16.7 %" in words
 
 
@@ -155,7 +157,7 @@ def test_the_status_line_names_model_recording_and_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("board", "line"),
+    ("state", "line"),
     [
         (RunState((done(),), True, seconds=2.0), "1 transcript in 2.00 s"),
         (RunState((done(), done()), True, seconds=2.0), "All 2 transcripts in 2.00 s"),
@@ -166,8 +168,8 @@ def test_the_status_line_names_model_recording_and_moment() -> None:
         (RunState((done(), replace(ROW, status="stopped")), True, True, 2.0), "Stopped: 1 of 2 transcripts in 2.00 s"),
     ],
 )
-def test_the_status_line_sums_a_finished_run_up(board: RunState, line: str) -> None:
-    assert status_line(board) == line
+def test_the_status_line_sums_a_finished_run_up(state: RunState, line: str) -> None:
+    assert status_line(state) == line
 
 
 def test_chips_have_a_word_beside_the_picture() -> None:

@@ -26,55 +26,55 @@ def job(pool: Any, recordings: list[Path], cells: list[str] = BOTH, reference: s
 
 
 def last(pool: Any, prepared: Any) -> RunState:
-    *_, board = run(pool, prepared, threading.Event())
-    return board
+    *_, state = run(pool, prepared, threading.Event())
+    return state
 
 
 def test_every_model_on_every_recording_recording_by_recording(pool: Any, tmp_path: Path) -> None:
     first, second = tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")
-    board = last(pool, job(pool, [first, second], reference="three seven one\nthree"))
-    assert [(row.recording, row.cell.model, row.status) for row in board.rows] == [
+    state = last(pool, job(pool, [first, second], reference="three seven one\nthree"))
+    assert [(row.recording, row.cell.model, row.status) for row in state.rows] == [
         ("a.wav", "fake/sense", "done"),
         ("a.wav", "fake/para", "done"),
         ("b.wav", "fake/sense", "done"),
         ("b.wav", "fake/para", "done"),
     ]
-    summaries = [row.score.summary for row in board.rows if row.score]
+    summaries = [row.score.summary for row in state.rows if row.score]
     assert summaries == [
         "WER 33.3 %",
         "WER 0.0 %",
         "WER 200.0 %",
         "WER 200.0 %",
     ]
-    assert board.finished and not board.stopped and board.fraction == 1.0
+    assert state.finished and not state.stopped and state.fraction == 1.0
     assert pool.registry.opened == ["fake/sense", "fake/para"], "each model loads once"
 
 
 def test_rows_come_in_one_by_one(pool: Any, tmp_path: Path) -> None:
-    boards = list(run(pool, job(pool, [tone(tmp_path / "a.wav")]), threading.Event()))
-    assert [row.status for row in boards[0].rows] == ["waiting", "waiting"]
-    fractions = [board.fraction for board in boards]
+    states = list(run(pool, job(pool, [tone(tmp_path / "a.wav")]), threading.Event()))
+    assert [row.status for row in states[0].rows] == ["waiting", "waiting"]
+    fractions = [state.fraction for state in states]
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
 
 
 def test_the_same_recording_twice_is_two_recordings(pool: Any, tmp_path: Path) -> None:
     path = tone(tmp_path / "a.wav")
-    board = last(pool, job(pool, [path, path], BOTH[:1], "three eleven one\nthree"))
-    assert [row.score.wer for row in board.rows if row.score] == [0.0, 2.0]
-    assert len({row.key for row in board.rows}) == 2
+    state = last(pool, job(pool, [path, path], BOTH[:1], "three eleven one\nthree"))
+    assert [row.score.wer for row in state.rows if row.score] == [0.0, 2.0]
+    assert len({row.key for row in state.rows}) == 2
 
 
 def test_a_broken_recording_fails_its_own_row(pool: Any, tmp_path: Path) -> None:
-    board = last(pool, job(pool, [broken(tmp_path / "text.wav"), tone(tmp_path / "a.wav")], BOTH[:1]))
-    bad, good = board.rows
+    state = last(pool, job(pool, [broken(tmp_path / "text.wav"), tone(tmp_path / "a.wav")], BOTH[:1]))
+    bad, good = state.rows
     assert bad.status == "failed" and "text.wav" in bad.error and "\n" not in bad.error
     assert good.status == "done" and good.transcript and good.transcript.text == "three eleven one"
 
 
 def test_a_model_that_cannot_be_loaded_fails_its_own_rows(pool: Any, tmp_path: Path) -> None:
-    board = last(pool, job(pool, [tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")], ["fake/hub|pytorch", BOTH[1]]))
-    assert [row.status for row in board.rows] == ["failed", "done", "failed", "done"]
-    assert board.rows[0].error == board.rows[2].error == "fake/hub is not on this machine and the hub cannot be reached"
+    state = last(pool, job(pool, [tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")], ["fake/hub|pytorch", BOTH[1]]))
+    assert [row.status for row in state.rows] == ["failed", "done", "failed", "done"]
+    assert state.rows[0].error == state.rows[2].error == "fake/hub is not on this machine and the hub cannot be reached"
 
 
 def test_an_unforeseen_error_shows_no_traceback(pool: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -82,22 +82,22 @@ def test_an_unforeseen_error_shows_no_traceback(pool: Any, tmp_path: Path, caplo
         raise ZeroDivisionError("secret detail")
 
     pool.registry.sessions["fake/sense"].stream = stream
-    board = last(pool, job(pool, [tone(tmp_path / "a.wav")]))
-    assert [row.status for row in board.rows] == ["failed", "done"]
-    assert "ZeroDivisionError" in board.rows[0].error and "secret" not in board.rows[0].error
+    state = last(pool, job(pool, [tone(tmp_path / "a.wav")]))
+    assert [row.status for row in state.rows] == ["failed", "done"]
+    assert "ZeroDivisionError" in state.rows[0].error and "secret" not in state.rows[0].error
     assert "secret detail" in caplog.text
 
 
 def test_a_stop_keeps_finished_rows_and_stops_the_model(pool: Any, tmp_path: Path) -> None:
     second, stop = pool.registry.sessions["fake/para"], threading.Event()
     second.gate = threading.Event()  # stays shut: the second model hangs after its first word
-    boards = []
-    for board in run(pool, job(pool, [tone(tmp_path / "a.wav")], BOTH), stop):
-        boards.append(board)
-        if board.rows[0].status == "done" and board.rows[1].progress and board.rows[1].progress.total:
+    states = []
+    for state in run(pool, job(pool, [tone(tmp_path / "a.wav")], BOTH), stop):
+        states.append(state)
+        if state.rows[0].status == "done" and state.rows[1].progress and state.rows[1].progress.total:
             stop.set()
-    assert [row.status for row in boards[-1].rows] == ["done", "stopped"]
-    assert boards[-1].finished and boards[-1].stopped and boards[-1].rows[0].transcript
+    assert [row.status for row in states[-1].rows] == ["done", "stopped"]
+    assert states[-1].finished and states[-1].stopped and states[-1].rows[0].transcript
     second.gate.set()
     assert second.abandoned.wait(60), "the model's work went on"
 
@@ -108,8 +108,8 @@ def test_an_idle_model_runs_while_another_is_at_work_for_somebody_else(pool: Any
     busy.occupied, busy.gate = True, threading.Event()
     order = []
     recordings = [tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")]
-    for board in run(pool, job(pool, recordings), threading.Event()):
-        done = [(row.recording, row.cell.model) for row in board.rows if row.status == "done"]
+    for state in run(pool, job(pool, recordings), threading.Event()):
+        done = [(row.recording, row.cell.model) for row in state.rows if row.status == "done"]
         order += [each for each in done if each not in order]
         if len(order) == 2:
             busy.gate.set()
@@ -145,8 +145,8 @@ def test_a_run_says_what_it_waits_for(pool: Any, tmp_path: Path) -> None:
 
     session.stream = waits
     seen = []
-    for board in run(pool, job(pool, [tone(tmp_path / "a.wav")], BOTH[:1]), threading.Event()):
-        seen += [row.progress.activity for row in board.rows if row.progress]
+    for state in run(pool, job(pool, [tone(tmp_path / "a.wav")], BOTH[:1]), threading.Event()):
+        seen += [row.progress.activity for row in state.rows if row.progress]
         if "waiting for another run of this model" in seen:
             told.set()
     assert seen[0] == "waiting for another run of this model" and "loading the model" not in seen
@@ -154,11 +154,11 @@ def test_a_run_says_what_it_waits_for(pool: Any, tmp_path: Path) -> None:
 
 def test_a_closed_run_abandons_the_models_work(pool: Any, tmp_path: Path) -> None:
     pool.registry.gate.clear()
-    boards = run(pool, job(pool, [tone(tmp_path / "a.wav")], BOTH[:1]), threading.Event())
-    for board in boards:
-        if board.rows[0].status == "running":
+    states = run(pool, job(pool, [tone(tmp_path / "a.wav")], BOTH[:1]), threading.Event())
+    for state in states:
+        if state.rows[0].status == "running":
             break
-    boards.close()
+    states.close()
     pool.registry.gate.set()
     assert pool.registry.sessions["fake/sense"].abandoned.wait(60)
 
@@ -168,8 +168,8 @@ def test_a_call_that_somebody_else_stopped_is_no_failure(pool: Any, tmp_path: Pa
         raise Cancelled("stopped")
 
     pool.registry.sessions["fake/sense"].stream = stream
-    board = last(pool, job(pool, [tone(tmp_path / "a.wav")]))
-    assert [row.status for row in board.rows] == ["stopped", "done"]
+    state = last(pool, job(pool, [tone(tmp_path / "a.wav")]))
+    assert [row.status for row in state.rows] == ["stopped", "done"]
 
 
 def test_each_model_gets_the_options_it_has(pool: Any, tmp_path: Path) -> None:
@@ -215,20 +215,20 @@ def test_a_model_without_a_runtime_is_meant_on_pytorch_and_chosen_once(pool: Any
 
 def test_a_model_runs_in_several_quantisations_side_by_side(gguf_pool: Any, tmp_path: Path) -> None:
     cells = ["fake/sense|pytorch", *(f"fake/sense|gguf|{name}" for name in ("f32", "q8_0", "q4_0"))]
-    board = last(gguf_pool, job(gguf_pool, [tone(tmp_path / "a.wav")], cells, "three seven one"))
-    assert [row.title for row in board.rows] == [
+    state = last(gguf_pool, job(gguf_pool, [tone(tmp_path / "a.wav")], cells, "three seven one"))
+    assert [row.title for row in state.rows] == [
         "Fake SenseVoice · PyTorch",
         "Fake SenseVoice · GGUF f32",
         "Fake SenseVoice · GGUF q8_0",
         "Fake SenseVoice · GGUF q4_0",
     ]
-    assert [row.score.summary for row in board.rows if row.score] == [
+    assert [row.score.summary for row in state.rows if row.score] == [
         "WER 33.3 %",
         "WER 0.0 %",
         "WER 33.3 %",
         "WER 66.7 %",
     ]
-    assert [row.weight_bytes for row in board.rows] == [7_200_000, 7_200_000, 1_950_000, 1_100_000]
+    assert [row.weight_bytes for row in state.rows] == [7_200_000, 7_200_000, 1_950_000, 1_100_000]
     assert gguf_pool.registry.opened == ["fake/sense", *cells[1:]]
 
 
@@ -236,11 +236,11 @@ def test_a_conversion_shows_in_its_row_and_stops_with_the_run(gguf_pool: Any, tm
     registry, stop = gguf_pool.registry, threading.Event()
     registry.conversion.clear()
     seen: set[str] = set()
-    for board in run(gguf_pool, job(gguf_pool, [tone(tmp_path / "a.wav")], ["fake/sense|gguf|q8_0"]), stop):
-        seen |= {row.progress.activity for row in board.rows if row.progress}
+    for state in run(gguf_pool, job(gguf_pool, [tone(tmp_path / "a.wav")], ["fake/sense|gguf|q8_0"]), stop):
+        seen |= {row.progress.activity for row in state.rows if row.progress}
         if "converting to q8_0, 50%" in seen:
             stop.set()
-    assert board.rows[0].status == "stopped" and registry.stopped.wait(60) and not registry.opened
+    assert state.rows[0].status == "stopped" and registry.stopped.wait(60) and not registry.opened
 
 
 def test_a_value_without_a_quantisation_means_the_usual_one(gguf_pool: Any) -> None:

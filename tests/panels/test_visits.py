@@ -227,10 +227,10 @@ def test_a_kept_run_is_the_run(tmp_path: Path, at_home: None) -> None:
     store = RunStore(tmp_path / "runs")
     asked = Asked((cell.value,), "a c", "basic", (True, "auto", 3, None))
     found = keeping.find(store, keeping.keep(store, RunState(rows, True, False, 1.5), asked))
-    assert found.asked == asked and found.board.seconds == 1.5
+    assert found.asked == asked and found.state.seconds == 1.5
     (kept,) = found.recordings
     assert Path(kept).read_bytes() == path.read_bytes()
-    assert found.board.rows == tuple(replace(row, path=kept) for row in rows)
+    assert found.state.rows == tuple(replace(row, path=kept) for row in rows)
 
 
 def test_a_view_is_kept_with_its_files(tmp_path: Path, at_home: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def served_engine(registry: FakeEngineRegistry, tabs: str | None) -> Iterator[Se
     yield from serve(SessionPool(registry), tabs)  # type: ignore[arg-type]
 
 
-def boards(pool: SessionPool, cells: list[str], recordings: list[Path], **settings: Any) -> list[RunState]:
+def states(pool: SessionPool, cells: list[str], recordings: list[Path], **settings: Any) -> list[RunState]:
     paths = [str(path) for path in recordings]
     job = prepare(pool.registry, paths, cells, "", "basic", {}, None, {"vllm": settings})
     return list(run(pool, job, threading.Event()))
@@ -151,7 +151,7 @@ def test_an_engine_gets_the_settings_and_all_recordings_at_once(
     registry.gate.clear()
     recordings = [tone(tmp_path / f"{name}.wav") for name in "abcd"]
     found: list[RunState] = []
-    running = threading.Thread(target=lambda: found.extend(boards(engine_pool, [NANO], recordings, max_length=512)))
+    running = threading.Thread(target=lambda: found.extend(states(engine_pool, [NANO], recordings, max_length=512)))
     running.start()
     until_opened = registry.starting.wait(60)
     [engine] = _engines(registry)
@@ -176,7 +176,7 @@ def test_other_runtimes_get_one_recording_at_a_time_and_no_settings_of_engines(
     engine_pool: SessionPool, registry: FakeEngineRegistry, tmp_path: Path
 ) -> None:
     recordings = [tone(tmp_path / f"{name}.wav") for name in "abc"]
-    last = boards(engine_pool, ["fake/nano|pytorch", NANO, FAR], recordings, eager=False)[-1]
+    last = states(engine_pool, ["fake/nano|pytorch", NANO, FAR], recordings, eager=False)[-1]
     assert [row.status for row in last.rows] == ["done"] * 9
     assert registry.engines.keys() == {"fake/nano {'eager': False}", "fake/far {}"}
 
@@ -195,7 +195,7 @@ def test_an_engine_that_does_not_start_fails_its_rows_with_its_reason(
         raise BadInput("the engine needs 9 GB for one request; lower max_length")
 
     monkeypatch.setattr(registry, "open", refuse)
-    last = boards(engine_pool, [NANO], [tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")])[-1]
+    last = states(engine_pool, [NANO], [tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")])[-1]
     assert [(row.status, row.error[:27]) for row in last.rows] == [("failed", "the engine needs 9 GB for o")] * 2
 
 

@@ -16,7 +16,7 @@ from panels.models.layout import cards_html
 from panels.running.choices import offers
 from panels.running.progress import SHOW_SECONDS
 from panels.transcribe.run import RunState, prepare, run
-from panels.transcribe.view import board_html, phrases
+from panels.transcribe.view import phrases, results_html
 from panels.widgets.option_inputs import by_family, make_inputs, read_inputs, shown_options
 from tests.panels.conftest import Served
 from tests.panels.test_rows import HOSTILE, ROW, Tags
@@ -36,41 +36,41 @@ def job(pool: Any, path: Path, cells: list[str] = NANO, **options: Any) -> Any:
 
 def test_the_text_grows_and_gives_way_to_the_transcript(language_pool: Any, tmp_path: Path) -> None:
     writer = language_pool.registry.writer
-    boards = written_in_steps(language_pool, tmp_path, 12)
-    texts = [board.rows[0].writing for board in boards if board.rows[0].status == "running"]
+    states = written_in_steps(language_pool, tmp_path, 12)
+    texts = [state.rows[0].writing for state in states if state.rows[0].status == "running"]
     assert len({text for text in texts if text}) > 3
     assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
-    last = boards[-1].rows[0]
+    last = states[-1].rows[0]
     assert last.status == "done" and last.writing == "" and last.transcript
     assert last.transcript.text == writer.words and last.transcript.notes
 
 
 def test_the_table_is_sent_ten_times_a_second_at_most(language_pool: Any, tmp_path: Path) -> None:
-    boards = written_in_steps(language_pool, tmp_path, 30)
-    gaps = [later.seconds - earlier.seconds for earlier, later in pairwise(boards[1:-1])]
+    states = written_in_steps(language_pool, tmp_path, 30)
+    gaps = [later.seconds - earlier.seconds for earlier, later in pairwise(states[1:-1])]
     assert gaps and min(gaps) >= 0.95 * SHOW_SECONDS
 
 
 def written_in_steps(pool: Any, tmp_path: Path, step: int) -> list[RunState]:
     """The tables of a run whose model writes so many letters more whenever all that it wrote has been shown."""
-    writer, boards = pool.registry.writer, []
+    writer, states = pool.registry.writer, []
     writer.allow(step)
-    for board in run(pool, job(pool, tone(tmp_path / "a.wav")), threading.Event()):
-        boards.append(board)
-        if len(board.rows[0].writing) >= writer.allowed:
+    for state in run(pool, job(pool, tone(tmp_path / "a.wav")), threading.Event()):
+        states.append(state)
+        if len(state.rows[0].writing) >= writer.allowed:
             writer.allow(writer.allowed + step)
-    return boards
+    return states
 
 
 def test_a_stop_ends_the_model_within_one_token_and_keeps_the_text(language_pool: Any, tmp_path: Path) -> None:
     writer, stop = language_pool.registry.writer, threading.Event()
     writer.allow(9)
-    board = RunState()
-    for board in run(language_pool, job(language_pool, tone(tmp_path / "a.wav")), stop):
-        if len(board.rows[0].writing) == 9:
+    state = RunState()
+    for state in run(language_pool, job(language_pool, tone(tmp_path / "a.wav")), stop):
+        if len(state.rows[0].writing) == 9:
             stop.set()
-    assert board.finished and board.stopped
-    assert board.rows[0].status == "stopped" and board.rows[0].writing == writer.words[:9]
+    assert state.finished and state.stopped
+    assert state.rows[0].status == "stopped" and state.rows[0].writing == writer.words[:9]
     writer.allow(1 << 30)
     assert writer.abandoned.wait(60), "the stream was left open"
     assert writer.letters <= 10, "more than one token was computed after the stop"
@@ -80,9 +80,9 @@ def test_segments_of_a_model_that_does_not_stream_are_text_so_far(language_pool:
     sense, stop = language_pool.registry.sessions["fake/sense"], threading.Event()
     sense.gate = threading.Event()
     path = tone(tmp_path / "a.wav")
-    for board in run(language_pool, job(language_pool, path, ["fake/sense|pytorch"]), stop):
-        if board.rows[0].writing:
-            assert board.rows[0].writing == "three"
+    for state in run(language_pool, job(language_pool, path, ["fake/sense|pytorch"]), stop):
+        if state.rows[0].writing:
+            assert state.rows[0].writing == "three"
             stop.set()
     sense.gate.set()
     assert sense.abandoned.wait(60)
@@ -101,7 +101,7 @@ def test_a_phrase_that_was_read_out_never_changes(written: str, more: str) -> No
 
 def test_text_being_written_is_marked_as_such() -> None:
     running = replace(ROW, status="running", writing="three seven one " * 4)
-    html = board_html(RunState((running,)))
+    html = results_html(RunState((running,)))
     assert 'aria-live="polite"' in html and 'aria-busy="true"' in html and "writing" in html
     assert "three seven one" in Tags(html).words and "look" not in html, "nothing to open yet"
     assert html.count("<span>") == 2, "two phrases are finished"
@@ -109,9 +109,9 @@ def test_text_being_written_is_marked_as_such() -> None:
 
 def test_stopped_text_says_so_and_becomes_no_markup() -> None:
     stopped = replace(ROW, status="stopped", writing=HOSTILE)
-    tags = Tags(board_html(RunState((stopped,), finished=True, stopped=True)))
+    tags = Tags(results_html(RunState((stopped,), finished=True, stopped=True)))
     assert "Stopped before its end" in tags.words and "onerror" in tags.words and "img" not in tags.seen
-    assert "img" not in Tags(board_html(RunState((replace(stopped, status="running"),)))).seen
+    assert "img" not in Tags(results_html(RunState((replace(stopped, status="running"),)))).seen
 
 
 # Options of which families differ, and models that do not transcribe.

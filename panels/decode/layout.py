@@ -12,7 +12,7 @@ from panels.decode.events import SWEPT, DecodeActions
 from panels.decode.knowledge import FILES
 from panels.decode.run import TITLES
 from panels.decode.view import NOTHING_YET
-from panels.running.error_boundary import guarded
+from panels.running.error_boundary import with_error_boundary
 from panels.running.kept_views import KeptViews
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
@@ -181,7 +181,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
         """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
-        return event(guarded(function), takes, gives, **settings)
+        return event(with_error_boundary(function), takes, gives, **settings)
 
     ready = wire(page.load, actions.refresh, [model, neural], [model, neural])
     ready.success(None, None, None, js=follow_address(TAB), api_visibility="private")

@@ -10,7 +10,7 @@ import gradio as gr
 from panels.evaluate.events import EvaluateActions
 from panels.evaluate.routes import evaluate_routes
 from panels.evaluate.view import NOTHING_YET
-from panels.running.error_boundary import guarded
+from panels.running.error_boundary import with_error_boundary
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
@@ -89,7 +89,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
         """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
-        return event(guarded(function), takes, gives, **settings)
+        return event(with_error_boundary(function), takes, gives, **settings)
 
     wire(page.load, actions.refresh, cells, cells)
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from panels.running.choices import ModelOnRuntime, runtime_title
-from panels.running.error_boundary import guarded
+from panels.running.error_boundary import with_error_boundary
 from panels.running.sessions import LONGEST_IDLE, SHORTEST_IDLE, SessionPool
 from panels.widgets.html_block import html_block
 from panels.widgets.markup import datum
@@ -103,15 +103,15 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         pool.idle_minutes = minutes
 
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None}
-    tabs.select(guarded(selected), None, [resident, listed, idle, timer], **private)
-    tabs.select(guarded(measured), None, listed, **private)
-    timer.tick(guarded(tick), logged, [resident, log], **private)
-    resident.release(guarded(unload), None, resident, **private)
-    resident.log(guarded(show_log), None, [log, logged], **private)
+    tabs.select(with_error_boundary(selected), None, [resident, listed, idle, timer], **private)
+    tabs.select(with_error_boundary(measured), None, listed, **private)
+    timer.tick(with_error_boundary(tick), logged, [resident, log], **private)
+    resident.release(with_error_boundary(unload), None, resident, **private)
+    resident.log(with_error_boundary(show_log), None, [log, logged], **private)
     log.hide(lambda: ("", ""), None, [log, logged], **private)
     # Enter leaves the field; so the time is set once, also where Tab follows.
     idle.submit(None, js="() => document.activeElement.blur()", api_visibility="private")
-    idle.blur(guarded(set_idle), idle, None, **private)
+    idle.blur(with_error_boundary(set_idle), idle, None, **private)
 
 
 def _unmeasured(registry: Registry) -> list[tuple[Card, str]]:

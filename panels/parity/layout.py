@@ -14,7 +14,7 @@ from panels.parity.events import BARE, END_TO_END, EXPERIMENTS, EXPORTS, MODES, 
 from panels.parity.example import example_html
 from panels.parity.several import RECORDINGS
 from panels.parity.view import NOTHING_YET, precision_choices, preset_choices
-from panels.running.error_boundary import guarded
+from panels.running.error_boundary import with_error_boundary
 from panels.running.kept_views import KeptViews
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
@@ -212,7 +212,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
         """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
-        return event(guarded(function), takes, gives, **settings)
+        return event(with_error_boundary(function), takes, gives, **settings)
 
     sided = [reference, candidates]
     of_speech = [each for column in switches for each in column[:2]]

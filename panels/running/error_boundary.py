@@ -38,7 +38,7 @@ def shown(error: Exception) -> gr.Error:
     return gr.Error(FAULT, print_exception=False)
 
 
-def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_error_boundary(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function (or generator function) with its errors turned into messages for the page."""
     if inspect.isgeneratorfunction(function):
 

@@ -18,7 +18,7 @@ from gradio.components.api_component import Api
 from gradio.data_classes import FileData
 from gradio_client.utils import is_file_obj_with_meta  # type: ignore[import-untyped]
 
-from panels.running.error_boundary import guarded
+from panels.running.error_boundary import with_error_boundary
 from panels.running.root import Page
 from workbench.core.errors import BadInput
 
@@ -169,4 +169,4 @@ def endpoint(
     ]
     outputs = [Api(None, dict(each), called) for called, each in ((answer, schema), *more)]
     page.examples[name] = example
-    gr.Button().click(guarded(call), inputs, outputs, api_name=name, api_description=about, **settings)
+    gr.Button().click(with_error_boundary(call), inputs, outputs, api_name=name, api_description=about, **settings)

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.running.error_boundary import guarded
+from panels.running.error_boundary import with_error_boundary
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
@@ -85,7 +85,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
         """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
-        return event(guarded(function), takes, gives, **settings)
+        return event(with_error_boundary(function), takes, gives, **settings)
 
     choosing = [view, views, speech, written, settings, *inputs.values(), of_models, *own.values()]
     taken = [recording, lent, written, one, other, view, *inputs.values(), *own.values()]

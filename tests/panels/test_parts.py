@@ -15,7 +15,7 @@ import pytest
 
 from panels.models.layout import cards_html, models_list, residents_html
 from panels.running.choices import ModelOnRuntime, options_for
-from panels.running.error_boundary import FAULT, guarded
+from panels.running.error_boundary import FAULT, with_error_boundary
 from panels.transcribe.endpoint import transcripts
 from panels.transcribe.run import Row
 from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of
@@ -246,7 +246,7 @@ def test_our_errors_show_their_sentence_as_text() -> None:
         raise BadInput("the file <img> & co")
 
     with pytest.raises(gr.Error) as caught:
-        guarded(fail)()
+        with_error_boundary(fail)()
     assert caught.value.message == "the file &lt;img&gt; &amp; co"
 
 
@@ -255,7 +255,7 @@ def test_other_errors_show_no_detail(caplog: pytest.LogCaptureFixture) -> None:
         yield 1
         raise ZeroDivisionError("secret")
 
-    values = guarded(fail)()
+    values = with_error_boundary(fail)()
     assert next(values) == 1
     with pytest.raises(gr.Error) as caught:
         next(values)

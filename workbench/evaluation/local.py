@@ -11,7 +11,7 @@ from workbench.core.errors import WorkbenchError
 from workbench.evaluation.rows import Utterance
 from workbench.evaluation.worker import Job
 from workbench.evaluation.workers import Died, Failed, Finished, Opened, Reply
-from workbench.isolation.channel import WORKER, ConnectionLost, Link, wait_until_prepared
+from workbench.isolation.channel import WORKER, Channel, ConnectionLost, wait_until_prepared
 
 CHILD = (*WORKER[:-1], "workbench.evaluation.child")
 
@@ -22,18 +22,18 @@ class LocalWorkers:
     place = "this machine"
 
     def __init__(self) -> None:
-        self._links: dict[int, _Life] = {}
+        self._workers: dict[int, _WorkerProcess] = {}
         self._said: queue.SimpleQueue[Reply] = queue.SimpleQueue()
 
     def start(self, number: int, job: Job) -> None:
         """Starts a process; it loads the model on its own time."""
-        life = self._links[number] = _Life(number, self._said)
-        threading.Thread(target=life.run, args=(job, f"local-{number}"), daemon=True).start()
+        worker = self._workers[number] = _WorkerProcess(number, self._said)
+        threading.Thread(target=worker.run, args=(job, f"local-{number}"), daemon=True).start()
 
     def submit(self, number: int, batch: int, utterances: Sequence[Utterance]) -> None:
         """Hands a batch to a worker; if it is gone, its end is on the way as a reply."""
         with contextlib.suppress(ConnectionLost):
-            self._links[number].send(batch, utterances)
+            self._workers[number].send(batch, utterances)
 
     def replies(self, seconds: float) -> list[Reply]:
         """Waits so long for workers to say something."""
@@ -43,34 +43,34 @@ class LocalWorkers:
             while True:
                 found.append(self._said.get_nowait())
         except queue.Empty:
-            return [each for each in found if each.worker in self._links]
+            return [each for each in found if each.worker in self._workers]
 
     def pid(self, number: int) -> int | None:
         """The process of a worker."""
-        life = self._links.get(number)
-        return life.link.pid if life and life.link else None
+        worker = self._workers.get(number)
+        return worker.channel.pid if worker and worker.channel else None
 
     def end(self, number: int) -> None:
         """Ends a worker at once."""
-        life = self._links.pop(number, None)
-        if life is not None:
-            life.end()
+        worker = self._workers.pop(number, None)
+        if worker is not None:
+            worker.end()
 
     def close(self) -> None:
         """Ends all workers, side by side."""
-        ending = [threading.Thread(target=self.end, args=(number,)) for number in list(self._links)]
+        ending = [threading.Thread(target=self.end, args=(number,)) for number in list(self._workers)]
         for thread in ending:
             thread.start()
         for thread in ending:
             thread.join()
 
 
-class _Life:
+class _WorkerProcess:
     """One worker's process, and the thread that hears it."""
 
     def __init__(self, number: int, said: queue.SimpleQueue[Reply]):
         self.number = number
-        self.link: Link | None = None
+        self.channel: Channel | None = None
         self._said = said
         self._ended = False
         self._starting = threading.Lock()
@@ -82,10 +82,10 @@ class _Life:
             with self._starting:
                 if self._ended:
                     return
-                self.link = Link(job.spec, CHILD, parallel=job.spec.runtime == "vllm" and job.spec.server is None)
-            self.link.send("open", job, name)
+                self.channel = Channel(job.spec, CHILD, parallel=job.spec.runtime == "vllm" and job.spec.server is None)
+            self.channel.send("open", job, name)
             while True:
-                kind, batch, value = self.link.receive()
+                kind, batch, value = self.channel.receive()
                 if kind == "opened":
                     self._said.put(Opened(self.number, value))
                 elif kind == "result":
@@ -94,13 +94,13 @@ class _Life:
                     self._said.put(Finished(self.number, batch, [], True))
                 else:
                     error, sentence = value
-                    self.link.end()
+                    self.channel.end()
                     self._said.put(Failed(self.number, error(sentence)))
                     return
         except ConnectionLost:
-            assert self.link is not None
-            how = self.link.how_it_ended()
-            self.link.end()
+            assert self.channel is not None
+            how = self.channel.how_it_ended()
+            self.channel.end()
             self._said.put(Died(self.number, how))
         except WorkbenchError as error:
             self._said.put(Failed(self.number, error))
@@ -109,13 +109,13 @@ class _Life:
 
     def send(self, batch: int, utterances: Sequence[Utterance]) -> None:
         """Hands a batch over; raises `ConnectionLost` where nobody reads it."""
-        if self.link is None:
+        if self.channel is None:
             raise ConnectionLost
-        self.link.send("batch", batch, list(utterances))
+        self.channel.send("batch", batch, list(utterances))
 
     def end(self) -> None:
         """Ends the process."""
         with self._starting:
             self._ended = True
-        if self.link is not None:
-            self.link.end()
+        if self.channel is not None:
+            self.channel.end()

@@ -1,4 +1,4 @@
-"""One life of a session's process: started, talked to, and ended with everything that it has started itself.
+"""The channel to a session's process: it starts the process, carries messages, and ends all that the process started.
 
 `workbench.isolation.worker` is the other end and lists the messages. This file knows no model and no call.
 """
@@ -84,10 +84,11 @@ def _started(
     )
 
 
-class Link:
-    """One life of the child: its process, and our end of the socket pair.
+class Channel:
+    """One process of a session, and our end of the socket pair.
 
-    Once ended it stays so. The socket is closed when nobody refers to the link any more: a thread may be reading it.
+    A channel that has ended cannot start again. The socket is closed when nobody refers to the channel any more: until
+    then a thread may still read from it.
 
     Args:
         command: the arguments of Python that start the child.

@@ -22,8 +22,8 @@ from workbench.core.settings import SessionSpec
 from workbench.core.visitors import check_work, present_work
 from workbench.isolation import serial
 from workbench.isolation.base import BEAT_SECONDS, Calls, IsolatedSession, revived
-from workbench.isolation.channel import ConnectionLost, Link, wait_until_prepared
-from workbench.isolation.threads import ThreadLink, in_threads
+from workbench.isolation.channel import Channel, ConnectionLost, wait_until_prepared
+from workbench.isolation.threads import ThreadChannel, in_threads
 from workbench.isolation.worker import AHEAD
 from workbench.session.calls import Call
 
@@ -41,30 +41,31 @@ class ParallelSession(IsolatedSession):
         super().__init__(spec, admitted)
         self._numbers = itertools.count(1)
         self._state = threading.RLock()  # guards what follows; held for moments only, and by no call that is collected
-        self._life: _Connection | None = None
-        self._previous: _Connection | None = None  # may still be ending
+        self._worker: _WorkerProcess | None = None
+        self._previous: _WorkerProcess | None = None  # may still be ending
 
     @property
     def pid(self) -> int | None:
         """The child's process id, or None while there is none."""
-        for life in (self._life, self._previous):
-            link = life.link if life is not None else None
-            if link is not None and link.alive:
-                return link.pid
+        for worker in (self._worker, self._previous):
+            channel = worker.channel if worker is not None else None
+            if channel is not None and channel.alive:
+                return channel.pid
         return None
 
     @property
     def loaded(self) -> bool:
         """Whether the model is loaded or being loaded."""
         return any(
-            life is not None and life.link is not None and life.link.alive for life in (self._life, self._previous)
+            worker is not None and worker.channel is not None and worker.channel.alive
+            for worker in (self._worker, self._previous)
         )
 
     @property
     def busy(self) -> bool:
         """Whether a call is running or the model is being loaded."""
-        life = self._life
-        return life is not None and (bool(life.calls) or not life.opened)
+        worker = self._worker
+        return worker is not None and (bool(worker.calls) or not worker.opened)
 
     @property
     def occupied(self) -> bool:
@@ -74,26 +75,26 @@ class ParallelSession(IsolatedSession):
     @property
     def loading(self) -> bool:
         """Whether the model is being loaded."""
-        life = self._life
-        return life is not None and not life.opened
+        worker = self._worker
+        return worker is not None and not worker.opened
 
     def start(self) -> None:
         """Starts the process and loads the model, if that has not been done. Raises what loading raises."""
         while True:
-            with self._joined(self) as (life, _, fresh):
-                if fresh or (life.link is not None and life.link.alive):
+            with self._joined(self) as (worker, _, fresh):
+                if fresh or (worker.channel is not None and worker.channel.alive):
                     return
-            life.thread.join()  # it has died, and is about to be taken note of
+            worker.thread.join()  # it has died, and is about to be taken note of
 
     def unload(self) -> bool:
         """Ends the process unless a call is running; returns whether it did. The next call loads the model again."""
         with self._state:
-            life = self._life or self._previous
-            if life is not None and life is self._life and life.calls:
+            worker = self._worker or self._previous
+            if worker is not None and worker is self._worker and worker.calls:
                 return False
-            self._leave_behind(life)
-        if life is not None:
-            life.end(CLOSE_SECONDS)
+            self._leave_behind(worker)
+        if worker is not None:
+            worker.end(CLOSE_SECONDS)
         return True
 
     def cancel(self) -> None:
@@ -104,11 +105,11 @@ class ParallelSession(IsolatedSession):
         """Ends the process for good; running calls end with `SessionDied`."""
         with self._state:
             self._closed = True
-            life = self._life
-            self._leave_behind(life)
-        if life is not None:
-            life.tell("lost")
-            life.end(CLOSE_SECONDS)
+            worker = self._worker
+            self._leave_behind(worker)
+        if worker is not None:
+            worker.tell("lost")
+            worker.end(CLOSE_SECONDS)
 
     def slot(self) -> Calls:
         """The calls of one user, who cancels none of another's."""
@@ -122,9 +123,9 @@ class ParallelSession(IsolatedSession):
     def _made(self, made: Call, payload: bytes, user: object) -> Generator[Any, None, None]:
         doing = made.capability.doing
         while True:
-            with self._joined(user) as (life, call, fresh):
+            with self._joined(user) as (worker, call, fresh):
                 taken, used, call.sent = False, 0, True
-                life.send("call", call.number, payload=payload)
+                worker.send("call", call.number, payload=payload)
                 while True:
                     kind, value = _message(call)
                     if call.cancelled:
@@ -133,7 +134,7 @@ class ParallelSession(IsolatedSession):
                         call.sent = False
                         # A process that ended before it took the call was killed between calls: nothing is lost yet.
                         if taken or fresh or self._closed:
-                            raise self._death(life.how, doing)
+                            raise self._death(worker.how, doing)
                         break
                     taken = taken or kind != "opened"
                     if kind in ("done", "error"):
@@ -148,47 +149,47 @@ class ParallelSession(IsolatedSession):
                     if kind == "event":
                         used += 1
                         if used == AHEAD // 2:
-                            life.send("more", call.number, used)
+                            worker.send("more", call.number, used)
                             used = 0
                         yield value
-            life.thread.join()
+            worker.thread.join()
 
     @contextlib.contextmanager
-    def _joined(self, user: object) -> Iterator[tuple[_Connection, _OpenCall, bool]]:
+    def _joined(self, user: object) -> Iterator[tuple[_WorkerProcess, _OpenCall, bool]]:
         """A call among those of the running process, which is started if need be; and whether it waited for that."""
         call = _OpenCall(next(self._numbers), user)
         with self._state:
             self._check_open()
-            life = self._life
-            if life is None:
-                life = self._life = _Connection(self, self._previous)
-                life.thread.start()
-            fresh = not life.opened
-            life.calls[call.number] = call
+            worker = self._worker
+            if worker is None:
+                worker = self._worker = _WorkerProcess(self, self._previous)
+                worker.thread.start()
+            fresh = not worker.opened
+            worker.calls[call.number] = call
         try:
             if fresh:
-                self._wait_for_load(life, call)
-            yield life, call, fresh
+                self._wait_for_load(worker, call)
+            yield worker, call, fresh
         finally:
-            self._leave(life, call)
+            self._leave(worker, call)
 
-    def _wait_for_load(self, life: _Connection, call: _OpenCall) -> None:
+    def _wait_for_load(self, worker: _WorkerProcess, call: _OpenCall) -> None:
         """Returns when the model is loaded, and passes on meanwhile how far that is."""
-        while not life.opened:
+        while not worker.opened:
             check_work()
-            report(*life.told)
+            report(*worker.told)
             with contextlib.suppress(queue.Empty):
                 kind, _ = call.messages.get(timeout=BEAT_SECONDS)
                 if call.cancelled:
                     raise self._stopped("loading")
                 if kind == "lost":
-                    raise self._load_error(life)
+                    raise self._load_error(worker)
 
-    def _load_error(self, life: _Connection) -> WorkbenchError:
+    def _load_error(self, worker: _WorkerProcess) -> WorkbenchError:
         """Why a load came to nothing: an error for each of those who waited, as raising one changes it."""
-        error = life.error
+        error = worker.error
         if error is None or self._closed:
-            return self._death(life.how, "loading")
+            return self._death(worker.how, "loading")
         if not isinstance(error, WorkbenchError):
             return WorkbenchError(f"{self.model} on {self.runtime} could not be loaded: {named_message_of(error)}")
         again = type(error)(str(error))
@@ -196,33 +197,33 @@ class ParallelSession(IsolatedSession):
             again.add_note(note)
         return again
 
-    def _leave(self, life: _Connection, call: _OpenCall) -> None:
+    def _leave(self, worker: _WorkerProcess, call: _OpenCall) -> None:
         """The end of a call, also of one that is collected with its stream: no lock may be waited for then."""
-        life.calls.pop(call.number, None)
+        worker.calls.pop(call.number, None)
         self.last_used = time.monotonic()
         if call.sent:
-            life.send("cancel", call.number)
-        if life.opened:
+            worker.send("cancel", call.number)
+        if worker.opened:
             return
         with self._state:
-            unwanted = self._life is life and not life.opened and not life.calls
+            unwanted = self._worker is worker and not worker.opened and not worker.calls
             if unwanted:
-                self._leave_behind(life)
+                self._leave_behind(worker)
         if unwanted:
-            life.end()
+            worker.end()
 
     def _stop(self, user: object | None) -> None:
         """Stops the calls of a user, or all."""
-        life = self._life
-        for call in list(life.calls.values()) if life is not None else ():
+        worker = self._worker
+        for call in list(worker.calls.values()) if worker is not None else ():
             if user is None or call.user is user:
                 call.cancelled = True
                 call.messages.put(("cancelled", None))
 
-    def _leave_behind(self, life: _Connection | None) -> None:
-        """Makes the next call start a new process, when that of this life is gone. With `_state` held."""
-        if life is not None and self._life is life:
-            self._life, self._previous = None, life
+    def _leave_behind(self, worker: _WorkerProcess | None) -> None:
+        """Makes the next call start a new process, when that of this worker is gone. With `_state` held."""
+        if worker is not None and self._worker is worker:
+            self._worker, self._previous = None, worker
 
 
 class _Slot(Calls):
@@ -256,21 +257,21 @@ class _OpenCall:
         self.sent = False  # and not answered to the end
 
 
-class _Connection:
-    """One life of the child, with the calls that run in it or wait for it; its thread loads the model and then reads.
+class _WorkerProcess:
+    """One process of the session, with the calls that run in it or wait for it. Its thread loads the model, then reads.
 
     Args:
-        previous: must be over before this one begins, so that its memory is free.
+        previous: must have ended before this one starts, so that its memory is free.
     """
 
-    def __init__(self, session: ParallelSession, previous: _Connection | None):
+    def __init__(self, session: ParallelSession, previous: _WorkerProcess | None):
         self.calls: dict[int, _OpenCall] = {}  # by their numbers
-        self.link: Link | ThreadLink | None = None
+        self.channel: Channel | ThreadChannel | None = None
         self.opened = False
         self.told = (0.0, f"loading {session.model}")  # how far the load is
         self.error: BaseException | None = None  # why it could not be loaded
         self.how = "hung up"
-        self.thread = threading.Thread(target=self._live, name=f"session of {session.model}", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=f"session of {session.model}", daemon=True)
         self._session = session
         self._previous = previous
         self._unwanted = False
@@ -289,21 +290,21 @@ class _Connection:
         """Ends the process and waits until its memory is free; before, it may close its model for so many seconds."""
         with self._session._state:
             self._unwanted = True
-            link = self.link
-        if link is not None:
+            channel = self.channel
+        if channel is not None:
             if patience and self.opened:
                 self.send("close", 0)
-            link.end(patience if self.opened else 0.0)
+            channel.end(patience if self.opened else 0.0)
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         try:
             if self._previous is not None:
                 self._previous.thread.join()
                 self._previous = None
             self._load()
-            assert self.link is not None
+            assert self.channel is not None
             while True:
-                kind, number, value = self.link.receive()
+                kind, number, value = self.channel.receive()
                 call = self.calls.get(number)
                 if call is not None:
                     call.messages.put((kind, value))
@@ -324,12 +325,12 @@ class _Connection:
             with session._state:
                 if self._unwanted:
                     raise ConnectionLost
-                link = self.link = _new_link(session.spec)
-            threading.Thread(target=self._write, args=(link,), daemon=True).start()
-            self.send("open", session.spec, True, link.tempdir)
+                channel = self.channel = _new_channel(session.spec)
+            threading.Thread(target=self._write, args=(channel,), daemon=True).start()
+            self.send("open", session.spec, True, channel.tempdir)
             kind = ""
             while kind != "opened":
-                kind, _, value = link.receive()
+                kind, _, value = channel.receive()
                 if kind == "error":
                     raise revived(*value)
                 if kind == "progress":
@@ -345,20 +346,20 @@ class _Connection:
             raise ConnectionLost
         self.told = fraction, activity
 
-    def _write(self, link: Link | ThreadLink) -> None:
+    def _write(self, channel: Channel | ThreadChannel) -> None:
         """Sends what is to be sent. The outbox may be filled from anywhere, a stream that is collected included."""
         with contextlib.suppress(ConnectionLost):
             while (sent := self._outbox.get()) is not None:
                 message, payload = sent
-                link.send(*message, payload=payload)
+                channel.send(*message, payload=payload)
 
     def _finish(self) -> None:
         """Tells every call of the end, when the process is gone."""
         session = self._session
         try:
-            if self.link is not None:
-                self.how = self.link.how_it_ended()
-                self.link.end()
+            if self.channel is not None:
+                self.how = self.channel.how_it_ended()
+                self.channel.end()
         finally:
             self._outbox.put(None)
             with session._state:
@@ -379,6 +380,6 @@ def _message(call: _OpenCall) -> tuple[str, Any]:
             check_work()
 
 
-def _new_link(spec: SessionSpec) -> Link | ThreadLink:
+def _new_channel(spec: SessionSpec) -> Channel | ThreadChannel:
     """Starts the process of a session, or what stands for it where it needs none."""
-    return ThreadLink() if in_threads(spec) else Link(spec, serial.CHILD, parallel=True)
+    return ThreadChannel() if in_threads(spec) else Channel(spec, serial.CHILD, parallel=True)

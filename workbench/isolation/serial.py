@@ -23,7 +23,7 @@ from workbench.core.progress import overhearing, report
 from workbench.core.settings import SessionSpec
 from workbench.core.visitors import check_work, present_work
 from workbench.isolation.base import BEAT_SECONDS, WAITING, Calls, IsolatedSession, revived
-from workbench.isolation.channel import WORKER, ConnectionLost, Link, wait_until_prepared
+from workbench.isolation.channel import WORKER, Channel, ConnectionLost, wait_until_prepared
 from workbench.session.calls import Call
 from workbench.session.values import Progress
 from workbench.system.memory import limit_data
@@ -50,7 +50,7 @@ class ProcessSession(IsolatedSession):
         self._preparing = False  # whether a load waits for a prepared process
         self._told: tuple[float, str] | None = None  # what that call waits for, before the model is loaded
         self._state = threading.Lock()  # guards what follows; held for moments only
-        self._link: Link | None = None
+        self._channel: Channel | None = None
         self._number = 0  # of the latest call
         self._working = 0  # the number of the call that has the turn, 0 while none has it
         self._cancelled = 0  # the number of the call that was cancelled last
@@ -62,8 +62,8 @@ class ProcessSession(IsolatedSession):
     @property
     def pid(self) -> int | None:
         """The child's process id, or None while there is none."""
-        link = self._link
-        return link.process.pid if link is not None and link.alive else None
+        channel = self._channel
+        return channel.process.pid if channel is not None and channel.alive else None
 
     @property
     def busy(self) -> bool:
@@ -78,13 +78,13 @@ class ProcessSession(IsolatedSession):
     @property
     def loading(self) -> bool:
         """Whether the model is being loaded."""
-        link = self._link
-        return self._preparing or (link is not None and not link.opened)
+        channel = self._channel
+        return self._preparing or (channel is not None and not channel.opened)
 
     def start(self) -> None:
         """Starts the process and loads the model, if that has not been done. Raises what loading raises."""
-        link = self._link
-        if link is not None and link.opened and link.alive and not self._closed:
+        channel = self._channel
+        if channel is not None and channel.opened and channel.alive and not self._closed:
             self.last_used = time.monotonic()
             return  # no need to wait for a call that runs
         with self._taking_turn() as number:
@@ -97,8 +97,8 @@ class ProcessSession(IsolatedSession):
         try:
             if self._paused:
                 return False
-            if self._link is not None:
-                self._forget(self._link)
+            if self._channel is not None:
+                self._forget(self._channel)
         finally:
             self._turn.release()
         return True
@@ -111,22 +111,22 @@ class ProcessSession(IsolatedSession):
             if not self._turn.locked():
                 return
             number = self._cancelled = self._working or self._number
-            link = self._link
-        if link is None:
+            channel = self._channel
+        if channel is None:
             return  # not started yet, and will not be
-        if link.opened:
+        if channel.opened:
             with contextlib.suppress(ConnectionLost):
-                link.send("cancel", number)
+                channel.send("cancel", number)
         else:
-            link.end()
+            channel.end()
 
     def close(self) -> None:
         """Ends the process for good; a running call ends with `SessionDied`."""
         with self._state:
             self._closed = True
-            link, self._link = self._link, None
-        if link is not None:
-            link.end()
+            channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.end()
 
     def slot(self) -> Calls:
         """This session: only one call runs, and any user may stop it."""
@@ -157,17 +157,17 @@ class ProcessSession(IsolatedSession):
         self._working, self._holder = 0, None
         self._turn.release()
 
-    def _let_others_go(self, link: Link, number: int) -> None:
+    def _let_others_go(self, channel: Channel, number: int) -> None:
         """Lets those who wait in the line of a server go first; the child does so when it has ended a stretch."""
         work = present_work()
         assert work is not None
         self._paused.setdefault(number, deque())
-        link.send("pause", number)
+        channel.send("pause", number)
         self._end_turn()
         work.let_others_go()
         self._wait_for_turn()
         self._begin(number)
-        link.send("go on", number)
+        channel.send("go on", number)
 
     def _wait_for_turn(self) -> None:
         """Waits for the turn. Whoever listens hears meanwhile what is waited for."""
@@ -190,17 +190,17 @@ class ProcessSession(IsolatedSession):
     def _replies(self, call: Call, payload: bytes) -> Generator[Any, None, None]:
         with self._taking_turn() as number:
             while True:
-                link, fresh = self._started(number)
+                channel, fresh = self._started(number)
                 taken = finished = long = False
                 try:
-                    link.send("call", number, payload=payload)
+                    channel.send("call", number, payload=payload)
                     while not finished:
-                        kind, value = self._next_message(link, number, call.has_stretches and long)
+                        kind, value = self._next_message(channel, number, call.has_stretches and long)
                         taken = True
                         finished = kind in ("done", "error")
                         if kind == "error":
                             if issubclass(value[0], OutOfMemory) and not self._paused:
-                                self._forget(link)  # it keeps much of what it has, and the next call would fail too
+                                self._forget(channel)  # it keeps much of what it has, and the next call would fail too
                             raise revived(*value)
                         if kind == "progress":
                             report(*value)
@@ -216,41 +216,41 @@ class ProcessSession(IsolatedSession):
                     return
                 except ConnectionLost:
                     finished = True
-                    error = self._died(link, call.capability.doing, number)
+                    error = self._died(channel, call.capability.doing, number)
                     # A process that ended before it took the call was killed between calls: nothing is lost yet.
                     if taken or fresh or isinstance(error, Cancelled):
                         raise error from None
                 finally:
                     if not finished:
                         with contextlib.suppress(ConnectionLost):
-                            link.send("cancel", number)
+                            channel.send("cancel", number)
 
     def _is_long(self, event: Any) -> bool:
         """Returns whether the event tells of a recording that takes so long that others may go before its end."""
         value = event[1] if isinstance(event, tuple) else event
         return isinstance(value, Progress) and value.total > self.short_seconds
 
-    def _next_message(self, link: Link, number: int, lets_go: bool) -> tuple[str, Any]:
+    def _next_message(self, channel: Channel, number: int, lets_go: bool) -> tuple[str, Any]:
         """Returns what comes next for a call; keeps what comes for streams that let it go first."""
         while True:
             if lets_go and _wanted():
-                self._let_others_go(link, number)
+                self._let_others_go(channel, number)
             kept = self._paused.get(number)
             if kept:
                 return kept.popleft()
-            if not link.ready(_wanted if lets_go else None):
+            if not channel.ready(_wanted if lets_go else None):
                 continue
-            kind, of, value = link.receive()
+            kind, of, value = channel.receive()
             if of == number:
                 return kind, value
             if of in self._paused:  # else the rest of a call that was given up
                 self._paused[of].append((kind, value))
 
-    def _started(self, number: int) -> tuple[Link, bool]:
+    def _started(self, number: int) -> tuple[Channel, bool]:
         """The running child, and whether it was started only now. Only whoever has the turn may ask."""
-        link = self._link
-        if link is not None and link.alive:
-            return link, False
+        channel = self._channel
+        if channel is not None and channel.alive:
+            return channel, False
         try:
             with (
                 overhearing(partial(self._note, number)),
@@ -260,7 +260,7 @@ class ProcessSession(IsolatedSession):
         finally:
             self._told = None
 
-    def _load(self, number: int) -> Link:
+    def _load(self, number: int) -> Channel:
         """Starts the child and waits until the model is loaded."""
         begun = time.perf_counter()
         self._preparing = True
@@ -272,23 +272,23 @@ class ProcessSession(IsolatedSession):
             self._check_open()
             if number == self._cancelled:
                 raise Cancelled(f"loading {self.model} was stopped")
-            link = self._link = Link(self.spec, CHILD)
+            channel = self._channel = Channel(self.spec, CHILD)
         try:
-            link.send("open", self.spec, False, None)
-            kind, value = self._loaded(link)
+            channel.send("open", self.spec, False, None)
+            kind, value = self._loaded(channel)
         except ConnectionLost:
-            raise self._died(link, "loading", number) from None
+            raise self._died(channel, "loading", number) from None
         except BaseException:
-            self._forget(link)
+            self._forget(channel)
             raise
         if kind == "error":
-            self._forget(link)
+            self._forget(channel)
             raise revived(*value)
-        link.opened = True
+        channel.opened = True
         if self.allowance_bytes is not None and self.spec.settings.device == "cpu":
-            limit_data(link.process.pid, self.allowance_bytes)
+            limit_data(channel.process.pid, self.allowance_bytes)
         self._opened(value, time.perf_counter() - begun)
-        return link
+        return channel
 
     def _note(self, number: int, fraction: float, activity: str) -> None:
         """Keeps what the call waits for, for those that wait for their turn; raises where it was cancelled."""
@@ -296,29 +296,29 @@ class ProcessSession(IsolatedSession):
         if number == self._cancelled:
             raise self._stopped("loading")
 
-    def _loaded(self, link: Link) -> tuple[str, Any]:
+    def _loaded(self, channel: Channel) -> tuple[str, Any]:
         """Waits for the end of the load, and passes on meanwhile how far it is."""
         told = (0.0, f"loading {self.model}")
         while True:
             check_work()
             report(*told)
-            if link.waits(BEAT_SECONDS):
-                kind, _, value = link.receive()
+            if channel.waits(BEAT_SECONDS):
+                kind, _, value = channel.receive()
                 if kind != "progress":
                     return kind, value
                 told = value
 
-    def _forget(self, link: Link) -> None:
-        """Ends one life of the child."""
+    def _forget(self, channel: Channel) -> None:
+        """Ends a process and its channel."""
         with self._state:
-            if self._link is link:
-                self._link = None
-        link.end()
+            if self._channel is channel:
+                self._channel = None
+        channel.end()
 
-    def _died(self, link: Link, doing: str, number: int) -> WorkbenchError:
+    def _died(self, channel: Channel, doing: str, number: int) -> WorkbenchError:
         """What to raise when the child has hung up."""
-        how = link.how_it_ended()
-        self._forget(link)
+        how = channel.how_it_ended()
+        self._forget(channel)
         if not self._closed and number == self._cancelled:
             return self._stopped(doing)
         return self._death(how, doing)

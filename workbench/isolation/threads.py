@@ -28,8 +28,11 @@ def in_threads(spec: SessionSpec) -> bool:
     return spec.server is not None and spec.family in FAMILIES and FAMILIES[spec.family].input == PROMPT
 
 
-class ThreadLink:
-    """One connection to such a session, a `workbench.isolation.channel.Link`. It cannot open again after its end."""
+class ThreadChannel:
+    """The channel to such a session, with the methods of `workbench.isolation.channel.Channel` that `concurrent` calls.
+
+    A channel that has ended cannot open again.
+    """
 
     pid = None
     tempdir: Path | None = None

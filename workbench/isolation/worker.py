@@ -57,7 +57,7 @@ AHEAD = 16  # events of a call that are sent before its caller has used the firs
 ERRORS = (BadInput, Unavailable, SessionDied, Cancelled, OutOfMemory, WorkbenchError)
 
 
-class Channel(Protocol):
+class ConnectionLike(Protocol):
     """What messages come and go through: a `multiprocessing.connection.Connection`, or what stands for one."""
 
     def recv(self) -> Any:
@@ -76,7 +76,7 @@ class Channel(Protocol):
 class _Server:
     """Runs calls in the main thread while another thread listens, so that a call can be cancelled."""
 
-    def __init__(self, connection: Channel, spec: SessionSpec, tempdir: Path | None):
+    def __init__(self, connection: ConnectionLike, spec: SessionSpec, tempdir: Path | None):
         self.connection = connection
         self.spec = spec
         self.tempdir = tempdir
@@ -255,7 +255,7 @@ class _Server:
 class ParallelServer(_Server):
     """Runs each call in a thread of its own. One that does not stop when it is cancelled is left to itself."""
 
-    def __init__(self, connection: Channel, spec: SessionSpec, tempdir: Path | None):
+    def __init__(self, connection: ConnectionLike, spec: SessionSpec, tempdir: Path | None):
         super().__init__(connection, spec, tempdir)
         self.running: dict[int, _Running] = {}
 

@@ -67,7 +67,7 @@ class Apart:
 
     def __init__(self, alone: threading.Lock, gigabytes: float = 0.0, purpose: Purpose = COMPARISON):
         self._alone, self._gigabytes, self._purpose = alone, gigabytes, purpose
-        self._link: tuple[subprocess.Popen[bytes], Connection] | None = None
+        self._child: tuple[subprocess.Popen[bytes], Connection] | None = None
 
     def __enter__(self) -> Apart:
         return self
@@ -77,9 +77,9 @@ class Apart:
 
     def close(self) -> None:
         """Ends the process; a later call starts another one."""
-        if self._link is not None:
-            process, connection = self._link
-            self._link = None
+        if self._child is not None:
+            process, connection = self._child
+            self._child = None
             connection.close()
             process.kill()
             process.wait()
@@ -117,7 +117,7 @@ class Apart:
 
     def _answered(self, payload: bytes) -> tuple[str, Any]:
         """Returns the last message of a call."""
-        process, connection = self._link = self._link or self._started()
+        process, connection = self._child = self._child or self._started()
         told = (0.0, self._purpose.activity)
         try:
             connection.send_bytes(payload)

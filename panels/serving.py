@@ -16,9 +16,9 @@ from starlette.types import Scope
 from starlette.websockets import WebSocket
 
 from workbench.audio.read import MINUTES_VARIABLE
+from workbench.serving.access_middleware import AccessMiddleware, script_digests
 from workbench.serving.address import PORT, address
 from workbench.serving.addresses import trust_proxies
-from workbench.serving.door import Door, script_digests
 from workbench.serving.flags import add_opening_arguments, read_users
 from workbench.serving.guard import Guard
 from workbench.serving.kept_files import KeptFiles
@@ -165,8 +165,8 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     limits = opening.guard.limits
     kept = KeptFiles(Path(get_upload_folder()), limits)
     mcp = Mcp(page.service, kept) if page.service is not None else None
-    door = Middleware(
-        Door,
+    access_middleware = Middleware(
+        AccessMiddleware,
         guard=opening.guard,
         hosts=opening.hosts,
         origins=opening.origins,
@@ -193,14 +193,14 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
             ],
             **({"lifespan": mcp.lifespan} if mcp is not None else {}),
             "exception_handlers": HANDLERS,
-            "middleware": [door, Middleware(LinkTags, title=str(page.title))],
+            "middleware": [access_middleware, Middleware(LinkTags, title=str(page.title))],
         },
         favicon_path=assets() / "favicon.svg",
         i18n=words(),
         footer_links=["api", "settings"],
         allowed_paths=[str(assets() / "samples")],
         max_file_size=limits.file_mb << 20,
-        max_threads=limits.running + limits.waiting + SPARE_THREADS,  # the line decides who works
+        max_threads=limits.running + limits.waiting + SPARE_THREADS,  # the queue of calls decides who works
         state_session_capacity=limits.sessions,
         auth=list(opening.users) or None,
         root_path=opening.root_path,

@@ -25,7 +25,7 @@ from workbench.evaluation.store import Evaluation, read
 from workbench.registry.registry import Registry
 from workbench.serving.guard import Guard
 
-EVALUATION = "evaluation"  # in the line of the server
+EVALUATION = "evaluation"  # in the queue of the server
 BEAT = 0.4  # seconds between two lines of progress
 GONE = "these results are not kept any more; run or open the evaluation again"
 
@@ -107,7 +107,7 @@ def run(
 ) -> Iterator[Step]:
     """Runs a job and yields how far it is; the last step has the results, also after a stop if any are there.
 
-    With a guard, the run waits in the line of the server and ends at its deadline. Raises what the run raises. If the
+    With a guard, the run waits in the queue of the server and ends at its deadline. Raises what the run raises. If the
     caller leaves, the run is stopped.
     """
     begun = time.monotonic()

@@ -37,7 +37,7 @@ from workbench.trace.mapping import StageMapping
 from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
 
-PARITY = "parity"  # in the line of the server
+PARITY = "parity"  # in the queue of the server
 NO_INPUT = "traces only"
 NOT_KEPT = "that comparison is not kept any more; run it again"
 MISSING = {
@@ -249,7 +249,7 @@ class Step:
 def follow(registry: Registry, request: Request, stop: threading.Event, guard: Guard | None = None) -> Iterator[Step]:
     """Computes a request in a thread; yields its progress several times a second, and last the result.
 
-    With a guard, the run waits in the line of the server, is judged apart (`workbench.serving.apart`), and ends at its
+    With a guard, the run waits in the queue of the server, is judged apart (`workbench.serving.apart`), and ends at its
     deadline. Setting `stop` ends the run at its next check, and the last step then says that it was stopped. Closing
     the iterator ends it too, without a last step. Raises the same errors as `workbench.parity_lab.run_parity`.
     """

@@ -31,8 +31,8 @@ from panels.widgets.timeline import timeline, timeline_beside
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
 
-# Runs that Gradio starts at once: more than the line of calls holds in public mode, so that the line, which is fair,
-# decides who works, and not Gradio's queue, which serves whoever came first.
+# Runs that Gradio starts at once: more than the queue of calls (`workbench.serving.call_queue`) holds in public mode.
+# So that queue, which is fair, decides who works, and not Gradio's queue, which serves whoever came first.
 RUNS_AT_ONCE = 112
 ENGINE = """<p class="muted small">An engine starts with the first run, which takes up to a minute, and stays for later
 runs with the same settings, of everybody who uses this page.</p>"""

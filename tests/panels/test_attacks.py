@@ -30,7 +30,7 @@ from tests.support.fake_panels import FakeRegistry
 from tests.support.waits import until
 from workbench.core.errors import Cancelled, WorkbenchError
 from workbench.core.visitors import Work, working
-from workbench.serving import door, kept_files
+from workbench.serving import access_middleware, kept_files
 from workbench.serving.comparison import compare_apart
 from workbench.serving.guard import Guard
 from workbench.serving.limits import PUBLIC
@@ -232,7 +232,7 @@ def test_a_comparison_runs_apart_with_a_memory_limit_of_its_own(tmp_path: Path) 
     stopped.stop.set()
     with pytest.raises(Cancelled), working(stopped):
         compare_apart(guard, *files)
-    assert not guard.line.running
+    assert not guard.queue.running
 
 
 def test_deep_json_is_refused(client: httpx.Client) -> None:
@@ -269,7 +269,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(client: httpx.Client, public: 
 def test_a_body_that_comes_too_slowly_is_given_up(
     client: httpx.Client, public: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(access_middleware, "BODY_SECONDS", 0.2)
     where = urlsplit(public.url)
     with socket.create_connection((where.hostname, where.port), timeout=60) as sent:
         sent.sendall(
@@ -337,20 +337,20 @@ def test_the_owners_buttons_do_nothing_for_visitors(public: Served, client: http
 
 
 @contextmanager
-def opened(guard: Guard, **door: Any) -> Iterator[httpx.Client]:
-    """A door alone, before an application that says yes."""
+def opened(guard: Guard, **options: Any) -> Iterator[httpx.Client]:
+    """The access middleware alone, before an application that says yes."""
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse
     from starlette.routing import Route
     from starlette.testclient import TestClient
 
-    from workbench.serving.door import Door
+    from workbench.serving.access_middleware import AccessMiddleware
 
     async def yes(request: Any) -> PlainTextResponse:
         return PlainTextResponse("yes")
 
     app = Starlette(routes=[Route("/{path:path}", yes, methods=["GET", "POST"])])
-    yield TestClient(Door(app, guard, **door), base_url="http://localhost:7860")  # type: ignore[arg-type]
+    yield TestClient(AccessMiddleware(app, guard, **options), base_url="http://localhost:7860")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -365,22 +365,22 @@ def test_a_name_that_was_made_to_point_here_is_not_answered(host: str, status: i
 
 def test_a_flood_is_refused_with_a_time(client: httpx.Client) -> None:
     guard = Guard("public", replace(PUBLIC, requests_per_minute=3))
-    with opened(guard) as door:
-        answers = [door.post("/v1/chat/completions", json={}) for _ in range(5)]
+    with opened(guard) as client:
+        answers = [client.post("/v1/chat/completions", json={}) for _ in range(5)]
     assert [each.status_code for each in answers] == [200, 200, 200, 429, 429]
     assert int(answers[-1].headers["retry-after"]) > 0 and "try again" in answers[-1].json()["error"]["message"]
 
 
 def test_browsers_behind_one_address_have_their_own_shares() -> None:
-    with opened(Guard("public", replace(PUBLIC, requests_per_minute=2, per_address=2))) as door:
-        given = door.get("/").headers["set-cookie"]
+    with opened(Guard("public", replace(PUBLIC, requests_per_minute=2, per_address=2))) as client:
+        given = client.get("/").headers["set-cookie"]
         assert "HttpOnly" in given
         first = given.partition(";")[0]
         second = f"workbench-visitor={'x' * 22}"
-        door.cookies.clear()
-        asked = [door.post("/v1/x", headers={"cookie": each}).status_code for each in (first, first, first, second)]
+        client.cookies.clear()
+        asked = [client.post("/v1/x", headers={"cookie": each}).status_code for each in (first, first, first, second)]
         assert asked == [200, 200, 429, 200]
-        assert [door.post("/v1/x", headers={"cookie": second}).status_code for _ in range(2)] == [200, 429]
+        assert [client.post("/v1/x", headers={"cookie": second}).status_code for _ in range(2)] == [200, 429]
 
 
 def test_keys_open_the_routes_and_other_sites_only_where_named(tmp_path: Path) -> None:
@@ -389,12 +389,12 @@ def test_keys_open_the_routes_and_other_sites_only_where_named(tmp_path: Path) -
     keys = Keys(tmp_path / "keys.json")
     key = keys.add("notebook")
     assert key not in (tmp_path / "keys.json").read_text() and (tmp_path / "keys.json").stat().st_mode & 0o077 == 0
-    with opened(Guard("public"), keys=keys, origins=["https://example.org"]) as door:
-        assert door.get("/v1/models").status_code == 401
-        assert door.get("/v1/models", headers={"authorization": f"Bearer {key}"}).text == "yes"
-        assert door.get("/health").text == "yes"
+    with opened(Guard("public"), keys=keys, origins=["https://example.org"]) as client:
+        assert client.get("/v1/models").status_code == 401
+        assert client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).text == "yes"
+        assert client.get("/health").text == "yes"
         named = {"origin": "https://example.org", "authorization": f"Bearer {key}"}
-        assert door.post("/v1/x", headers=named).headers["access-control-allow-origin"] == "https://example.org"
+        assert client.post("/v1/x", headers=named).headers["access-control-allow-origin"] == "https://example.org"
         keys.remove("notebook")
         keys.add("another")
-        assert door.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 401
+        assert client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 401

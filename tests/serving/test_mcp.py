@@ -27,7 +27,7 @@ from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from tests.support.fake_panels import tone
 from tests.support.waits import until
 from workbench.families.language import PLACEHOLDER
-from workbench.serving.door import Door
+from workbench.serving.access_middleware import AccessMiddleware
 from workbench.serving.guard import Guard
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.keys import Keys
@@ -44,11 +44,11 @@ Told = list[tuple[float, str]]
 
 @contextmanager
 def answering(registry: Any, guard: Guard | None = None, keys: Keys | None = None) -> Iterator[str]:
-    """The routes of a server behind their door, on a port that the system chose."""
+    """The routes of a server behind their access middleware, on a port that the system chose."""
     with SessionPool(registry, guard=guard) as pool, closing(socket.socket()) as listening:
         listening.bind(("127.0.0.1", 0))
-        door = Door(application(Service(pool)), pool.guard, keys=keys)
-        server = uvicorn.Server(uvicorn.Config(door, log_level="warning", timeout_graceful_shutdown=2))
+        app = AccessMiddleware(application(Service(pool)), pool.guard, keys=keys)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         try:

@@ -59,7 +59,7 @@ class Work:
 
     `stop` ends it when it is set, `deadline` (of `time.monotonic`) when it has passed. `paused` has the seconds of
     each time that it let others go first, which do not count. `turn` is that of the call at work, where calls wait in a
-    line.
+    queue.
     """
 
     visitor: Visitor = NOBODY

@@ -1,7 +1,7 @@
 """A session in a process of its own that takes one call at a time.
 
-In the line of a server, a stream lets others go first between two of its stretches: the child puts it aside until it is
-told to go on.
+A server has a queue of calls. There, a stream lets other calls go first between two of its stretches: the child puts it
+aside until the message "go on" comes.
 A crash or a kill of that process ends the running call with one clear error; the next call starts a new process.
 `workbench.isolation.worker` is the other end and lists the messages. This file knows no model.
 """
@@ -158,7 +158,7 @@ class ProcessSession(IsolatedSession):
         self._turn.release()
 
     def _let_others_go(self, channel: Channel, number: int) -> None:
-        """Lets those who wait in the line of a server go first; the child does so when it has ended a stretch."""
+        """Lets those who wait in the queue of a server go first; the child does so when it has ended a stretch."""
         work = present_work()
         assert work is not None
         self._paused.setdefault(number, deque())
@@ -325,7 +325,7 @@ class ProcessSession(IsolatedSession):
 
 
 def _wanted() -> bool:
-    """Whether somebody waits in the line of a server for the model that this context works with."""
+    """Whether somebody waits in the queue of a server for the model that this context works with."""
     work = present_work()
     return work is not None and work.turn is not None and work.turn.wanted
 

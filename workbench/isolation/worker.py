@@ -135,7 +135,7 @@ class _Server:
                 self.heed(kind, number, *values)
 
     def take(self, number: int, payload: bytes) -> None:
-        """Puts a call in the line."""
+        """Puts a call in the queue."""
         self.calls.put((number, payload))
 
     def heed(self, kind: str, number: int, *values: Any) -> None:

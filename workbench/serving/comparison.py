@@ -17,7 +17,7 @@ def compare_apart(
 ) -> dict[str, Any]:
     """Returns the JSON of `workbench compare --json` for two files.
 
-    Waits for its turn in the line, as comparisons are made one at a time.
+    Waits for its turn in the queue, as comparisons are made one at a time.
 
     Args:
         profiles: whether to add the error of each stage over positions and over channels.

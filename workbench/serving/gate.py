@@ -1,7 +1,8 @@
 """Who may ask a server for what, and how much at a time. Every route asks the gate before it works.
 
-It refuses other sites' pages and more work than the server has places for. `workbench.serving.door` stands before it:
-keys, rates, sizes and names of the server; `workbench.serving.guard` behind it: the line, and what each call may cost.
+It refuses pages of other sites, and more work than the server has places for. Before it,
+`workbench.serving.access_middleware` checks keys, rates, sizes and the name of the server. After it,
+`workbench.serving.guard` has the queue, and the limits of what each call may cost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What visitors of a server may do: the mode, the limits, the line and the rates. Page, routes and MCP ask here.
+"""What visitors of a server may do: the mode, the limits, the queue and the rates. Page, routes and MCP ask here.
 
     guard = pool.guard
     guard.public                        whether visitors are strangers
@@ -11,7 +11,7 @@
     with visited_by(visitor): ...       (workbench.core.visitors) says for whom the calls of sessions within are made
 
 Calls of sessions that come from a `SessionPool` ask by themselves (`admitted`): for their options, their texts, a place
-in the line and a deadline. So no route has to.
+in the queue and a deadline. So no route has to.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from workbench.core.errors import BadInput, Busy, Refused
 from workbench.core.visitors import Visitor, Work, present_work, spoken_seconds, working
 from workbench.serving.apart import Apart
+from workbench.serving.call_queue import CallQueue
 from workbench.serving.drawing import Drawing
 from workbench.serving.limits import LOCAL as LOCAL_LIMITS
 from workbench.serving.limits import PUBLIC as PUBLIC_LIMITS
 from workbench.serving.limits import Limits
-from workbench.serving.line import Line
 from workbench.serving.mode import LOCAL, PUBLIC
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Guard:
     def __init__(self, mode: str = LOCAL, limits: Limits | None = None):
         self.mode = mode
         self.limits = limits or (PUBLIC_LIMITS if mode == PUBLIC else LOCAL_LIMITS)
-        self.line = Line(self.limits)
+        self.queue = CallQueue(self.limits)
         self._process_gb = max(self.limits.process_gb, LEAST_GB) if self.public else 0.0
         self._comparing = threading.Lock()
         self.drawing = Drawing(self._process_gb)
@@ -163,7 +163,7 @@ class Guard:
         """Returns the result of a function that draws large arrays. The process that draws has a memory limit in public
         mode.
 
-        Waits in the line, and raises what `turn` and `Apart` raise.
+        Waits in the queue, and raises what `turn` and `Apart` raise.
         """
         with self.turn("picture"):
             return self.drawing(function, *args, **kwargs)
@@ -174,11 +174,11 @@ class Guard:
 
     @contextlib.contextmanager
     def turn(self, kind: str, alone: bool = True) -> Iterator[Work]:
-        """Waits in the line for work of a kind that is no call of one model, such as a comparison, and sets its
+        """Waits in the queue for work of a kind that is no call of one model, such as a comparison, and sets its
         deadline. Work of a kind that is `alone` is done one at a time.
         """
         work = present_work() or Work()
-        with self.line.turn(work, kind, alone), working(_until(work, 60 * self.limits.run_minutes)) as limited:
+        with self.queue.turn(work, kind, alone), working(_until(work, 60 * self.limits.run_minutes)) as limited:
             yield limited
 
     @contextlib.contextmanager
@@ -194,7 +194,7 @@ class Guard:
             if isinstance(text, (str, list, tuple)):
                 self.check_values(text, "the text")
         work = present_work() or Work()
-        with self.line.turn(work, resource, alone) as turn:
+        with self.queue.turn(work, resource, alone) as turn:
             yield _until(replace(work, turn=turn), 60 * self.limits.run_minutes)
 
 

@@ -1,7 +1,7 @@
 """MCP at /mcp: the tools of `workbench.serving.mcp_tools` by HTTP, for assistants and editors that speak the protocol.
 
-The door and the gate stand before it as before the other routes. Each request is complete by itself: the server keeps
-no sessions. Where the package `mcp` is not installed, /mcp says so.
+The access middleware and the gate stand before it as before the other routes. Each request is complete by itself: the
+server keeps no sessions. Where the package `mcp` is not installed, /mcp says so.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Mcp:
             server.streamable_http_app(
                 stateless_http=True,
                 max_request_body_size=self._service.gate.largest_json,
-                transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the door's
+                transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # checked before
             )
             async with server.session_manager.run():
                 self._app = server.session_manager.handle_request

@@ -10,9 +10,9 @@ from starlette.applications import Starlette
 
 from workbench.audio.read import MINUTES_VARIABLE
 from workbench.core.errors import Unavailable
+from workbench.serving.access_middleware import AccessMiddleware
 from workbench.serving.addresses import trust_proxies
 from workbench.serving.api import api_routes
-from workbench.serving.door import Door
 from workbench.serving.guard import Guard
 from workbench.serving.keys import Keys, keys_path
 from workbench.serving.limits import LOCAL, PUBLIC, read_limits
@@ -57,7 +57,7 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
     os.environ[MINUTES_VARIABLE] = str(limits.audio_minutes)
     with prepared_processes(), SessionPool(Registry(patient=True), guard=guard) as pool:
         pool.watch()
-        door = Door(
+        app = AccessMiddleware(
             application(Service(pool)),
             guard,
             given.get("allow_host") or (),
@@ -65,7 +65,7 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
             Keys(keys_path()),
         )
         settings = uvicorn.Config(
-            door,
+            app,
             host=host.strip("[]"),
             root_path=given.get("root_path") or "",
             port=port,

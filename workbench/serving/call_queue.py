@@ -1,4 +1,4 @@
-"""The line of the calls that wait for a model: bounded, fair between visitors, with a place and an estimate for each.
+"""The queue of the calls that wait for a model: bounded, fair between visitors, with a place and an estimate for each.
 
 A model that takes one call at a time serves one; others wait. Next is the visitor for whom the fewest calls run, then
 the one who was served longest ago, so whoever sends much waits behind whoever sends little.
@@ -41,7 +41,7 @@ Tell = Callable[[float, str], None]
 
 @dataclass(eq=False)
 class _Entry:
-    """A call in the line."""
+    """A call in the queue."""
 
     visitor: Visitor
     resource: Hashable
@@ -59,22 +59,22 @@ class _Entry:
 class Turn:
     """The right of a call to work."""
 
-    def __init__(self, line: Line, entry: _Entry):
-        self._line = line
+    def __init__(self, queue: CallQueue, entry: _Entry):
+        self._queue = queue
         self._entry = entry
 
     @property
     def wanted(self) -> bool:
         """Whether this call holds others up, and has had its slice of time. Only a call that can let go may ask."""
-        return self._line.wanted(self._entry)
+        return self._queue.wanted(self._entry)
 
     def let_go(self) -> None:
         """Gives the right to those who wait; `take_back` waits for it."""
-        self._line.pause(self._entry)
+        self._queue.pause(self._entry)
 
     def take_back(self, work: Work, tell: Tell = report) -> None:
         """Waits until it is this call's turn again; raises what `Work.check` raises."""
-        self._line.wait(self._entry, work, tell)
+        self._queue.wait(self._entry, work, tell)
 
 
 @dataclass
@@ -98,7 +98,7 @@ def _count(counts: Counter[Counted], key: Counted, count: int) -> None:
         del counts[key]  # so that visitors of yesterday are forgotten
 
 
-class Line:
+class CallQueue:
     """All calls of a server, those that run and those that wait.
 
     Args:
@@ -139,7 +139,7 @@ class Line:
         Args:
             work: for whom, and what ends it.
             resource: what the call needs; if `alone`, only one call has it at a time.
-            tell: hears the place in the line and the estimate while the call waits; may raise to leave it.
+            tell: hears the place in the queue and the estimate while the call waits; may raise to leave it.
 
         A call inside another one of the same work and thread does not wait, as the other holds a turn already. Raises
         `Busy` if too many wait, and what `Work.check` raises.
@@ -193,7 +193,7 @@ class Line:
             self._wake()
 
     def wait(self, entry: _Entry, work: Work, tell: Tell = report) -> None:
-        """Returns when it is the turn of a call that is in the line."""
+        """Returns when it is the turn of a call that is in the queue."""
         if entry.nested:
             return
         told, looked = "", 0.0
@@ -204,7 +204,7 @@ class Line:
                 if time.monotonic() - looked >= LOOK_SECONDS:
                     with self._lock:
                         told, looked = self._told(entry), time.monotonic()
-                if entry.gave_way:  # others may no longer go first: time passes without a change in the line
+                if entry.gave_way:  # others may no longer go first: time passes without a change in the queue
                     with self._lock:
                         self._wake()
                 tell(0.0, told)
@@ -318,7 +318,7 @@ class Line:
         return mean * (1 + self._before(entry)) if entry.alone else mean
 
     def _told(self, entry: _Entry) -> str:
-        """What a call waits for, its position in the line, and about how long it will take."""
+        """What a call waits for, its position in the queue, and about how long it will take."""
         place, left = 1 + self._before(entry), spoken_seconds(max(self._estimate(entry), 1.0))
         worker = self._at_work.get(entry.resource)
         whose = (

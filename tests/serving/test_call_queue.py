@@ -1,4 +1,4 @@
-"""The line is bounded and fair: whoever sends much waits behind whoever sends little."""
+"""The queue is bounded and fair: whoever sends much waits behind whoever sends little."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support.processes import FakeMaker, fakes
 from tests.support.waits import until
 from workbench.core.errors import Busy, Cancelled, WorkbenchError
 from workbench.core.visitors import Visitor, Work, working
+from workbench.serving.call_queue import BEAT_SECONDS, CallQueue, Turn
 from workbench.serving.limits import LOCAL
-from workbench.serving.line import BEAT_SECONDS, Line, Turn
 from workbench.session.values import Transcript
 
 PATIENCE = 20.0
@@ -31,95 +31,95 @@ def visitor(name: str) -> Visitor:
     return Visitor(f"10.0.0.{ord(name)}", name)
 
 
-def order_of(line: Line, asked: list[tuple[str, str]]) -> list[str]:
+def order_of(queue: CallQueue, asked: list[tuple[str, str]]) -> list[str]:
     """Returns the visitors in the order in which they are served, after one call that holds everybody up."""
     served: list[str] = []
     first = Work(visitor("*"))
 
     def ask(name: str, resource: str) -> None:
-        with line.turn(Work(visitor(name)), resource):
+        with queue.turn(Work(visitor(name)), resource):
             served.append(name)
 
     threads = []
-    with line.turn(first, "model"):
+    with queue.turn(first, "model"):
         for count, (name, resource) in enumerate(asked, 1):
             threads.append(threading.Thread(target=ask, args=(name, resource)))
             threads[-1].start()
-            until(lambda count=count: line.waiting == count)  # type: ignore[misc]
+            until(lambda count=count: queue.waiting == count)  # type: ignore[misc]
     for thread in threads:
         thread.join(PATIENCE)
     return served
 
 
 def test_a_visitor_with_many_calls_waits_behind_one_with_one() -> None:
-    line = Line(LOCAL)
-    assert order_of(line, [("a", "model")] * 5 + [("b", "model")])[:2] == ["a", "b"]
-    assert line.running == line.waiting == 0
+    queue = CallQueue(LOCAL)
+    assert order_of(queue, [("a", "model")] * 5 + [("b", "model")])[:2] == ["a", "b"]
+    assert queue.running == queue.waiting == 0
 
 
 def test_a_busy_model_does_not_hold_up_another() -> None:
-    line = Line(replace(LOCAL, running=2))
-    with line.turn(Work(visitor("a")), "model"), line.turn(Work(visitor("b")), "other"):
-        assert line.running == 2
+    queue = CallQueue(replace(LOCAL, running=2))
+    with queue.turn(Work(visitor("a")), "model"), queue.turn(Work(visitor("b")), "other"):
+        assert queue.running == 2
 
 
 def test_full_lines_are_refused_with_a_sentence_and_a_time() -> None:
-    line = Line(replace(LOCAL, waiting_per_visitor=1, waiting=2, per_address=1))
+    queue = CallQueue(replace(LOCAL, waiting_per_visitor=1, waiting=2, per_address=1))
     stop = threading.Event()
-    with line.turn(Work(visitor("a")), "model"):
+    with queue.turn(Work(visitor("a")), "model"):
         threads = []
         for count, name in enumerate("bc", 1):
             work = Work(visitor(name), stop)
 
             def wait(work: Work = work) -> None:
-                with pytest.raises(Cancelled), line.turn(work, "model"):
+                with pytest.raises(Cancelled), queue.turn(work, "model"):
                     pass
 
             threads.append(threading.Thread(target=wait))
             threads[-1].start()
-            until(lambda count=count: line.waiting == count)  # type: ignore[misc]
-        with pytest.raises(Busy, match="1 of your calls wait already"), line.turn(Work(visitor("b")), "model"):
+            until(lambda count=count: queue.waiting == count)  # type: ignore[misc]
+        with pytest.raises(Busy, match="1 of your calls wait already"), queue.turn(Work(visitor("b")), "model"):
             pass
-        with pytest.raises(Busy, match="2 calls wait on this server") as full, line.turn(Work(visitor("d")), "model"):
+        with pytest.raises(Busy, match="2 calls wait on this server") as full, queue.turn(Work(visitor("d")), "model"):
             pass
         assert full.value.retry_seconds > 0
         stop.set()
         for thread in threads:
             thread.join(PATIENCE)
-    assert line.waiting == 0
+    assert queue.waiting == 0
 
 
 def test_a_wait_tells_the_place_and_the_time_and_ends_at_its_deadline() -> None:
-    line, told = Line(LOCAL), []
+    queue, told = CallQueue(LOCAL), []
     work = Work(visitor("b"), deadline=0.0, allowed_seconds=600.0)
-    with line.turn(Work(visitor("a")), "model"):
-        with pytest.raises(WorkbenchError, match="longer than the 10 min"), line.turn(work, "model"):
+    with queue.turn(Work(visitor("a")), "model"):
+        with pytest.raises(WorkbenchError, match="longer than the 10 min"), queue.turn(work, "model"):
             pass
 
         def tell(_: float, sentence: str) -> None:
             told.append(sentence)
             raise Cancelled("enough")
 
-        with pytest.raises(Cancelled), line.turn(Work(visitor("b")), "model", tell=tell):
+        with pytest.raises(Cancelled), queue.turn(Work(visitor("b")), "model", tell=tell):
             pass
     assert told == ["waiting for another visitor's run (position 1, about 2 s)"]
 
 
 def test_a_call_inside_a_call_does_not_wait_for_a_place() -> None:
-    line, work = Line(replace(LOCAL, running=1)), Work(visitor("a"))
-    with line.turn(work, "model"), line.turn(work, "other"):
-        assert line.running == 1
+    queue, work = CallQueue(replace(LOCAL, running=1)), Work(visitor("a"))
+    with queue.turn(work, "model"), queue.turn(work, "other"):
+        assert queue.running == 1
 
 
 def test_a_long_call_lets_others_go_between_its_stretches() -> None:
-    line, happened = Line(LOCAL, slice_seconds=0.0), []
+    queue, happened = CallQueue(LOCAL, slice_seconds=0.0), []
     long, short = Work(visitor("a")), Work(visitor("b"))
 
     def ask() -> None:
-        with line.turn(short, "model"):
+        with queue.turn(short, "model"):
             happened.append("short")
 
-    with line.turn(long, "model") as turn:
+    with queue.turn(long, "model") as turn:
         thread = threading.Thread(target=ask)
         thread.start()
         until(lambda: turn.wanted)
@@ -136,12 +136,12 @@ def test_a_long_call_lets_others_go_between_its_stretches() -> None:
 def test_new_calls_go_before_one_that_gave_way_for_a_time(
     monkeypatch: pytest.MonkeyPatch, others: float, expected: list[str]
 ) -> None:
-    monkeypatch.setattr("workbench.serving.line.OTHERS", others)
-    line, served = Line(LOCAL, slice_seconds=0.0), list[str]()
+    monkeypatch.setattr("workbench.serving.call_queue.OTHERS", others)
+    queue, served = CallQueue(LOCAL, slice_seconds=0.0), list[str]()
     goes, gave_way, works = Work(visitor("a")), threading.Event(), threading.Event()
 
     def long() -> None:
-        with line.turn(goes, "model") as turn:
+        with queue.turn(goes, "model") as turn:
             until(lambda: turn.wanted)
             turn.let_go()
             gave_way.set()
@@ -149,18 +149,18 @@ def test_new_calls_go_before_one_that_gave_way_for_a_time(
             served.append("a")
 
     def short(name: str, work: Callable[[], object]) -> None:
-        with line.turn(Work(visitor("b")), "model"):  # served later than the visitor of the long call
+        with queue.turn(Work(visitor("b")), "model"):  # served later than the visitor of the long call
             work()
             served.append(name)
 
     calls = (long, partial(short, "b", partial(works.wait, PATIENCE)), partial(short, "c", int))
     threads = [threading.Thread(target=call) for call in calls]
     threads[0].start()
-    until(lambda: line.running == 1)
+    until(lambda: queue.running == 1)
     threads[1].start()
     assert gave_way.wait(PATIENCE)
     threads[2].start()
-    until(lambda: line.waiting == 2)
+    until(lambda: queue.waiting == 2)
     works.set()
     for thread in threads:
         thread.join(PATIENCE)
@@ -168,88 +168,88 @@ def test_new_calls_go_before_one_that_gave_way_for_a_time(
 
 
 def test_a_long_call_lets_short_ones_of_other_models_have_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.serving.line.OTHERS", 1e9)
-    line, long, back = Line(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a")), threading.Event()
+    monkeypatch.setattr("workbench.serving.call_queue.OTHERS", 1e9)
+    queue, long, back = CallQueue(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a")), threading.Event()
 
     def take_back(turn: Turn) -> None:
         turn.take_back(long)
         back.set()
 
-    with ThreadPoolExecutor() as threads, line.turn(long, "model") as turn:
+    with ThreadPoolExecutor() as threads, queue.turn(long, "model") as turn:
         assert not turn.wanted
-        with line.turn(Work(visitor("b")), "other"):
+        with queue.turn(Work(visitor("b")), "other"):
             assert turn.wanted
             turn.let_go()
             goes_on = threads.submit(take_back, turn)
-            assert not back.wait(2.5 * BEAT_SECONDS) and line.waiting == 1
+            assert not back.wait(2.5 * BEAT_SECONDS) and queue.waiting == 1
         goes_on.result(PATIENCE)
         assert not turn.wanted  # nobody else works
 
 
 def test_a_long_call_goes_on_for_its_share_beside_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.serving.line.OTHERS", 0.0)
-    line, long = Line(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a"))
-    with line.turn(long, "model") as turn, line.turn(Work(visitor("b")), "other"):
+    monkeypatch.setattr("workbench.serving.call_queue.OTHERS", 0.0)
+    queue, long = CallQueue(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a"))
+    with queue.turn(long, "model") as turn, queue.turn(Work(visitor("b")), "other"):
         assert turn.wanted
         turn.let_go()
         turn.take_back(long)
-        assert line.running == 2
+        assert queue.running == 2
 
 
 def test_long_calls_alone_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Line(LOCAL, slice_seconds=0.0, processors=1)
-    with line.turn(Work(visitor("a")), "model") as first, line.turn(Work(visitor("b")), "other") as second:
+    queue = CallQueue(LOCAL, slice_seconds=0.0, processors=1)
+    with queue.turn(Work(visitor("a")), "model") as first, queue.turn(Work(visitor("b")), "other") as second:
         assert first.wanted and not second.wanted  # the second has not said yet that it is long
         assert not first.wanted
-    monkeypatch.setattr("workbench.serving.line.SHORT_SECONDS", 0.0)
-    with line.turn(Work(visitor("a")), "model") as first, line.turn(Work(visitor("b")), "other"):
+    monkeypatch.setattr("workbench.serving.call_queue.SHORT_SECONDS", 0.0)
+    with queue.turn(Work(visitor("a")), "model") as first, queue.turn(Work(visitor("b")), "other"):
         assert not first.wanted  # the other works for long, although it cannot let others go
 
 
 def test_nobody_gives_way_while_processors_are_idle() -> None:
-    line = Line(LOCAL, slice_seconds=0.0, processors=2)
-    with line.turn(Work(visitor("a")), "model") as turn, line.turn(Work(visitor("b")), "other"):
+    queue = CallQueue(LOCAL, slice_seconds=0.0, processors=2)
+    with queue.turn(Work(visitor("a")), "model") as turn, queue.turn(Work(visitor("b")), "other"):
         assert not turn.wanted
 
 
 def test_a_short_call_keeps_its_turn_although_others_wait() -> None:
-    line = Line(LOCAL, slice_seconds=60.0)
+    queue = CallQueue(LOCAL, slice_seconds=60.0)
 
     def ask() -> None:
-        with line.turn(Work(visitor("b")), "model"):
+        with queue.turn(Work(visitor("b")), "model"):
             pass
 
-    with line.turn(Work(visitor("a")), "model") as turn:
+    with queue.turn(Work(visitor("a")), "model") as turn:
         thread = threading.Thread(target=ask)
         thread.start()
-        until(lambda: line.waiting == 1)
+        until(lambda: queue.waiting == 1)
         assert not turn.wanted
     thread.join(PATIENCE)
-    assert line.running == line.waiting == 0
+    assert queue.running == queue.waiting == 0
 
 
 def test_a_long_line_takes_little_processor_time() -> None:
-    line, stop = Line(replace(LOCAL, waiting=100)), threading.Event()
+    queue, stop = CallQueue(replace(LOCAL, waiting=100)), threading.Event()
 
     def wait(number: int) -> None:
-        with contextlib.suppress(Cancelled), line.turn(Work(Visitor(f"10.0.0.{number}", "x"), stop), "model"):
+        with contextlib.suppress(Cancelled), queue.turn(Work(Visitor(f"10.0.0.{number}", "x"), stop), "model"):
             pass
 
     threads = [threading.Thread(target=wait, args=(number,)) for number in range(64)]
-    with line.turn(Work(visitor("a")), "model"):
+    with queue.turn(Work(visitor("a")), "model"):
         for thread in threads:
             thread.start()
-        until(lambda: line.waiting == len(threads))
+        until(lambda: queue.waiting == len(threads))
         begun, used = time.monotonic(), time.process_time()
         for _ in range(200):  # calls for another model come and go meanwhile
-            with line.turn(Work(visitor("b")), "other"):
+            with queue.turn(Work(visitor("b")), "other"):
                 pass
         stop.wait(2.0 - (time.monotonic() - begun))
         assert time.process_time() - used < 1.0
         stop.set()
         for thread in threads:
             thread.join(PATIENCE)
-    assert line.waiting == 0
+    assert queue.waiting == 0
 
 
 @pytest.fixture
@@ -257,9 +257,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
     yield from fakes(monkeypatch)
 
 
-def stream_in_turn(line: Line, session: Any, work: Work, do: str, begun: threading.Event) -> list[Any]:
-    """The events of a stream of a session, for a visitor in the line."""
-    with line.turn(work, "model") as turn, working(replace(work, turn=turn)):
+def stream_in_turn(queue: CallQueue, session: Any, work: Work, do: str, begun: threading.Event) -> list[Any]:
+    """The events of a stream of a session, for a visitor in the queue."""
+    with queue.turn(work, "model") as turn, working(replace(work, turn=turn)):
         events = []
         for event in session.stream("x", do=do):
             events.append(event)
@@ -268,12 +268,12 @@ def stream_in_turn(line: Line, session: Any, work: Work, do: str, begun: threadi
 
 
 def test_the_stretches_of_a_long_recording_let_a_short_one_of_another_visitor_go_first(fake: FakeMaker) -> None:
-    line, session, begun = Line(LOCAL, slice_seconds=0.0), fake(), threading.Event()
+    queue, session, begun = CallQueue(LOCAL, slice_seconds=0.0), fake(), threading.Event()
     with ThreadPoolExecutor() as threads:
-        long = threads.submit(stream_in_turn, line, session, Work(visitor("a")), "many", begun)
+        long = threads.submit(stream_in_turn, queue, session, Work(visitor("a")), "many", begun)
         assert begun.wait(PATIENCE)
         pid = session.pid
-        short = stream_in_turn(line, session, Work(visitor("b")), "", threading.Event())
+        short = stream_in_turn(queue, session, Work(visitor("b")), "", threading.Event())
         assert isinstance(short[-1], Transcript) and not long.done()
         assert session.busy and not session.unload()  # the long one is at work in the same process
         counted = [event.done for event in long.result()[1:-1]]
@@ -281,12 +281,12 @@ def test_the_stretches_of_a_long_recording_let_a_short_one_of_another_visitor_go
 
 
 def test_a_recording_that_is_short_keeps_its_turn_to_its_end(fake: FakeMaker) -> None:
-    line, session, begun, ended = Line(LOCAL, slice_seconds=0.0), fake(), threading.Event(), list[str]()
+    queue, session, begun, ended = CallQueue(LOCAL, slice_seconds=0.0), fake(), threading.Event(), list[str]()
     session.short_seconds = float("inf")
 
     def ask(name: str, do: str, told: threading.Event) -> None:
         work = Work(visitor(name))
-        with line.turn(work, "model") as turn, working(replace(work, turn=turn)):
+        with queue.turn(work, "model") as turn, working(replace(work, turn=turn)):
             for _ in session.stream("x", do=do):
                 told.set()
             ended.append(name)
@@ -300,11 +300,11 @@ def test_a_recording_that_is_short_keeps_its_turn_to_its_end(fake: FakeMaker) ->
 
 
 def test_a_visitor_who_leaves_between_two_stretches_leaves_the_others_alone(fake: FakeMaker) -> None:
-    line, session, begun = Line(LOCAL, slice_seconds=0.0), fake(), threading.Event()
+    queue, session, begun = CallQueue(LOCAL, slice_seconds=0.0), fake(), threading.Event()
     leaving, stays = Work(visitor("a")), Work(visitor("b"))
 
     def leave_when_another_waits() -> None:
-        with line.turn(leaving, "model") as turn, working(replace(leaving, turn=turn)):
+        with queue.turn(leaving, "model") as turn, working(replace(leaving, turn=turn)):
             for _ in session.stream("x", do="many"):
                 begun.set()
                 until(lambda: turn.wanted)
@@ -313,11 +313,11 @@ def test_a_visitor_who_leaves_between_two_stretches_leaves_the_others_alone(fake
     with ThreadPoolExecutor() as threads:
         left = threads.submit(leave_when_another_waits)
         assert begun.wait(PATIENCE)
-        other = threads.submit(stream_in_turn, line, session, stays, "many", threading.Event())
+        other = threads.submit(stream_in_turn, queue, session, stays, "many", threading.Event())
         with pytest.raises(Cancelled):
             left.result()
         assert len(other.result()) == MANY + 2
-    assert not session.busy and line.running == line.waiting == 0
+    assert not session.busy and queue.running == queue.waiting == 0
 
 
 def test_the_time_in_which_others_go_first_does_not_count() -> None:
@@ -328,7 +328,7 @@ def test_the_time_in_which_others_go_first_does_not_count() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=9))
 def test_between_two_calls_of_a_visitor_every_other_that_waits_has_one(names: list[str]) -> None:
-    served = order_of(Line(LOCAL), [(name, "model") for name in names])
+    served = order_of(CallQueue(LOCAL), [(name, "model") for name in names])
     assert sorted(served) == sorted(names)
     for place, name in enumerate(served):
         later = served.index(name, place + 1) if name in served[place + 1 :] else None

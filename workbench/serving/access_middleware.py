@@ -1,4 +1,4 @@
-"""Middleware before all routes of a server, the page's and the API's: who may come in at all, and with how much.
+"""Middleware before all routes of a server, the page's and the API's: who may send a request, and how large a one.
 
 In this order: the size of the headers, the name of the server (in DNS rebinding, a page of another site asks by a name
 that the owner does not know), the origin of requests that change something, routes that nobody needs, keys, rates, and
@@ -44,7 +44,7 @@ HARMLESS = ("GET", "HEAD", "OPTIONS")
 _SCRIPT = re.compile(rb"<script(?=[\s>])")
 
 
-class Door:
+class AccessMiddleware:
     """The middleware.
 
     Args:
@@ -239,7 +239,7 @@ class _Body:
 
 
 class _Answer:
-    """What goes out, with the headers of the door; scripts in HTML of the page itself get the nonce."""
+    """What goes out, with the headers of the middleware; scripts in HTML of the page itself get the nonce."""
 
     def __init__(self, send: Send, headers: Mapping[bytes, bytes], nonce: str):
         self._send, self._headers, self._nonce = send, headers, nonce.encode()

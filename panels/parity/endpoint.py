@@ -36,7 +36,7 @@ from workbench.core.errors import BadInput
 from workbench.core.visitors import check_work
 from workbench.families import FAMILIES
 from workbench.registry.registry import Registry
-from workbench.serving.comparison import compare_apart
+from workbench.serving.comparison import compare_in_separate_process
 from workbench.serving.guard import Guard
 
 SETTINGS = ("rules", "float64", "force", "profiles", "steps", "precision")
@@ -129,7 +129,7 @@ def build(page: Page, pool: SessionPool) -> None:
             for name in ("float64", "steps", "precision"):  # a trace file has one type only, and its own steps
                 common.pop(name, None)
             return compared_files(pool.guard, traces or [], **common)
-        with pool.guard.turn(PARITY, alone=False), pool.guard.apart() as call:
+        with pool.guard.turn(PARITY, alone=False), pool.guard.separate_process() as call:
             return compared(
                 pool.registry,
                 model,
@@ -192,7 +192,7 @@ def compared_files(guard: Guard, traces: Sequence[str], **settings: Any) -> dict
     """Compares two trace files: returns the JSON of `workbench compare --json`.
 
     Args:
-        settings: as `workbench.serving.comparison.compare_apart` takes them.
+        settings: as `workbench.serving.comparison.compare_in_separate_process` takes them.
 
     Raises `BadInput` unless there are two that can be compared.
     """
@@ -201,7 +201,7 @@ def compared_files(guard: Guard, traces: Sequence[str], **settings: Any) -> dict
             f"there is no model and there are {len(traces)} trace files; expected a model, or two files: the reference "
             "and the candidate"
         )
-    return compare_apart(guard, traces[0], traces[1], **settings)
+    return compare_in_separate_process(guard, traces[0], traces[1], **settings)
 
 
 def ends_with_the_work(share: float, activity: str) -> None:

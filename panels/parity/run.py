@@ -249,9 +249,10 @@ class Step:
 def follow(registry: Registry, request: Request, stop: threading.Event, guard: Guard | None = None) -> Iterator[Step]:
     """Computes a request in a thread; yields its progress several times a second, and last the result.
 
-    With a guard, the run waits in the queue of the server, is judged apart (`workbench.serving.apart`), and ends at its
-    deadline. Setting `stop` ends the run at its next check, and the last step then says that it was stopped. Closing
-    the iterator ends it too, without a last step. Raises the same errors as `workbench.parity_lab.run_parity`.
+    With a guard, the run waits in the queue of the server, is judged in a process of its own
+    (`workbench.serving.separate_process`), and ends at its deadline. Setting `stop` ends the run at its next check, and
+    the last step then says that it was stopped. Closing the iterator ends it too, without a last step. Raises the same
+    errors as `workbench.parity_lab.run_parity`.
     """
     begun = time.perf_counter()
     latest: list[Any] = [(0.0, "starting")]
@@ -266,7 +267,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
 
         try:
             turn = guard.turn(PARITY, alone=False) if guard else nullcontext()
-            with listening(tell), turn, guard.apart() if guard else nullcontext(here) as call:
+            with listening(tell), turn, guard.separate_process() if guard else nullcontext(here) as call:
                 report((compute_several if request.inputs else compute)(registry, request, tell, call))
         except BaseException as error:  # raised again in the thread that follows the run
             report(error)

@@ -31,7 +31,7 @@ from tests.support.waits import until
 from workbench.core.errors import Cancelled, WorkbenchError
 from workbench.core.visitors import Work, working
 from workbench.serving import access_middleware, kept_files
-from workbench.serving.comparison import compare_apart
+from workbench.serving.comparison import compare_in_separate_process
 from workbench.serving.guard import Guard
 from workbench.serving.limits import PUBLIC
 from workbench.system.memory import resident_bytes
@@ -226,12 +226,12 @@ def test_a_comparison_runs_apart_with_a_memory_limit_of_its_own(tmp_path: Path) 
     guard = Guard("public", replace(PUBLIC, process_gb=0.5))
     before = resident_bytes(os.getpid())
     with pytest.raises(WorkbenchError, match="more memory than it may have"):
-        compare_apart(guard, *files)
+        compare_in_separate_process(guard, *files)
     assert resident_bytes(os.getpid()) - before < 100 << 20
     stopped = Work()
     stopped.stop.set()
     with pytest.raises(Cancelled), working(stopped):
-        compare_apart(guard, *files)
+        compare_in_separate_process(guard, *files)
     assert not guard.queue.running
 
 

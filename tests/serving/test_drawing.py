@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from tests.serving.test_apart import dies, refuses, takes, tells, waits, where
+from tests.serving.test_separate_process import dies, refuses, takes, tells, waits, where
 from workbench.core.errors import BadInput, Cancelled, OutOfMemory, WorkbenchError
 from workbench.core.progress import listening
 from workbench.core.visitors import Work, working

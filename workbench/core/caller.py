@@ -1,4 +1,4 @@
-"""Who calls a function on large arrays: this process, or a separate one (`workbench.serving.apart`)."""
+"""Who calls a function on large arrays: this process, or a separate one (`workbench.serving.separate_process`)."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def run_parity(
         several: this is one of several inputs (`workbench.parity_lab.several`): also measure the clean spread of
             float32, and give each outcome its looks.
         call: calls what reads the traces and judges; by default here. A server has a process for it
-            (`workbench.serving.apart`).
+            (`workbench.serving.separate_process`).
 
     Raises `BadInput` for a model, a side or an input that cannot be used, and any error of the reference's computation.
     """

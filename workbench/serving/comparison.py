@@ -1,4 +1,7 @@
-"""Compares two trace files for a visitor, apart from the server (`workbench.serving.apart`). It reads no trace here."""
+"""Compares two trace files for a visitor in a separate process (`workbench.serving.separate_process`).
+
+The process of the server reads no trace.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from workbench.core.progress import report
 from workbench.serving.guard import Guard
 
 
-def compare_apart(
+def compare_in_separate_process(
     guard: Guard, reference: str | Path, candidate: str | Path, *, profiles: bool = False, **how: Any
 ) -> dict[str, Any]:
     """Returns the JSON of `workbench compare --json` for two files.
@@ -28,8 +31,8 @@ def compare_apart(
     """
     if how.get("preset"):
         find_preset(how["preset"])  # says what there is
-    with guard.turn("comparison"), guard.apart() as apart:
-        return dict(json.loads(apart(_compared, reference, candidate, profiles, how)))
+    with guard.turn("comparison"), guard.separate_process() as call:
+        return dict(json.loads(call(_compared, reference, candidate, profiles, how)))
 
 
 def _compared(reference: str | Path, candidate: str | Path, profiles: bool, how: dict[str, Any]) -> str:

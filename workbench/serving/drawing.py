@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeVar
 
-from workbench.serving.apart import PICTURE, Apart
+from workbench.serving.separate_process import PICTURE, SeparateProcess
 
 IDLE_SECONDS = 60.0
 
@@ -30,12 +30,12 @@ class Drawing:
 
     def __init__(self, gigabytes: float = 0.0, idle_seconds: float = IDLE_SECONDS):
         self._gigabytes, self._idle_seconds = gigabytes, idle_seconds
-        self._orders: queue.SimpleQueue[Callable[[Apart], None] | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Callable[[SeparateProcess], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()  # held while an order is given, and while the thread decides to end
 
     def __call__(self, function: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
-        """Returns the function's result; raises what `Apart` raises."""
+        """Returns the function's result; raises what `SeparateProcess` raises."""
         return self._order(function, *args, **kwargs).result()
 
     def prepare(self, module: str) -> None:
@@ -55,9 +55,9 @@ class Drawing:
         found: Future[Any] = Future()
         context = contextvars.copy_context()  # of who asks: it may cancel the call, and hears how far it is
 
-        def answer(apart: Apart) -> None:
+        def answer(process: SeparateProcess) -> None:
             try:
-                found.set_result(context.run(apart, function, *args, **kwargs))
+                found.set_result(context.run(process, function, *args, **kwargs))
             except BaseException as error:
                 found.set_exception(error)
 
@@ -70,11 +70,11 @@ class Drawing:
 
     def _work(self) -> None:
         """Answers the calls. The process belongs to this thread, and ends with it."""
-        with Apart(threading.Lock(), self._gigabytes, PICTURE) as apart:
+        with SeparateProcess(threading.Lock(), self._gigabytes, PICTURE) as process:
             while (answer := self._next()) is not None:
-                answer(apart)
+                answer(process)
 
-    def _next(self) -> Callable[[Apart], None] | None:
+    def _next(self) -> Callable[[SeparateProcess], None] | None:
         """Returns the next call; None if the process is to end."""
         try:
             found = self._orders.get(timeout=self._idle_seconds)

@@ -5,7 +5,7 @@
     guard.owners("unloading a model")   raises `Refused` in public mode
     guard.check_card(card)              raises `Refused` for a model that is not open to visitors
     guard.check_settings(settings)      raises `Refused` for settings of a session in public mode
-    guard.apart()                       calls functions on large arrays in a process with a memory limit
+    guard.separate_process()                       calls functions on large arrays in a process with a memory limit
     guard.draw(function, ...)           calls a function that draws large arrays in a process with a memory limit
     guard.arrived(visitor)              raises `Busy` if a visitor sends too many requests
     with visited_by(visitor): ...       (workbench.core.visitors) says for whom the calls of sessions within are made
@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from workbench.core.errors import BadInput, Busy, Refused
 from workbench.core.visitors import Visitor, Work, present_work, spoken_seconds, working
-from workbench.serving.apart import Apart
 from workbench.serving.call_queue import CallQueue
 from workbench.serving.drawing import Drawing
 from workbench.serving.limits import LOCAL as LOCAL_LIMITS
 from workbench.serving.limits import PUBLIC as PUBLIC_LIMITS
 from workbench.serving.limits import Limits
 from workbench.serving.mode import LOCAL, PUBLIC
+from workbench.serving.separate_process import SeparateProcess
 
 if TYPE_CHECKING:
     from workbench.registry.cards import Card
@@ -152,18 +152,18 @@ class Guard:
                         f"{path.name} unpacks into {size >> 20} MB; expected at most {self.limits.arrays_mb} MB here"
                     )
 
-    def apart(self) -> Apart:
+    def separate_process(self) -> SeparateProcess:
         """Returns a caller of functions with a process of its own, which has a memory limit in public mode.
 
         The processes of one server compute one at a time.
         """
-        return Apart(self._comparing, self._process_gb)
+        return SeparateProcess(self._comparing, self._process_gb)
 
     def draw(self, function: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
         """Returns the result of a function that draws large arrays. The process that draws has a memory limit in public
         mode.
 
-        Waits in the queue, and raises what `turn` and `Apart` raise.
+        Waits in the queue, and raises what `turn` and `SeparateProcess` raise.
         """
         with self.turn("picture"):
             return self.drawing(function, *args, **kwargs)

@@ -29,7 +29,7 @@ from workbench.openai_api.chat_answer import ChatAnswer
 from workbench.openai_api.transcription_answer import verbose
 from workbench.openai_api.transcription_request import VERBOSE, read_transcription_request
 from workbench.serving import chats
-from workbench.serving.comparison import compare_apart
+from workbench.serving.comparison import compare_in_separate_process
 from workbench.serving.health import listed
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.mcp_arguments import SentEmbedding, SentFile, Tools
@@ -157,7 +157,7 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
                     }
                     service.pool.guard.check_arrays(paths.values())
                     telling.say("comparing", 0.0)
-                    yield compare_apart(
+                    yield compare_in_separate_process(
                         service.pool.guard,
                         paths["reference"],
                         paths["candidate"],

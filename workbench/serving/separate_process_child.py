@@ -1,4 +1,4 @@
-"""The process that calls functions apart from a server; `workbench.serving.apart` starts it.
+"""The process that calls functions for a server; `workbench.serving.separate_process` starts it.
 
 Its arguments are the number of a socket, the id of the process that started it, and the bytes of memory that it may
 take (0: no limit). On the socket it gets pickled `(function, args, kwargs)`, and answers each with messages of a kind

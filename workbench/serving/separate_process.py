@@ -1,7 +1,7 @@
 """Calls of functions in a process of their own: with a memory limit, and until whoever asked for the work leaves.
 
 Small files may hold much (gigabytes from 260 kB), so a server itself reads no trace.
-`workbench.serving.apart_process` is the other end and lists the messages. This file knows no trace.
+`workbench.serving.separate_process_child` is the other end and lists the messages. This file knows no trace.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from workbench.core.progress import report
 from workbench.core.visitors import check_work
 from workbench.prepared.kinds import session_environment
 from workbench.prepared.pool import ROOT
-from workbench.serving.apart_process import ERROR, FAILED, NO_MEMORY, REPORT
+from workbench.serving.separate_process_child import ERROR, FAILED, NO_MEMORY, REPORT
 
-MODULE = "workbench.serving.apart_process"
+MODULE = "workbench.serving.separate_process_child"
 BEAT_SECONDS = 0.1  # how often whoever waits looks whether the work is to end
 
 Given = ParamSpec("Given")
@@ -54,7 +54,7 @@ COMPARISON = Purpose(
 PICTURE = Purpose("the picture", "drawing", "waiting for another picture", "open a smaller stage")
 
 
-class Apart:
+class SeparateProcess:
     """A `workbench.core.caller.Caller` with one process, which starts with the first call and ends with `close`.
 
     All calls come from the thread that closes it, as the process ends with that thread.
@@ -69,7 +69,7 @@ class Apart:
         self._alone, self._gigabytes, self._purpose = alone, gigabytes, purpose
         self._child: tuple[subprocess.Popen[bytes], Connection] | None = None
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> SeparateProcess:
         return self
 
     def __exit__(self, *_: object) -> None:

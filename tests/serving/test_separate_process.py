@@ -13,7 +13,7 @@ import pytest
 from workbench.core.errors import BadInput, Cancelled, OutOfMemory, WorkbenchError
 from workbench.core.progress import listening, report
 from workbench.core.visitors import Work, working
-from workbench.serving.apart import Apart
+from workbench.serving.separate_process import SeparateProcess
 
 
 def where() -> int:
@@ -49,34 +49,34 @@ def dies() -> None:
 
 
 @pytest.fixture(scope="module")
-def apart() -> Iterator[Apart]:
-    with Apart(threading.Lock(), 0.2) as apart:
-        yield apart
+def process() -> Iterator[SeparateProcess]:
+    with SeparateProcess(threading.Lock(), 0.2) as process:
+        yield process
 
 
-def test_all_calls_are_made_in_one_other_process_which_tells_how_far_it_is(apart: Apart) -> None:
-    first = apart(where)
+def test_all_calls_are_made_in_one_other_process_which_tells_how_far_it_is(process: SeparateProcess) -> None:
+    first = process(where)
     told: list[tuple[float, str]] = []
     with listening(lambda share, activity: told.append((share, activity))):
-        assert apart(tells, 2) == 2
+        assert process(tells, 2) == 2
     assert [each for each in told if each[1] != "comparing"] == [(0.0, "part 0"), (0.5, "part 1")]
-    assert first != os.getpid() and apart(where) == first
+    assert first != os.getpid() and process(where) == first
 
 
-def test_errors_arrive_as_they_were_and_the_process_goes_on(apart: Apart) -> None:
-    first = apart(where)
+def test_errors_arrive_as_they_were_and_the_process_goes_on(process: SeparateProcess) -> None:
+    first = process(where)
     with pytest.raises(BadInput, match="the file is empty"):
-        apart(refuses)
+        process(refuses)
     with pytest.raises(WorkbenchError, match="the comparison failed: KeyError: 'width'"):
-        apart(breaks)
+        process(breaks)
     with pytest.raises(OutOfMemory, match="more memory than it may have"):
-        apart(takes, 0.5)
-    assert apart(takes, 0.1) == 1 and apart(where) == first
+        process(takes, 0.5)
+    assert process(takes, 0.1) == 1 and process(where) == first
 
 
 @pytest.mark.parametrize("how", ["stopped", "unheard"])
-def test_the_process_ends_with_the_work(apart: Apart, how: str) -> None:
-    first, work = apart(where), Work()
+def test_the_process_ends_with_the_work(process: SeparateProcess, how: str) -> None:
+    first, work = process(where), Work()
 
     def hear(_: float, activity: str) -> None:
         if activity == "half way":
@@ -85,15 +85,15 @@ def test_the_process_ends_with_the_work(apart: Apart, how: str) -> None:
             work.stop.set()
 
     with pytest.raises(Cancelled), working(work), listening(hear):
-        apart(waits)
+        process(waits)
     with pytest.raises(ProcessLookupError):
         os.kill(first, 0)
-    assert apart(where) != first
+    assert process(where) != first
 
 
-def test_a_process_that_dies_is_a_sentence(apart: Apart) -> None:
+def test_a_process_that_dies_is_a_sentence(process: SeparateProcess) -> None:
     with pytest.raises(WorkbenchError, match="ended with signal 15 before it had a result"):
-        apart(dies)
+        process(dies)
 
 
 def test_one_computes_at_a_time() -> None:
@@ -104,6 +104,6 @@ def test_one_computes_at_a_time() -> None:
         said.append(activity)
         work.stop.set()
 
-    with busy, Apart(busy) as apart, pytest.raises(Cancelled), working(work), listening(hear):
-        apart(where)
+    with busy, SeparateProcess(busy) as process, pytest.raises(Cancelled), working(work), listening(hear):
+        process(where)
     assert said == ["waiting for another comparison"]

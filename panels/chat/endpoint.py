@@ -102,11 +102,11 @@ def answered(
     found: list[Answer] = []
     failed: list[str] = []
 
-    def tell(_: int, told: Any) -> None:
+    def on_event(_: int, told: Any) -> None:
         if isinstance(told, dict) and told["type"] == "failed":
             failed.append(told["sentence"])
 
-    answer_columns(pool, [column], [present_stop()], tell, lambda _, answer: found.append(answer))
+    answer_columns(pool, [column], [present_stop()], on_event, lambda _, answer: found.append(answer))
     if failed:
         raise WorkbenchError(failed[0])
     return found[0].to_dict()

@@ -77,7 +77,7 @@ def _work(
 ) -> None:
     reported = 0.0
 
-    def tell(column: int, told: dict[str, Any] | AudioPiece) -> None:
+    def send_event(column: int, told: dict[str, Any] | AudioPiece) -> None:
         nonlocal reported
         if isinstance(told, dict):
             send(json.dumps({**told, "column": column}, ensure_ascii=False))
@@ -86,7 +86,7 @@ def _work(
             send(chunk(column, told))
 
     try:
-        answer_columns(pool, columns, stops, tell)
+        answer_columns(pool, columns, stops, send_event)
     finally:
         slots.release()
         send(None)

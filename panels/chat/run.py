@@ -22,7 +22,7 @@ from workbench.session.values import Piece
 from workbench.speech.replay import Recorded, first_difference
 from workbench.system.memory import size
 
-Tell = Callable[[int, dict[str, Any] | AudioPiece], None]
+OnEvent = Callable[[int, dict[str, Any] | AudioPiece], None]
 """Called with the number of a column, and an object for the page or a chunk of speech."""
 
 
@@ -30,14 +30,14 @@ def answer_columns(
     pool: SessionPool,
     columns: Sequence[Column],
     stops: Sequence[threading.Event],
-    tell: Tell,
+    on_event: OnEvent,
     finished: Callable[[int, Answer], None] = lambda number, answer: None,
 ) -> None:
     """Computes the answers.
 
     Args:
         stops: one for each column; setting it ends that answer within one row.
-        tell: receives objects with `type`: `state` (what the page waits for), `loaded` (seconds, if the model was
+        on_event: receives objects with `type`: `state` (what the page waits for), `loaded` (seconds, if the model was
             loaded for this answer), `text` (a piece and its tokens), `memory` (what the model's process has resident
             after the answer, in words), `answer` (the fields of the answer, without audio, and `replay` if it was
             compared), `failed` (a sentence). It also receives chunks of speech.
@@ -47,21 +47,21 @@ def answer_columns(
         so_far = AnswerSoFar(column.offer.card.id, column.offer.cell.runtime, column.options)
         try:
             if not stop.is_set():
-                _answer(pool, number, column, stop, so_far, tell)
+                _answer(pool, number, column, stop, so_far, on_event)
         except Cancelled:
             pass
         except Exception as error:
-            tell(number, {"type": "failed", "sentence": sentence_of(error)})
+            on_event(number, {"type": "failed", "sentence": sentence_of(error)})
             continue
         finished(number, so_far.answer())
-        tell(number, told_answer(so_far.answer(), column.recorded))
+        on_event(number, told_answer(so_far.answer(), column.recorded))
 
 
 def _answer(
-    pool: SessionPool, number: int, column: Column, stop: threading.Event, so_far: AnswerSoFar, tell: Tell
+    pool: SessionPool, number: int, column: Column, stop: threading.Event, so_far: AnswerSoFar, on_event: OnEvent
 ) -> None:
     def report(activity: str) -> None:
-        tell(number, {"type": "state", "text": activity})
+        on_event(number, {"type": "state", "text": activity})
 
     cell = column.offer.cell
     process = pool.process(cell.model, cell.runtime, cell.quantization)
@@ -72,15 +72,15 @@ def _answer(
         for event in events:
             so_far.add(event)
             if isinstance(event, Begun) and session.pid != process:
-                tell(number, {"type": "loaded", "seconds": session.load_seconds})
+                on_event(number, {"type": "loaded", "seconds": session.load_seconds})
             elif isinstance(event, AudioPiece):
-                tell(number, event)
+                on_event(number, event)
             elif isinstance(event, Piece):
-                tell(number, {"type": "text", "text": event.text, "tokens": list(event.tokens)})
+                on_event(number, {"type": "text", "text": event.text, "tokens": list(event.tokens)})
             if stop.is_set():
                 return
     if memory := session.memory_bytes:
-        tell(number, {"type": "memory", "text": size(memory)})
+        on_event(number, {"type": "memory", "text": size(memory)})
 
 
 def told_answer(answer: Answer, recorded: Recorded | None) -> dict[str, Any]:

@@ -236,7 +236,7 @@ def _given_up(row: Row) -> Row:
 def _work(pool: SessionPool, kept: Decodings, rows: Sequence[Row], stop: threading.Event, show: Show) -> None:
     """Computes the rows and shows every change."""
     try:
-        sessions = Sessions(pool, kept.job, stop, partial(_tell, rows[0], show))
+        sessions = Sessions(pool, kept.job, stop, partial(_show_activity, rows[0], show))
         kept.layout = sessions.layout()
     except Cancelled:
         return
@@ -248,7 +248,7 @@ def _work(pool: SessionPool, kept: Decodings, rows: Sequence[Row], stop: threadi
     for place, source in enumerate(kept.job.sources):
         mine = [row for row in rows if row.place == place]
         try:
-            kept.keep(place, sessions.logits(source, kept.layout, partial(_tell, mine[0], show)))
+            kept.keep(place, sessions.logits(source, kept.layout, partial(_show_activity, mine[0], show)))
         except Cancelled:
             return
         except Exception as error:
@@ -261,9 +261,9 @@ def _work(pool: SessionPool, kept: Decodings, rows: Sequence[Row], stop: threadi
                     raise broken[row.decoder]
                 if row.decoder != GREEDY and row.decoder not in kept.decoders:
                     kept.decoders[row.decoder] = sessions.decoder(
-                        row.decoder, kept.layout, partial(_tell, row, show), broken
+                        row.decoder, kept.layout, partial(_show_activity, row, show), broken
                     )
-                _tell(row, show, "searching" if row.decoder != GREEDY else "decoding")
+                _show_activity(row, show, "searching" if row.decoder != GREEDY else "decoding")
                 show(_decoded(row, kept, stop))
             except Cancelled:
                 return
@@ -271,7 +271,7 @@ def _work(pool: SessionPool, kept: Decodings, rows: Sequence[Row], stop: threadi
                 show(_failed(row, error))
 
 
-def _tell(row: Row, show: Show, activity: str) -> None:
+def _show_activity(row: Row, show: Show, activity: str) -> None:
     show(replace(row, status="running", activity=activity))
 
 
@@ -282,51 +282,56 @@ def _failed(row: Row, error: Exception) -> Row:
 class Sessions:
     """The models of a run: the one that hears, and the one that scores words."""
 
-    def __init__(self, pool: SessionPool, job: Job, stop: threading.Event, tell: Callable[[str], None]):
+    def __init__(self, pool: SessionPool, job: Job, stop: threading.Event, on_activity: Callable[[str], None]):
         self._pool = pool
         self._job = job
         self._stop = stop
-        self._tell = tell
+        self._on_activity = on_activity
 
     def layout(self) -> LogitsLayout:
         """Returns the meaning of the logits; opens the model that computes them, as it may have to be downloaded."""
         if self._job.layout is not None:
             return self._job.layout
         assert self._job.offer is not None
-        opened(self._pool, self._job.offer.cell, self._stop, self._tell)
+        opened(self._pool, self._job.offer.cell, self._stop, self._on_activity)
         return layout_of(self._job.offer.card)
 
     def decoder(
-        self, name: str, layout: LogitsLayout, tell: Callable[[str], None], broken: dict[str, Exception], **changes: Any
+        self,
+        name: str,
+        layout: LogitsLayout,
+        on_activity: Callable[[str], None],
+        broken: dict[str, Exception],
+        **changes: Any,
     ) -> CtcDecoder:
         """Returns a search with all that it knows; an error is noted in `broken`, too.
 
         Args:
             changes: options of this search alone.
         """
-        tell("reading what the search knows")
+        on_activity("reading what the search knows")
         try:
-            with listening(follower(self._stop, tell)):
+            with listening(follower(self._stop, on_activity)):
                 options = replace(self._job.options_of(name), **changes)
-                return build_decoder(options, layout.pieces, layout.blank, partial(self._language_model, tell))
+                return build_decoder(options, layout.pieces, layout.blank, partial(self._language_model, on_activity))
         except Exception as error:
             broken[name] = error
             raise
 
-    def _language_model(self, tell: Callable[[str], None], value: str) -> Any:
+    def _language_model(self, on_activity: Callable[[str], None], value: str) -> Any:
         assert self._job.neural is not None
-        return opened(self._pool, self._job.neural.cell, self._stop, tell)
+        return opened(self._pool, self._job.neural.cell, self._stop, on_activity)
 
-    def logits(self, source: Source, layout: LogitsLayout, tell: Callable[[str], None]) -> np.ndarray:
+    def logits(self, source: Source, layout: LogitsLayout, on_activity: Callable[[str], None]) -> np.ndarray:
         """Returns the logits [frames, vocabulary] of the speech in a source."""
         if self._job.offer is None:
             found = read_logits(source.path)
             tokens_for(layout.pieces, found.shape[1], source.name, "the list of tokens")
         else:
             cell: ModelOnRuntime = self._job.offer.cell
-            session = opened(self._pool, cell, self._stop, tell)
-            tell("computing the logits")
-            with listening(follower(self._stop, tell)):
+            session = opened(self._pool, cell, self._stop, on_activity)
+            on_activity("computing the logits")
+            with listening(follower(self._stop, on_activity)):
                 found = session.trace(source.path, stages=LOGITS)[LOGITS]
         if found.size > MOST_VALUES:
             raise BadInput(

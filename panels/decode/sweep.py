@@ -172,23 +172,25 @@ def _work(
     if not left:
         return
 
-    def tell(activity: str) -> None:
+    def show_activity(activity: str) -> None:
         show(replace(left[0], status="running", activity=activity))
 
     now = left[0]
     try:
-        sessions = Sessions(pool, kept.job, stop, tell)
+        sessions = Sessions(pool, kept.job, stop, show_activity)
         layout = sessions.layout()
         decoders = []
         for weight, bonus in search_points(*grid):
             weights = {kept.pair.weight: weight, kept.pair.bonus: bonus}
-            decoders.append((weight, bonus, sessions.decoder(GUIDED, layout, tell, {}, nbest=LIST_LENGTH, **weights)))
+            decoders.append(
+                (weight, bonus, sessions.decoder(GUIDED, layout, show_activity, {}, nbest=LIST_LENGTH, **weights))
+            )
         for now in left:
             show(replace(now, status="running", activity="searching"))
             place = int(now.key)
             logits = heard.logits.get(place) if heard else None
             if logits is None:
-                logits = sessions.logits(now.source, layout, partial(_tell, now, show))
+                logits = sessions.logits(now.source, layout, partial(_show_activity, now, show))
             found: dict[object, tuple[float, float, int, Hypothesis]] = {}
             for weight, bonus, decoder in decoders:
                 for each in searched(decoder, logits, stop):
@@ -204,7 +206,7 @@ def _work(
         show(replace(now, status="failed", error=sentence_of(error)))
 
 
-def _tell(row: SweepRow, show: Callable[[SweepRow], None], activity: str) -> None:
+def _show_activity(row: SweepRow, show: Callable[[SweepRow], None], activity: str) -> None:
     show(replace(row, status="running", activity=activity))
 
 

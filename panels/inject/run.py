@@ -127,15 +127,15 @@ def _answer(pool: SessionPool, job: Injection, row: Answer, stop: threading.Even
     cell = row.cell
     waiting = row
 
-    def tell(activity: str) -> None:
+    def show_activity(activity: str) -> None:
         show(replace(waiting, status="running", activity=activity))
 
-    session = opened(pool, cell, stop, tell)
+    session = opened(pool, cell, stop, show_activity)
     row = replace(row, status="running", activity="writing")
     show(row)
     options = job.options[cell.model]
     pieces = session.generate_stream(job.prompt, embeddings=list(job.embeddings), **options)
-    with listening(follower(stop, tell)), closing(pieces):
+    with listening(follower(stop, show_activity)), closing(pieces):
         for piece in pieces:
             if stop.is_set():
                 raise Cancelled("the run was stopped")

@@ -37,11 +37,11 @@ def compute() -> str:
     fault, source = find_fault(FAULT), str(read_samples()[0].path)
     with Registry() as registry, tempfile.TemporaryDirectory() as folder:
         side = planted_side(registry, fault, source, Path(folder))
-        with run_parity(registry, fault.model, source, "pytorch:f32", [side], on_progress=_tell) as run:
+        with run_parity(registry, fault.model, source, "pytorch:f32", [side], on_progress=_report_progress) as run:
             return still_html(run) + closer_html(run, 0, fault.first)
 
 
-def _tell(share: float, activity: str) -> None:
+def _report_progress(share: float, activity: str) -> None:
     sys.stderr.write(f"{share:4.0%} {activity}\n")
 
 

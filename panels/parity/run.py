@@ -259,7 +259,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
     unattended = threading.Event()
 
     def work(report: Callable[[Any], None]) -> None:
-        def tell(share: float, activity: str) -> None:
+        def on_progress(share: float, activity: str) -> None:
             if stop.is_set():
                 raise Cancelled("the comparison was stopped")
             check_work()
@@ -267,8 +267,8 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
 
         try:
             turn = guard.turn(PARITY, alone=False) if guard else nullcontext()
-            with listening(tell), turn, guard.separate_process() if guard else nullcontext(here) as call:
-                report((compute_several if request.inputs else compute)(registry, request, tell, call))
+            with listening(on_progress), turn, guard.separate_process() if guard else nullcontext(here) as call:
+                report((compute_several if request.inputs else compute)(registry, request, on_progress, call))
         except BaseException as error:  # raised again in the thread that follows the run
             report(error)
 

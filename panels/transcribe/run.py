@@ -294,10 +294,10 @@ class Loads:
 
     def _load(self, pool: SessionPool, row: Row, settings: Mapping[str, Any], stop: threading.Event) -> None:
         with contextlib.suppress(Exception):  # the run opens it again, and says what is wrong
-            opened(pool, row.cell, stop, partial(self._tell, row), settings)
+            opened(pool, row.cell, stop, partial(self._show_activity, row), settings)
             self._change(replace(row, progress=Progress(0.0, 0.0, "loaded, waiting for its turn"), status="running"))
 
-    def _tell(self, row: Row, activity: str) -> None:
+    def _show_activity(self, row: Row, activity: str) -> None:
         self._change(replace(row, status="running", progress=Progress(0.0, 0.0, activity)))
 
     def _change(self, row: Row) -> None:
@@ -349,17 +349,17 @@ def _each(rows: Sequence[Row], hear: Callable[[Row], None], at_once: int, stop: 
 
 
 def _open(pool: SessionPool, row: Row, settings: Mapping[str, Any], stop: threading.Event, show: Show) -> OpenSession:
-    return opened(pool, row.cell, stop, partial(_tell, row, show), settings)
+    return opened(pool, row.cell, stop, partial(_show_activity, row, show), settings)
 
 
-def _tell(row: Row, show: Show, activity: str) -> None:
+def _show_activity(row: Row, show: Show, activity: str) -> None:
     show(replace(row, status="running", progress=Progress(0.0, 0.0, activity)))
 
 
 def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, show: Show) -> None:
     row = replace(row, status="running", weight_bytes=session.weight_bytes)
     finished: tuple[Segment, ...] = ()
-    heard = listening(follower(stop, partial(_tell, row, show)))  # for waits before the call's first event
+    heard = listening(follower(stop, partial(_show_activity, row, show)))  # for waits before the call's first event
     with heard, closing(session.stream(row.path, **job.options.get(row.cell.model, {}))) as events:
         for event in events:
             if stop.is_set():

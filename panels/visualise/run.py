@@ -178,7 +178,7 @@ def compute(
     scenes: Scenes,
     request: Request,
     stop: threading.Event,
-    tell: Callable[[str], None],
+    on_activity: Callable[[str], None],
 ) -> Look:
     """Returns the pictures of a request: of each side, and of the difference of two."""
     from workbench.visualise.run import picture_of
@@ -187,11 +187,11 @@ def compute(
     begun = time.perf_counter()
     pictures, used = [], []
     for offer, source, given in zip(request.offers, request.sources, request.given, strict=True):
-        session = opened(pool, offer.cell, stop, tell)
+        session = opened(pool, offer.cell, stop, on_activity)
         key = json.dumps([offer.cell.value, source, given], default=str)
         scene = scenes.scene(key, partial(Scene, session, offer.card, source, given, pool.registry))
-        tell(f"{offer.title} is at work")
-        with listening(follower(stop, tell)):
+        on_activity(f"{offer.title} is at work")
+        with listening(follower(stop, on_activity)):
             pictures.append(picture_of(scene, request.view, request.options))
         used.append(scene)
     titles = [offer.title for offer in request.offers]

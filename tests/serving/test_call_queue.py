@@ -100,7 +100,7 @@ def test_a_wait_tells_the_place_and_the_time_and_ends_at_its_deadline() -> None:
             told.append(sentence)
             raise Cancelled("enough")
 
-        with pytest.raises(Cancelled), queue.turn(Work(visitor("b")), "model", tell=tell):
+        with pytest.raises(Cancelled), queue.turn(Work(visitor("b")), "model", on_progress=tell):
             pass
     assert told == ["waiting for another visitor's run (position 1, about 2 s)"]
 

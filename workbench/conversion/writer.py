@@ -56,14 +56,14 @@ class _Progress:
     def __init__(self, total: int, quantization: str, on_progress: OnProgress | None):
         self.total, self.done = max(total, 1), 0
         self.quantization = quantization
-        self.tell = on_progress
+        self.on_progress = on_progress
 
     def add(self, size: int, name: str) -> None:
         self.done += size
-        if self.tell is not None:
+        if self.on_progress is not None:
             done, total = self.done / 1e6, self.total / 1e6
             said = f"writing {self.quantization}: {done:.0f} of {total:.0f} MB, {name}"
-            self.tell(min(self.done / self.total, 1.0), said)
+            self.on_progress(min(self.done / self.total, 1.0), said)
 
 
 class _Writer(GGUFWriter):

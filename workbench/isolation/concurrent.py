@@ -108,7 +108,7 @@ class ParallelSession(IsolatedSession):
             worker = self._worker
             self._leave_behind(worker)
         if worker is not None:
-            worker.tell("lost")
+            worker.notify_calls("lost")
             worker.end(CLOSE_SECONDS)
 
     def slot(self) -> Calls:
@@ -281,7 +281,7 @@ class _WorkerProcess:
         """Sends a message to the child in a while; of no consequence when that is gone."""
         self._outbox.put((message, payload))
 
-    def tell(self, kind: str, value: Any = None) -> None:
+    def notify_calls(self, kind: str, value: Any = None) -> None:
         """A message to every call."""
         for call in list(self.calls.values()):
             call.messages.put((kind, value))
@@ -338,7 +338,7 @@ class _WorkerProcess:
             session._opened(value, time.perf_counter() - begun)
         with session._state:
             self.opened = True
-        self.tell("opened")
+        self.notify_calls("opened")
 
     def _note(self, fraction: float, activity: str) -> None:
         """Keeps how far the load is for those who wait for it."""
@@ -366,7 +366,7 @@ class _WorkerProcess:
                 session._leave_behind(self)
                 if session._previous is self:
                     session._previous = None
-            self.tell("lost")
+            self.notify_calls("lost")
 
 
 def _message(call: _OpenCall) -> tuple[str, Any]:

@@ -75,7 +75,7 @@ class LiveTranscription:
 
     Args:
         transcribe: called in a thread of this object.
-        tell: called with each event, in that thread or in the one that feeds.
+        on_event: called with each event, in that thread or in the one that feeds.
         limits: when a stretch ends.
         busy: whether the model works for somebody else; then a partial text is left out.
     """
@@ -83,11 +83,11 @@ class LiveTranscription:
     def __init__(
         self,
         transcribe: Transcribe,
-        tell: Callable[[LiveEvent], None],
+        on_event: Callable[[LiveEvent], None],
         limits: ListeningLimits = USUAL,
         busy: Callable[[], bool] = lambda: False,
     ):
-        self._transcribe, self._tell, self._busy = transcribe, tell, busy
+        self._transcribe, self._on_event, self._busy = transcribe, on_event, busy
         self._stretches = Stretches(limits)
         self._changed = threading.Condition()
         self._whole: deque[tuple[Stretch, float]] = deque()  # stretches that have ended, and when
@@ -111,7 +111,7 @@ class LiveTranscription:
         begun = [each for each in (*ended, *([present] if present else [])) if each.number > self._began]
         for each in begun:
             self._began = each.number
-            self._tell(Began(each.number, each.start))
+            self._on_event(Began(each.number, each.start))
         now = time.monotonic()
         with self._changed:
             self._changed.wait_for(lambda: len(self._whole) < MOST_WAITING or self._closing)
@@ -191,7 +191,7 @@ class LiveTranscription:
         except Exception:  # the final pass tells it
             return
         self._known = (stretch.number, len(stretch.samples), found)
-        self._tell(Written(stretch.number, stretch.start, stretch.end, found.text))
+        self._on_event(Written(stretch.number, stretch.start, stretch.end, found.text))
 
     def _finish(self, stretch: Stretch, since: float) -> None:
         known = self._known
@@ -203,10 +203,10 @@ class LiveTranscription:
         except Cancelled:
             return
         except Exception as error:
-            self._tell(Failed(stretch.number, stretch.start, stretch.end, error))
+            self._on_event(Failed(stretch.number, stretch.start, stretch.end, error))
             return
         delay = time.monotonic() - since
-        self._tell(Finished(stretch.number, stretch.start, stretch.end, shifted(found, stretch), delay))
+        self._on_event(Finished(stretch.number, stretch.start, stretch.end, shifted(found, stretch), delay))
 
 
 def shifted(transcript: Transcript, stretch: Stretch) -> Transcript:

@@ -52,7 +52,7 @@ class Judge:
         """Returns the outcome of a candidate; raises `BadInput` if it cannot be compared."""
         ours, theirs = sources.reference.trace, candidate.trace
         preset, reason = (self.preset, AS_ASKED) if self.preset else preset_of(ours.meta, theirs.meta)
-        tolerances, on_stage = Tolerances(preset, self.changes), partial(_tell, candidate.name)
+        tolerances, on_stage = Tolerances(preset, self.changes), partial(_report_stage, candidate.name)
         comparison = compare(ours, theirs, tolerances, self.stages, self.force, on_stage, reason)
         exact, no_noise = sources.exact
         _, no_peer = sources.clean
@@ -108,5 +108,5 @@ class Judge:
         return noise, ()
 
 
-def _tell(name: str, done: int, count: int, stage: str) -> None:
+def _report_stage(name: str, done: int, count: int, stage: str) -> None:
     report(done / max(count, 1), f"comparing {name}: {stage}")

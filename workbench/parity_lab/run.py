@@ -191,7 +191,7 @@ def run_parity(
     except BaseException:
         tracer.discard()
         raise
-    tracer.tell(1.0, "done")
+    tracer.report_progress(1.0, "done")
     kept = keep is not None
     return ParityRun(
         card.id,

@@ -186,7 +186,7 @@ def run_parity_on_inputs(
     try:
         for number, each in enumerate(inputs):
 
-            def tell(share: float, activity: str, number: int = number, name: str = each.name) -> None:
+            def on_input_progress(share: float, activity: str, number: int = number, name: str = each.name) -> None:
                 if on_progress:
                     on_progress((number + share) / len(inputs), f"{name}: {activity}")
 
@@ -197,7 +197,7 @@ def run_parity_on_inputs(
                 each.source,
                 reference,
                 [with_dump(side, each.name) for side in sides],
-                on_progress=tell,
+                on_progress=on_input_progress,
                 keep=folder,
                 several=True,
                 **how,

@@ -83,7 +83,7 @@ class Tracer:
         self._given: Path | None = None  # the trace whose stages are substituted
         self.folder = folder or make_tempdir()
 
-    def tell(self, share: float, activity: str) -> None:
+    def report_progress(self, share: float, activity: str) -> None:
         """Reports progress to the caller of the run; an exception from it ends the run."""
         if self._on_progress:
             self._on_progress(min(share, 1.0), activity)
@@ -230,7 +230,7 @@ class Tracer:
         return found[0]
 
     def _within(self, share: float, activity: str) -> None:
-        self.tell((self._step + share) / self._steps, activity)
+        self.report_progress((self._step + share) / self._steps, activity)
 
     def discard(self) -> None:
         """Removes the files that were written."""

@@ -17,12 +17,12 @@ import itertools
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from workbench.core.errors import Busy
-from workbench.core.progress import report
+from workbench.core.progress import OnProgress, report
 from workbench.core.visitors import Visitor, Work, spoken_seconds
 from workbench.serving.limits import Limits
 from workbench.system.processors import available_processors
@@ -35,8 +35,6 @@ LOOK_SECONDS = 1.0  # how often their place is counted
 FIRST_GUESS = 2.0  # seconds that a call takes, until one was measured
 WEIGHT = 0.2  # of the latest call in the mean
 MOST_KNOWN = 10_000  # visitors and resources that are remembered
-
-Tell = Callable[[float, str], None]
 
 
 @dataclass(eq=False)
@@ -72,9 +70,9 @@ class Turn:
         """Gives the right to those who wait; `take_back` waits for it."""
         self._queue.pause(self._entry)
 
-    def take_back(self, work: Work, tell: Tell = report) -> None:
+    def take_back(self, work: Work, on_progress: OnProgress = report) -> None:
         """Waits until it is this call's turn again; raises what `Work.check` raises."""
-        self._queue.wait(self._entry, work, tell)
+        self._queue.wait(self._entry, work, on_progress)
 
 
 @dataclass
@@ -133,13 +131,15 @@ class CallQueue:
         return len(self._entries)
 
     @contextlib.contextmanager
-    def turn(self, work: Work, resource: Hashable, alone: bool = True, tell: Tell = report) -> Iterator[Turn]:
+    def turn(
+        self, work: Work, resource: Hashable, alone: bool = True, on_progress: OnProgress = report
+    ) -> Iterator[Turn]:
         """Waits for the turn of a call and holds it for the length of the block.
 
         Args:
             work: for whom, and what ends it.
             resource: what the call needs; if `alone`, only one call has it at a time.
-            tell: hears the place in the queue and the estimate while the call waits; may raise to leave it.
+            on_progress: hears the place in the queue and the estimate while the call waits; may raise to leave it.
 
         A call inside another one of the same work and thread does not wait, as the other holds a turn already. Raises
         `Busy` if too many wait, and what `Work.check` raises.
@@ -148,7 +148,7 @@ class CallQueue:
         entry = _Entry(work.visitor, resource, alone, 0, nested=bool(self._holders[holder]))
         if not entry.nested:
             self._arrive(entry)
-            self.wait(entry, work, tell)
+            self.wait(entry, work, on_progress)
         with self._lock:
             self._holders[holder] += 1
         try:
@@ -192,7 +192,7 @@ class CallQueue:
                 self._dequeue(entry)
             self._wake()
 
-    def wait(self, entry: _Entry, work: Work, tell: Tell = report) -> None:
+    def wait(self, entry: _Entry, work: Work, on_progress: OnProgress = report) -> None:
         """Returns when it is the turn of a call that is in the queue."""
         if entry.nested:
             return
@@ -207,7 +207,7 @@ class CallQueue:
                 if entry.gave_way:  # others may no longer go first: time passes without a change in the queue
                     with self._lock:
                         self._wake()
-                tell(0.0, told)
+                on_progress(0.0, told)
         except BaseException:
             self.pause(entry, ended=True)
             raise

@@ -32,7 +32,7 @@ async def events_of(work: Work[Event]) -> AsyncGenerator[Event, None]:
     arrived: asyncio.Queue[tuple[bool, Any]] = asyncio.Queue()
     stop = threading.Event()
 
-    def tell(ended: bool, what: Any) -> None:
+    def put(ended: bool, what: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the server has ended
             loop.call_soon_threadsafe(arrived.put_nowait, (ended, what))
 
@@ -40,13 +40,13 @@ async def events_of(work: Work[Event]) -> AsyncGenerator[Event, None]:
         try:
             with contextlib.closing(work(stop)) as events:
                 for event in events:
-                    tell(False, event)
+                    put(False, event)
                     if stop.is_set():
                         return
         except BaseException as error:
-            tell(True, error)
+            put(True, error)
         else:
-            tell(True, None)
+            put(True, None)
 
     # In the context of the request: it says for whom the work is.
     context = contextvars.copy_context()

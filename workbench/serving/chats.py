@@ -27,7 +27,7 @@ from workbench.runtimes.vllm.embedding_part import PART, read_part
 from workbench.serving.bodies import read_json
 from workbench.serving.carried import Streamed, events_of, whole
 from workbench.serving.offers import RuntimeOffer, check_places
-from workbench.serving.service import Call, Tell, to_nobody, told
+from workbench.serving.service import Call, OnActivity, ignore_activity, told
 from workbench.serving.transcriptions import EVENTS, sent
 from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent
 from workbench.session.values import PROMPT, Piece
@@ -160,10 +160,10 @@ def conversation(
     request: ChatRequest,
     embeddings: list[Embedding],
     stop: threading.Event,
-    tell: Tell = to_nobody,
+    on_activity: OnActivity = ignore_activity,
 ) -> Generator[ConversationEvent, None, None]:
-    """Yields the events of a chat; calls `tell` with what the model says while it loads, or waits."""
-    session = call.service.open(offer, stop, tell)
+    """Yields the events of a chat; calls `on_activity` with what the model says while it loads, or waits."""
+    session = call.service.open(offer, stop, on_activity)
     options = dict(request.options)
     if embeddings:
         options.pop("modalities", None)
@@ -173,7 +173,7 @@ def conversation(
         events = text_answer(session.generate_stream(prompt, embeddings=embeddings, **options), made)
     else:
         events = session.converse_stream(list(request.messages), **options)
-    with call.service.waiting(stop, tell), contextlib.closing(events):
+    with call.service.waiting(stop, on_activity), contextlib.closing(events):
         for event in events:
             if stop.is_set():
                 raise Cancelled("the client went away")

@@ -37,9 +37,9 @@ def compare_in_separate_process(
 
 def _compared(reference: str | Path, candidate: str | Path, profiles: bool, how: dict[str, Any]) -> str:
     """Returns the comparison as JSON."""
-    found = compare_files(reference, candidate, on_stage=_tell, **how)
+    found = compare_files(reference, candidate, on_stage=_report_stage, **how)
     return "\n".join(found.lines(as_json=True, profiles=profiles))
 
 
-def _tell(done: int, count: int, stage: str) -> None:
+def _report_stage(done: int, count: int, stage: str) -> None:
     report(done / max(count, 1), f"comparing {stage} ({done + 1} of {count})")

@@ -340,10 +340,10 @@ class Realtime:
             if wanted.offer is None:
                 raise Refusal("the session has no model; name one in session.update", "session", status=404)
             transcribe, busy, _ = transcriber(self._service, wanted.offer, wanted.options, self._connection.stop)
-            self._live = LiveTranscription(transcribe, self._tell, wanted.limits, busy)
+            self._live = LiveTranscription(transcribe, self._on_event, wanted.limits, busy)
         return self._live
 
-    def _tell(self, event: LiveEvent) -> None:
+    def _on_event(self, event: LiveEvent) -> None:
         item = self._items.setdefault(event.number, f"item_{secrets.token_hex(10)}")
         about = {"item_id": item, "content_index": 0}
         prefix = "conversation.item.input_audio_transcription"

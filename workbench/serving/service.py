@@ -35,10 +35,10 @@ KNOWN_SECONDS = 5.0  # how long what can run is remembered
 
 log = logging.getLogger(__name__)
 Answer = Callable[["Call"], Awaitable[Any]]
-Tell = Callable[[str], None]
+OnActivity = Callable[[str], None]
 
 
-def to_nobody(activity: str) -> None:
+def ignore_activity(activity: str) -> None:
     """Takes what a load, or a wait, says of itself."""
 
 
@@ -96,13 +96,17 @@ class Service:
         except BadInput as error:
             raise Refusal(str(error), "model", "model_not_found", status=404) from None
 
-    def open(self, offer: RuntimeOffer, stop: threading.Event, tell: Tell = to_nobody) -> OpenSession:
+    def open(
+        self, offer: RuntimeOffer, stop: threading.Event, on_activity: OnActivity = ignore_activity
+    ) -> OpenSession:
         """Returns the session of a model, opened if needed. Setting `stop` ends the wait."""
-        return opened(self.pool, offer.cell, stop, tell)
+        return opened(self.pool, offer.cell, stop, on_activity)
 
-    def waiting(self, stop: threading.Event, tell: Tell = to_nobody) -> contextlib.AbstractContextManager[None]:
-        """Ends the waits of this thread for a busy model when `stop` is set; `tell` hears of them."""
-        return listening(follower(stop, tell))
+    def waiting(
+        self, stop: threading.Event, on_activity: OnActivity = ignore_activity
+    ) -> contextlib.AbstractContextManager[None]:
+        """Ends the waits of this thread for a busy model when `stop` is set; `on_activity` hears of them."""
+        return listening(follower(stop, on_activity))
 
 
 class Call:

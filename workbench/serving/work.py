@@ -20,23 +20,24 @@ def opened(
     pool: SessionPool,
     cell: ModelOnRuntime,
     stop: threading.Event,
-    tell: Callable[[str], None],
+    on_activity: Callable[[str], None],
     settings: Mapping[str, Any] | None = None,
 ) -> OpenSession:
-    """Returns the session of a cell; calls `tell` with the progress of its load. Setting `stop` ends the wait."""
+    """Returns the session of a cell; reports its load to `on_activity`. When `stop` is set, the wait ends."""
 
-    return pool.session(cell.model, cell.runtime, cell.quantization, follower(stop, tell), settings)
+    return pool.session(cell.model, cell.runtime, cell.quantization, follower(stop, on_activity), settings)
 
 
-def follower(stop: threading.Event, tell: Callable[[str], None]) -> OnProgress:
-    """Returns a progress function that calls `tell` while a run waits: for another run of its model, the load, memory.
+def follower(stop: threading.Event, on_activity: Callable[[str], None]) -> OnProgress:
+    """Returns a progress function that calls `on_activity` while a run waits.
 
-    It raises `Cancelled` when `stop` is set.
+    A run waits for another run of its model, for the load, or for memory. The function raises `Cancelled`
+    when `stop` is set.
     """
 
     def report(done: float, activity: str) -> None:
         if stop.is_set():
             raise Cancelled("the run was stopped")
-        tell(activity + (f", {done:.0%}" if done and "%" not in activity else ""))
+        on_activity(activity + (f", {done:.0%}" if done and "%" not in activity else ""))
 
     return report

@@ -16,12 +16,12 @@ from workbench.live import stretches as found_stretches
 from workbench.live import transcription as live_transcription
 from workbench.live.stretches import ListeningLimits, Stretches
 from workbench.live.transcription import (
-    Began,
     Failed,
-    Finished,
+    FinalText,
     LiveEvent,
     LiveTranscription,
-    Written,
+    PartialText,
+    SpeechStarted,
     whole_transcript,
 )
 from workbench.registry.sources import assets
@@ -101,12 +101,12 @@ def test_the_final_text_is_that_of_the_same_sound_as_a_file(digits: np.ndarray) 
     half = len(digits) // 4
     live.feed(digits[:half])
     with changed:
-        assert changed.wait_for(lambda: any(isinstance(each, Written) for each in told), 30), "before the end"
-    assert not any(isinstance(each, Finished) for each in told)
+        assert changed.wait_for(lambda: any(isinstance(each, PartialText) for each in told), 30), "before the end"
+    assert not any(isinstance(each, FinalText) for each in told)
     live.feed(digits[half:])
     live.finish()
-    final = [each for each in told if isinstance(each, Finished)]
-    assert isinstance(told[0], Began) and [each.number for each in final] == [1, 2]
+    final = [each for each in told if isinstance(each, FinalText)]
+    assert isinstance(told[0], SpeechStarted) and [each.number for each in final] == [1, 2]
     for each in final:
         start = round(each.start * RATE)
         samples = digits[start : start + round((each.end - each.start) * RATE)]
@@ -153,7 +153,7 @@ def test_two_hours_do_not_grow(loudness: None, monkeypatch: pytest.MonkeyPatch) 
 
     def tell(event: LiveEvent) -> None:
         nonlocal finished
-        finished += isinstance(event, Finished)
+        finished += isinstance(event, FinalText)
 
     live = LiveTranscription(heard, tell)
     most = 0.0

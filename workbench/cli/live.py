@@ -16,12 +16,12 @@ from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput, Unavailable
 from workbench.live.stretches import ListeningLimits
 from workbench.live.transcription import (
-    Began,
     Failed,
-    Finished,
+    FinalText,
     LiveEvent,
     LiveTranscription,
-    Written,
+    PartialText,
+    SpeechStarted,
     whole_transcript,
 )
 from workbench.registry.handle import OpenSession
@@ -86,14 +86,14 @@ def transcribe_live(parsed: argparse.Namespace, session: OpenSession, options: M
 def _printed(told: list[LiveEvent], line: ProgressLine, finished: list[Transcript], form: str) -> Iterator[str]:
     while told:
         event = told.pop(0)
-        if isinstance(event, Written):
+        if isinstance(event, PartialText):
             line.show("", event.text)
-        elif isinstance(event, Began):
+        elif isinstance(event, SpeechStarted):
             line.show("listening")
         elif isinstance(event, Failed):
             line.clear()
             raise event.error
-        elif isinstance(event, Finished):
+        elif isinstance(event, FinalText):
             line.clear()
             if form not in SHOWN_AT_ONCE:
                 finished.append(event.transcript)

@@ -27,7 +27,7 @@ MOST_WAITING = 4  # stretches that wait for the model; then `feed` waits, too
 
 
 @dataclass(frozen=True)
-class Began:
+class SpeechStarted:
     """Somebody has begun to speak."""
 
     number: int  # of the stretch
@@ -35,7 +35,7 @@ class Began:
 
 
 @dataclass(frozen=True)
-class Written:
+class PartialText:
     """What is written of a stretch so far; the next one replaces it."""
 
     number: int
@@ -45,7 +45,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinalText:
     """A stretch with its final text."""
 
     number: int
@@ -65,7 +65,7 @@ class Failed:
     error: Exception
 
 
-LiveEvent = Began | Written | Finished | Failed
+LiveEvent = SpeechStarted | PartialText | FinalText | Failed
 Transcribe = Callable[[np.ndarray], Transcript]
 """Returns the transcript of float32 samples [n] at 16 kHz; raises `Cancelled` if the work was stopped."""
 
@@ -111,7 +111,7 @@ class LiveTranscription:
         begun = [each for each in (*ended, *([present] if present else [])) if each.number > self._began]
         for each in begun:
             self._began = each.number
-            self._on_event(Began(each.number, each.start))
+            self._on_event(SpeechStarted(each.number, each.start))
         now = time.monotonic()
         with self._changed:
             self._changed.wait_for(lambda: len(self._whole) < MOST_WAITING or self._closing)
@@ -191,7 +191,7 @@ class LiveTranscription:
         except Exception:  # the final pass tells it
             return
         self._known = (stretch.number, len(stretch.samples), found)
-        self._on_event(Written(stretch.number, stretch.start, stretch.end, found.text))
+        self._on_event(PartialText(stretch.number, stretch.start, stretch.end, found.text))
 
     def _finish(self, stretch: Stretch, since: float) -> None:
         known = self._known
@@ -206,7 +206,7 @@ class LiveTranscription:
             self._on_event(Failed(stretch.number, stretch.start, stretch.end, error))
             return
         delay = time.monotonic() - since
-        self._on_event(Finished(stretch.number, stretch.start, stretch.end, shifted(found, stretch), delay))
+        self._on_event(FinalText(stretch.number, stretch.start, stretch.end, shifted(found, stretch), delay))
 
 
 def shifted(transcript: Transcript, stretch: Stretch) -> Transcript:

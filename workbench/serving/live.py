@@ -28,7 +28,15 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput, Cancelled
 from workbench.live.stretches import USUAL, ListeningLimits, Stretches
-from workbench.live.transcription import Began, Failed, Finished, LiveEvent, LiveTranscription, Transcribe, Written
+from workbench.live.transcription import (
+    Failed,
+    FinalText,
+    LiveEvent,
+    LiveTranscription,
+    PartialText,
+    SpeechStarted,
+    Transcribe,
+)
 from workbench.openai_api.errors import Refusal
 from workbench.registry.handle import OpenSession
 from workbench.serving.offers import RuntimeOffer, options_for
@@ -45,7 +53,7 @@ REALTIME_RATE = 24000  # Hz, of OpenAI's realtime API
 Say = Callable[[Mapping[str, Any]], None]
 
 
-class Sound:
+class PcmDecoder:
     """Turns the bytes of a connection into samples at 16 kHz."""
 
     def __init__(self, rate: int):
@@ -65,7 +73,7 @@ class Sound:
 
 
 @dataclass(frozen=True)
-class Asked:
+class LiveRequest:
     """What a client wants to hear of its sound."""
 
     offer: RuntimeOffer | None  # None: only when somebody speaks
@@ -74,7 +82,7 @@ class Asked:
     limits: ListeningLimits = USUAL
 
 
-def asked(service: Service, given: Mapping[str, Any]) -> Asked:
+def live_request(service: Service, given: Mapping[str, Any]) -> LiveRequest:
     """Returns what the page asks for; raises `BadInput` for what cannot be followed."""
     rate, silence = given.get("rate", SAMPLE_RATE), given.get("endSilence", 400)
     for name, value, (least, most) in (("rate", rate, RATES), ("endSilence", silence, SILENCES)):
@@ -85,7 +93,7 @@ def asked(service: Service, given: Mapping[str, Any]) -> Asked:
         raise Refusal("options are no JSON object", "options")
     offer = service.offer(given["model"], TASK) if given.get("model") else None
     mine = {} if offer is None else options_for(service.pool.registry, offer.card.id, options)
-    return Asked(offer, mine, rate, ListeningLimits(silence / 1000))
+    return LiveRequest(offer, mine, rate, ListeningLimits(silence / 1000))
 
 
 def transcriber(
@@ -157,7 +165,7 @@ async def listen(service: Service, socket: WebSocket) -> None:
         try:
             service.gate.check(socket)
             first = json.loads(await socket.receive_text())
-            wanted = await in_thread(asked, service, first if isinstance(first, dict) else {})
+            wanted = await in_thread(live_request, service, first if isinstance(first, dict) else {})
             with service.gate.working(socket, "live"):
                 await _hear(service, connection, wanted)
         except (KeyError, ValueError):
@@ -168,8 +176,8 @@ async def listen(service: Service, socket: WebSocket) -> None:
             connection.say({"type": "refused", "sentence": told(error)[1]["error"]["message"]})
 
 
-async def _hear(service: Service, connection: Connection, wanted: Asked) -> None:
-    sound = Sound(wanted.rate)
+async def _hear(service: Service, connection: Connection, wanted: LiveRequest) -> None:
+    sound = PcmDecoder(wanted.rate)
     if wanted.offer is None:
         await _notice(connection, sound, Stretches(wanted.limits))
         return
@@ -197,7 +205,7 @@ async def _hear(service: Service, connection: Connection, wanted: Asked) -> None
         await asyncio.to_thread(live.close)
 
 
-async def _notice(connection: Connection, sound: Sound, stretches: Stretches) -> None:
+async def _notice(connection: Connection, sound: PcmDecoder, stretches: Stretches) -> None:
     """Says when somebody begins and ends to speak, with places in samples at 16 kHz."""
     connection.say({"type": "ready"})
     speaking = 0
@@ -222,10 +230,10 @@ async def _notice(connection: Connection, sound: Sound, stretches: Stretches) ->
 def page_event(event: LiveEvent) -> dict[str, Any]:
     """Returns an event as the page takes it."""
     plain: dict[str, Any] = {"number": event.number, "start": round(event.start, 3)}
-    if isinstance(event, Began):
+    if isinstance(event, SpeechStarted):
         return {"type": "began", **plain}
     plain["end"] = round(event.end, 3)
-    if isinstance(event, Written):
+    if isinstance(event, PartialText):
         return {"type": "written", **plain, "text": event.text}
     if isinstance(event, Failed):
         return {"type": "failed", **plain, "sentence": told(event.error)[1]["error"]["message"]}
@@ -250,7 +258,7 @@ class Realtime:
         self._id = f"sess_{secrets.token_hex(12)}"
         self._model, self._language, self._rate, self._silence = model, "", REALTIME_RATE, 500
         self._live: LiveTranscription | None = None
-        self._sound = Sound(self._rate)
+        self._sound = PcmDecoder(self._rate)
         self._items: dict[int, str] = {}
         self._before: str | None = None
         self._sent: dict[int, str] = {}
@@ -317,7 +325,7 @@ class Realtime:
             raise Refusal(f"the format is {form.get('type')!r:.80}; expected audio/pcm", "session.audio.input.format")
         wanted = place.get("transcription") or {}
         detection = place.get("turn_detection") or {}
-        known = asked(
+        known = live_request(
             self._service,
             {
                 "rate": form.get("rate", self._rate),
@@ -329,14 +337,14 @@ class Realtime:
         self.close()
         self._rate, self._silence = known.rate, round(1000 * known.limits.end_silence)
         self._model, self._language = wanted.get("model", self._model), wanted.get("language") or ""
-        self._sound = Sound(self._rate)
+        self._sound = PcmDecoder(self._rate)
         self.say("session.updated", session=self._session())
 
     def _hearing(self) -> LiveTranscription:
         if self._live is None:
             options = {"language": self._language} if self._language else {}
             given = {"model": self._model, "endSilence": self._silence, "options": options}
-            wanted = asked(self._service, given)
+            wanted = live_request(self._service, given)
             if wanted.offer is None:
                 raise Refusal("the session has no model; name one in session.update", "session", status=404)
             transcribe, busy, _ = transcriber(self._service, wanted.offer, wanted.options, self._connection.stop)
@@ -347,9 +355,9 @@ class Realtime:
         item = self._items.setdefault(event.number, f"item_{secrets.token_hex(10)}")
         about = {"item_id": item, "content_index": 0}
         prefix = "conversation.item.input_audio_transcription"
-        if isinstance(event, Began):
+        if isinstance(event, SpeechStarted):
             self.say("input_audio_buffer.speech_started", audio_start_ms=round(1000 * event.start), item_id=item)
-        elif isinstance(event, Written):
+        elif isinstance(event, PartialText):
             words = event.text.split(" ")
             agreed = _agreed(self._last.get(event.number, []), words)
             self._last[event.number] = words
@@ -358,7 +366,7 @@ class Realtime:
             self.say("input_audio_buffer.speech_stopped", audio_end_ms=round(1000 * event.end), item_id=item)
             self.say("input_audio_buffer.committed", item_id=item, previous_item_id=self._before)
             self._before = item
-            if isinstance(event, Finished):
+            if isinstance(event, FinalText):
                 self._add(event.number, event.transcript.text, about)
                 seconds = round(event.end - event.start, 3)
                 usage = {"type": "duration", "seconds": seconds}

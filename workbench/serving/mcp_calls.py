@@ -22,7 +22,7 @@ LONGEST_MESSAGE = 160  # characters
 QUIET_SECONDS = 5.0  # before what was said already is said again
 
 
-class Telling:
+class ProgressSender:
     """Sends a client how far a call is. `say` may be called in any thread; what comes too fast is left out."""
 
     def __init__(self, context: Context[Any, Any]):
@@ -75,17 +75,17 @@ class Telling:
 
 async def worked(
     context: Context[Any, Any],
-    work: Callable[[threading.Event, Telling], Generator[Event, None, None]],
+    work: Callable[[threading.Event, ProgressSender], Generator[Event, None, None]],
 ) -> list[Event]:
     """Returns all events of work. What models say while they load, or wait, goes to the client; if it leaves, or
     cancels, the work stops."""
-    telling = Telling(context)
+    progress = ProgressSender(context)
 
     def run(stop: threading.Event) -> Generator[Event, None, None]:
-        with listening(follower(stop, telling.say)):
-            yield from work(stop, telling)
+        with listening(follower(stop, progress.say)):
+            yield from work(stop, progress)
 
-    async with telling.sending(), contextlib.aclosing(events_of(run)) as events:
+    async with progress.sending(), contextlib.aclosing(events_of(run)) as events:
         return [event async for event in events]
 
 

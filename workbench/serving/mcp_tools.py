@@ -33,7 +33,7 @@ from workbench.serving.comparison import compare_in_separate_process
 from workbench.serving.health import listed
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.mcp_arguments import SentEmbedding, SentFile, Tools
-from workbench.serving.mcp_calls import Telling, counted, worked
+from workbench.serving.mcp_calls import ProgressSender, counted, worked
 from workbench.serving.mcp_files import Given
 from workbench.serving.offers import check_options_known, options_for
 from workbench.serving.service import Service
@@ -105,14 +105,14 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
             request = replace(read, options=chosen)
             call.begin()
 
-            def work(stop: threading.Event, telling: Telling) -> Generator[Transcript, None, None]:
+            def work(stop: threading.Event, progress: ProgressSender) -> Generator[Transcript, None, None]:
                 with given.path(audio.data, audio.upload, audio.name, "audio") as path:
-                    session = opened(service.pool, offer.cell, stop, telling.say)
+                    session = opened(service.pool, offer.cell, stop, progress.say)
                     with contextlib.closing(session.stream(str(path), **chosen)) as events:
                         for event in events:
                             if stop.is_set():
                                 raise Cancelled("the client went away")
-                            _tell(telling, event)
+                            _report(progress, event)
                             if isinstance(event, Transcript):
                                 yield event
 
@@ -147,7 +147,7 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
             call.begin()
             files = {"reference": reference, "candidate": candidate, "exact": exact, "mapping": mapping}
 
-            def work(stop: threading.Event, telling: Telling) -> Generator[dict[str, Any], None, None]:
+            def work(stop: threading.Event, progress: ProgressSender) -> Generator[dict[str, Any], None, None]:
                 with contextlib.ExitStack() as held:
                     held.enter_context(stoppable(stop))
                     paths = {
@@ -156,7 +156,7 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
                         if each is not None
                     }
                     service.pool.guard.check_arrays(paths.values())
-                    telling.say("comparing", 0.0)
+                    progress.say("comparing", 0.0)
                     yield compare_in_separate_process(
                         service.pool.guard,
                         paths["reference"],
@@ -196,7 +196,7 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
                 raise BadInput(f"embeddings is empty; expected a file for each {PLACEHOLDER} of the prompt")
             call.begin()
 
-            def work(stop: threading.Event, telling: Telling) -> Generator[Generation, None, None]:
+            def work(stop: threading.Event, progress: ProgressSender) -> Generator[Generation, None, None]:
                 with contextlib.ExitStack() as held:
                     called = [f"embeddings[{number}]" for number in range(len(embeddings))]
                     paths = [
@@ -208,14 +208,14 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
                         read_embedding(path, tensor=each.tensor or None, name=each.name or name)
                         for path, each, name in zip(paths, embeddings, called)
                     ]
-                session, text = opened(service.pool, offer.cell, stop, telling.say), ""
+                session, text = opened(service.pool, offer.cell, stop, progress.say), ""
                 with contextlib.closing(session.generate_stream(prompt, embeddings=arrays, **chosen)) as events:
                     for event in events:
                         if stop.is_set():
                             raise Cancelled("the client went away")
                         if isinstance(event, Piece):
                             text += event.text
-                            telling.say(text[-80:])
+                            progress.say(text[-80:])
                         elif isinstance(event, Generation):
                             yield event
 
@@ -256,15 +256,15 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
             writing = ChatAnswer(request, service.kept)
             call.begin()
 
-            def work(stop: threading.Event, telling: Telling) -> Generator[ConversationEvent, None, None]:
+            def work(stop: threading.Event, progress: ProgressSender) -> Generator[ConversationEvent, None, None]:
                 text = ""
                 stops = request.more.get(chats.STOP, ())
-                events = chats.stopped_at(stops, chats.conversation(call, offer, request, sent, stop, telling.say))
+                events = chats.stopped_at(stops, chats.conversation(call, offer, request, sent, stop, progress.say))
                 with contextlib.closing(events):
                     for event in events:
                         if isinstance(event, Piece):
                             text += event.text
-                            telling.say(text[-80:] or "writing")
+                            progress.say(text[-80:] or "writing")
                         if isinstance(event, (Piece, Answer)):
                             yield event
 
@@ -288,13 +288,13 @@ def _heard(given: Given, audio: SentFile) -> dict[str, Any]:
     return {"type": "input_audio", "input_audio": {"data": content, "format": ending}}
 
 
-def _tell(telling: Telling, event: Event) -> None:
+def _report(progress: ProgressSender, event: Event) -> None:
     if isinstance(event, Progress):
-        telling.say(
+        progress.say(
             f"{event.activity}, {event.done:.0f} of {event.total:.0f} s", event.done / event.total if event.total else 0
         )
     elif isinstance(event, (Partial, Segment)):
-        telling.say(event.text)
+        progress.say(event.text)
 
 
 def _last(events: list[Any], what: str) -> Any:

@@ -99,7 +99,7 @@ async def _streamed(call: Call, request: SpeechRequest, made: AsyncGenerator[Con
 async def _parts(
     call: Call, request: SpeechRequest, first: AudioPiece, rest: AsyncGenerator[ConversationEvent, None]
 ) -> AsyncGenerator[bytes, None]:
-    status, raw, kept, tokens = 499, Raw(first.sample_rate), [first.samples], 0
+    status, raw, kept, tokens = 499, PcmEncoder(first.sample_rate), [first.samples], 0
     try:
         async with contextlib.aclosing(rest):
             if request.form == PCM:
@@ -136,7 +136,7 @@ def _sent(request: SpeechRequest, sound: bytes) -> bytes:
     return sent([{"type": "speech.audio.delta", "audio": base64.b64encode(sound).decode()}])
 
 
-class Raw:
+class PcmEncoder:
     """Turns samples of a model's rate into raw 16-bit samples of 24,000 Hz, piece by piece."""
 
     def __init__(self, rate: int):

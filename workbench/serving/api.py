@@ -6,6 +6,7 @@ from starlette.routing import BaseRoute
 
 from workbench.serving import chats, completions, health, speech, transcriptions
 from workbench.serving.live import live_routes
+from workbench.serving.realtime import realtime_routes
 from workbench.serving.service import Service, route
 
 
@@ -13,6 +14,7 @@ def api_routes(service: Service) -> list[BaseRoute]:
     """Returns the routes under /v1, and those that say how the server is."""
     return [
         *live_routes(service),
+        *realtime_routes(service),
         route(service, "/v1/models", "GET", "models", health.models),
         route(service, "/v1/models/{name:path}", "GET", "models", health.model),
         route(service, "/v1/audio/transcriptions", "POST", "transcriptions", transcriptions.transcribe),

@@ -1,0 +1,139 @@
+"""A websocket that receives sound: its messages, its samples, and the model that transcribes them.
+
+This file knows neither the messages of the page nor those of OpenAI's realtime API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from workbench.audio.constants import SAMPLE_RATE
+from workbench.core.errors import Cancelled
+from workbench.live.stretches import USUAL, ListeningLimits
+from workbench.live.transcription import Transcribe
+from workbench.openai_api.errors import Refusal
+from workbench.registry.handle import OpenSession
+from workbench.serving.offers import RuntimeOffer, options_for
+from workbench.serving.service import Service
+from workbench.session.streams import last_result
+from workbench.session.values import Transcript
+
+TASK = "transcribe"
+RATES = (8000, 96_000)  # Hz
+SILENCES = (200, 5000)  # ms
+LARGEST_MESSAGE = 1 << 20  # bytes: more than ten seconds of sound
+
+
+class PcmDecoder:
+    """Turns the bytes of a connection into samples at 16 kHz."""
+
+    def __init__(self, rate: int):
+        self._odd = b""
+        self._resample: Callable[[np.ndarray], np.ndarray] = lambda samples: samples
+        if rate != SAMPLE_RATE:
+            import soxr
+
+            self._resample = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32", quality="HQ").resample_chunk
+
+    def samples(self, content: bytes) -> np.ndarray:
+        """Returns the next samples, float32 [n], of int16 values."""
+        content = self._odd + content
+        whole = len(content) // 2 * 2
+        self._odd = content[whole:]
+        return self._resample(np.frombuffer(content[:whole], "<i2").astype(np.float32) / 32768)
+
+
+@dataclass(frozen=True)
+class LiveRequest:
+    """What a client wants to hear of its sound."""
+
+    offer: RuntimeOffer | None  # None: only when somebody speaks
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rate: int = SAMPLE_RATE
+    limits: ListeningLimits = USUAL
+
+
+def live_request(service: Service, given: Mapping[str, Any]) -> LiveRequest:
+    """Returns what the page asks for; raises `BadInput` for what cannot be followed."""
+    rate, silence = given.get("rate", SAMPLE_RATE), given.get("endSilence", 400)
+    for name, value, (least, most) in (("rate", rate, RATES), ("endSilence", silence, SILENCES)):
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise Refusal(f"{name} is {value!r:.80}; expected a whole number from {least} to {most}", name)
+    options = given.get("options") or {}
+    if not isinstance(options, Mapping):
+        raise Refusal("options are no JSON object", "options")
+    offer = service.offer(given["model"], TASK) if given.get("model") else None
+    mine = {} if offer is None else options_for(service.pool.registry, offer.card.id, options)
+    return LiveRequest(offer, mine, rate, ListeningLimits(silence / 1000))
+
+
+def transcriber(
+    service: Service, offer: RuntimeOffer, options: Mapping[str, Any], stop: threading.Event
+) -> tuple[Transcribe, Callable[[], bool], OpenSession]:
+    """Returns a function that transcribes samples, one that says whether the model works for somebody else, and the
+    session. Setting `stop` ends its work.
+    """
+    session = service.open(offer, stop)
+
+    def transcribe(samples: np.ndarray) -> Transcript:
+        with service.waiting(stop), contextlib.closing(session.stream((samples, SAMPLE_RATE), **options)) as events:
+            return last_result(_until(stop, events), Transcript, "the transcription")
+
+    return transcribe, lambda: session.occupied, session
+
+
+def _until(stop: threading.Event, events: Any) -> Any:
+    for event in events:
+        if stop.is_set():
+            raise Cancelled("the client went away")
+        yield event
+
+
+class Connection:
+    """A websocket whose messages are sent in order, from any thread."""
+
+    def __init__(self, socket: WebSocket):
+        self.socket = socket
+        self.stop = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
+
+    def say(self, message: Mapping[str, Any]) -> None:
+        """Sends a message soon."""
+        with contextlib.suppress(RuntimeError):  # the server has ended
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Accepts the connection, and closes it when all is sent; a client that goes away ends the block."""
+        await self.socket.accept()
+        sending = asyncio.create_task(self._send())
+        try:
+            with contextlib.suppress(WebSocketDisconnect):
+                yield
+            self._loop.call_soon(self._queue.put_nowait, None)
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+                await sending
+                await self.socket.close()
+        finally:
+            self.stop.set()
+            sending.cancel()
+
+    async def _send(self) -> None:
+        while (message := await self._queue.get()) is not None:
+            await self.socket.send_text(json.dumps(message, ensure_ascii=False, allow_nan=False))
+
+
+async def in_thread(function: Callable[..., Any], *given: Any) -> Any:
+    """Calls a function in a thread, in the context of the connection."""
+    return await asyncio.to_thread(contextvars.copy_context().run, function, *given)

@@ -1,0 +1,231 @@
+"""Transcription sessions of OpenAI's realtime API on a websocket.
+
+The server keeps the stretch that is being spoken, and a few that wait for the model. A client that sends sound faster
+than the model works has to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from workbench.core.errors import BadInput
+from workbench.live.transcription import FinalText, LiveEvent, LiveTranscription, PartialText, SpeechStarted
+from workbench.openai_api.errors import Refusal
+from workbench.serving.live_connection import (
+    LARGEST_MESSAGE,
+    Connection,
+    PcmDecoder,
+    in_thread,
+    live_request,
+    transcriber,
+)
+from workbench.serving.service import Service, told
+
+REALTIME_RATE = 24000  # Hz, of OpenAI's realtime API
+
+
+class Realtime:
+    """A transcription session: events in, events out.
+
+    The text so far of a stretch may change, and a delta only adds. So a delta has the words on which two texts in a row
+    agree, and `completed` has the final text.
+    """
+
+    def __init__(self, service: Service, connection: Connection, model: str):
+        self._service, self._connection = service, connection
+        self._id = f"sess_{secrets.token_hex(12)}"
+        self._model, self._language, self._rate, self._silence = model, "", REALTIME_RATE, 500
+        self._live: LiveTranscription | None = None
+        self._sound = PcmDecoder(self._rate)
+        self._items: dict[int, str] = {}
+        self._before: str | None = None
+        self._sent: dict[int, str] = {}
+        self._last: dict[int, list[str]] = {}
+        self.say("session.created", session=self._session())
+
+    def say(self, kind: str, **fields: Any) -> None:
+        """Sends an event."""
+        self._connection.say({"type": kind, "event_id": f"event_{secrets.token_hex(12)}", **fields})
+
+    def refuse(self, error: BaseException, event_id: Any = None) -> None:
+        """Sends an error."""
+        _, body = told(error)
+        self.say("error", error={**body["error"], "event_id": event_id})
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Follows an event of the client; raises `BadInput` for one that cannot be followed."""
+        kind = event.get("type")
+        if kind in ("session.update", "transcription_session.update"):
+            self._update(event.get("session"))
+        elif kind == "input_audio_buffer.append":
+            self._hearing().feed(self._sound.samples(_decoded(event.get("audio"))))
+        elif kind == "input_audio_buffer.commit":
+            self._hearing().commit()
+        elif kind == "input_audio_buffer.clear":
+            self.close()
+            self.say("input_audio_buffer.cleared")
+        else:
+            raise Refusal(
+                f"the event {kind!r:.80} is not one of session.update, input_audio_buffer.append, .commit and .clear",
+                "type",
+            )
+
+    def close(self) -> None:
+        """Ends the work."""
+        if self._live is not None:
+            self._live.close()
+            self._live = None
+
+    def _session(self) -> dict[str, Any]:
+        transcription = {"model": self._model or None, "language": self._language or None}
+        detection = {"type": "server_vad", "silence_duration_ms": self._silence}
+        return {
+            "id": self._id,
+            "object": "realtime.transcription_session",
+            "type": "transcription",
+            "audio": {
+                "input": {
+                    "format": {"type": "audio/pcm", "rate": self._rate},
+                    "transcription": transcription,
+                    "turn_detection": detection,
+                }
+            },
+        }
+
+    def _update(self, given: Any) -> None:
+        if not isinstance(given, Mapping):
+            raise Refusal("session is no object", "session")
+        if given.get("type", "transcription") != "transcription":
+            raise Refusal("this server has sessions of the type transcription; set it", "session.type")
+        place = (given.get("audio") or {}).get("input") or {}
+        form = place.get("format") or {}
+        if form.get("type", "audio/pcm") != "audio/pcm":
+            raise Refusal(f"the format is {form.get('type')!r:.80}; expected audio/pcm", "session.audio.input.format")
+        wanted = place.get("transcription") or {}
+        detection = place.get("turn_detection") or {}
+        known = live_request(
+            self._service,
+            {
+                "rate": form.get("rate", self._rate),
+                "endSilence": detection.get("silence_duration_ms", self._silence),
+                "model": wanted.get("model", self._model),
+                "options": {"language": wanted["language"]} if wanted.get("language") else {},
+            },
+        )
+        self.close()
+        self._rate, self._silence = known.rate, round(1000 * known.limits.end_silence)
+        self._model, self._language = wanted.get("model", self._model), wanted.get("language") or ""
+        self._sound = PcmDecoder(self._rate)
+        self.say("session.updated", session=self._session())
+
+    def _hearing(self) -> LiveTranscription:
+        if self._live is None:
+            options = {"language": self._language} if self._language else {}
+            given = {"model": self._model, "endSilence": self._silence, "options": options}
+            wanted = live_request(self._service, given)
+            if wanted.offer is None:
+                raise Refusal("the session has no model; name one in session.update", "session", status=404)
+            transcribe, busy, _ = transcriber(self._service, wanted.offer, wanted.options, self._connection.stop)
+            self._live = LiveTranscription(transcribe, self._on_event, wanted.limits, busy)
+        return self._live
+
+    def _on_event(self, event: LiveEvent) -> None:
+        item = self._items.setdefault(event.number, f"item_{secrets.token_hex(10)}")
+        about = {"item_id": item, "content_index": 0}
+        prefix = "conversation.item.input_audio_transcription"
+        if isinstance(event, SpeechStarted):
+            self.say("input_audio_buffer.speech_started", audio_start_ms=round(1000 * event.start), item_id=item)
+        elif isinstance(event, PartialText):
+            words = event.text.split(" ")
+            agreed = _agreed(self._last.get(event.number, []), words)
+            self._last[event.number] = words
+            self._add(event.number, " ".join(agreed), about)
+        else:
+            self.say("input_audio_buffer.speech_stopped", audio_end_ms=round(1000 * event.end), item_id=item)
+            self.say("input_audio_buffer.committed", item_id=item, previous_item_id=self._before)
+            self._before = item
+            if isinstance(event, FinalText):
+                self._add(event.number, event.transcript.text, about)
+                seconds = round(event.end - event.start, 3)
+                usage = {"type": "duration", "seconds": seconds}
+                self.say(f"{prefix}.completed", **about, transcript=event.transcript.text, usage=usage)
+            else:
+                self.say(f"{prefix}.failed", **about, error=told(event.error)[1]["error"])
+            for kept in (self._items, self._sent, self._last):
+                kept.pop(event.number, None)
+
+    def _add(self, number: int, text: str, about: Mapping[str, Any]) -> None:
+        sent = self._sent.get(number, "")
+        if len(text) > len(sent) and text.startswith(sent):
+            self._sent[number] = text
+            self.say("conversation.item.input_audio_transcription.delta", **about, delta=text[len(sent) :])
+
+
+def _agreed(before: list[str], now: list[str]) -> list[str]:
+    """Returns the words at the beginning on which two texts agree."""
+    count = next((n for n, (one, two) in enumerate(zip(before, now)) if one != two), min(len(before), len(now)))
+    return now[:count]
+
+
+def _decoded(given: Any) -> bytes:
+    if not isinstance(given, str) or len(given) > LARGEST_MESSAGE * 4 // 3:
+        raise Refusal(f"audio is no base64 text of at most {LARGEST_MESSAGE >> 20} MB", "audio")
+    try:
+        return binascii.a2b_base64(given.encode("ascii"), strict_mode=True)
+    except ValueError:
+        raise Refusal("audio is not base64", "audio") from None
+
+
+async def realtime(service: Service, socket: WebSocket) -> None:
+    """Serves a realtime transcription session."""
+    connection = Connection(socket)
+    async with connection.open():
+        try:
+            service.gate.check(socket)
+            with service.gate.working(socket, "live"):
+                await _converse(service, connection)
+        except WebSocketDisconnect:
+            raise
+        except Exception as error:
+            connection.say({"type": "error", **told(error)[1]})
+
+
+async def _converse(service: Service, connection: Connection) -> None:
+    session = Realtime(service, connection, connection.socket.query_params.get("model", ""))
+    try:
+        while True:
+            text = await connection.socket.receive_text()
+            event: Any = None
+            try:
+                event = json.loads(text)
+                if not isinstance(event, dict):
+                    raise BadInput("an event is a JSON object with a type")
+                await in_thread(session.take, event)
+            except WebSocketDisconnect:
+                raise
+            except (ValueError, RecursionError):
+                session.refuse(Refusal("an event is no JSON; expected an object with a type"))
+            except Exception as error:
+                session.refuse(error, event.get("event_id") if isinstance(event, dict) else None)
+    except KeyError:  # a message of bytes
+        session.refuse(Refusal("events are texts; a message of bytes came"))
+    finally:
+        connection.stop.set()
+        await asyncio.to_thread(session.close)
+
+
+def realtime_routes(service: Service) -> list[BaseRoute]:
+    """Returns the websocket of programs."""
+
+    async def of_programs(socket: WebSocket) -> None:
+        await realtime(service, socket)
+
+    return [WebSocketRoute("/v1/realtime", of_programs)]

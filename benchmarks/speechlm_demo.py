@@ -49,14 +49,14 @@ def pocketsphinx() -> Hear | None:
     decoder.add_jsgf_string("digits", f"#JSGF V1.0; grammar digits; public <digits> = ({' | '.join(WORDS)})+;")
     decoder.activate_search("digits")
 
-    def hear(samples: np.ndarray) -> str:
+    def recognise(samples: np.ndarray) -> str:
         decoder.start_utt()
         decoder.process_raw((np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes(), full_utt=True)
         decoder.end_utt()
         found = decoder.hyp()
         return str(found.hypstr) if found else ""
 
-    return hear
+    return recognise
 
 
 def say(demo: Demo, speaker: Speaker, count: int) -> None:
@@ -65,13 +65,15 @@ def say(demo: Demo, speaker: Speaker, count: int) -> None:
     listeners = {"demo/sensevoice": sensevoice(), "pocketsphinx": pocketsphinx()}
     choices: tuple[tuple[str, Choice | None], ...] = (("likeliest", None), ("drawn", SAMPLED))
     for voice in VOICES:
-        for name, hear in listeners.items():
-            if hear is None:
+        for name, recognise in listeners.items():
+            if recognise is None:
                 print(f"{name} is not installed")
                 continue
             takes = ((digits, demo.sound(delayed(speaker.say(voice, digits), LAYOUT))) for digits in strings)
-            row = [f"the voice's takes through the codec {rates_of(takes, hear).wer:6.1%}"]
-            row += [f"{how} {measure_saying(demo, voice, strings, hear, choice).wer:6.1%}" for how, choice in choices]
+            row = [f"the voice's takes through the codec {rates_of(takes, recognise).wer:6.1%}"]
+            row += [
+                f"{how} {measure_saying(demo, voice, strings, recognise, choice).wer:6.1%}" for how, choice in choices
+            ]
             print(f"says, {voice}, heard by {name}: {', '.join(row)}", flush=True)
 
 

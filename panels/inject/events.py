@@ -59,9 +59,9 @@ class InjectActions:
 
     def speech_models(self) -> list[tuple[str, str]]:
         """Returns the models whose adaptor makes embeddings and that can run here: (title, cell)."""
-        return [(offer.title, offer.cell.value) for offer in self._hearing() if offer.possible]
+        return [(offer.title, offer.cell.value) for offer in self._offers_for_speech() if offer.possible]
 
-    def _hearing(self) -> list[RuntimeOffer]:
+    def _offers_for_speech(self) -> list[RuntimeOffer]:
         return [
             offer
             for offer in offers(self.pool.registry)
@@ -183,11 +183,11 @@ class InjectActions:
         """
         if not recording:
             raise BadInput("there is no recording; upload one, record one, or click a sample")
-        hearing = [offer for offer in self._hearing() if offer.cell.value == chosen]
-        if not hearing:
+        speech_models = [offer for offer in self._offers_for_speech() if offer.cell.value == chosen]
+        if not speech_models:
             raise BadInput("no speech model is chosen; pick one that is in the list")
-        cell = hearing[0].cell
-        said = element("p", f"{text(hearing[0].title)} listens to the recording", role="status")
+        cell = speech_models[0].cell
+        said = element("p", f"{text(speech_models[0].title)} listens to the recording", role="status")
         idle = (gr.skip(),) * 4
         yield *idle, element("div", said + element("div", element("i", ""), "bar unsure"), "progress"), gr.skip()
         try:

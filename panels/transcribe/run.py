@@ -254,7 +254,7 @@ def _work(
                     show(replace(row, status="failed", error=sentence_of(error)))
             continue
 
-        def hear(row: Row, session: OpenSession = session) -> None:
+        def transcribe_row(row: Row, session: OpenSession = session) -> None:
             try:
                 _listen(session, row, job, stop, show)
             except Cancelled:
@@ -263,7 +263,7 @@ def _work(
             except Exception as error:
                 show(replace(row, status="failed", error=sentence_of(error)))
 
-        _each(mine, hear, ROWS_AT_ONCE, stop)
+        _each(mine, transcribe_row, ROWS_AT_ONCE, stop)
         if stop.is_set():
             return
 
@@ -328,8 +328,8 @@ def idle_first(steps: Iterable[Step], occupied: Callable[[Step], bool]) -> Itera
         yield step
 
 
-def _each(rows: Sequence[Row], hear: Callable[[Row], None], at_once: int, stop: threading.Event) -> None:
-    """Calls `hear` with every row in order, `at_once` in parallel, until all are done or `stop` is set."""
+def _each(rows: Sequence[Row], work: Callable[[Row], None], at_once: int, stop: threading.Event) -> None:
+    """Calls `work` with every row in order, `at_once` in parallel, until all are done or `stop` is set."""
     left = deque(rows)
 
     def take() -> None:
@@ -338,7 +338,7 @@ def _each(rows: Sequence[Row], hear: Callable[[Row], None], at_once: int, stop: 
                 row = left.popleft()
             except IndexError:  # another thread took the last
                 return
-            hear(row)
+            work(row)
 
     others = [threading.Thread(target=bound(take), daemon=True) for _ in range(min(at_once, len(rows)) - 1)]
     for thread in others:

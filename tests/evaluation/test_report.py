@@ -252,12 +252,12 @@ def test_players_stay_within_their_bounds() -> None:
     columns = made_columns(6)
     loud = np.random.default_rng(0).uniform(-1, 1, 16000 * 40)
 
-    def hear(utterance: Utterance) -> tuple[np.ndarray, int]:
+    def sound_of(utterance: Utterance) -> tuple[np.ndarray, int]:
         if utterance.id == "take-000000":
             raise BadInput("there is no file a.wav")
         return loud, 16000
 
-    found = players(columns, [0, 1, 1, 2], hear, largest=1)
+    found = players(columns, [0, 1, 1, 2], sound_of, largest=1)
     assert found[0].note == "The sound is not here: there is no file a.wav" and not found[0].address
     assert found[1].address.startswith("data:audio/flac") and "first 30 s of 40 s" in found[1].note
     assert "fill the room" in found[2].note and not found[2].address

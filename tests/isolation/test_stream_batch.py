@@ -42,7 +42,9 @@ class FakeWriter(FakeRecogniser):
         self.closed = 0
         self.notes = notes
 
-    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
+    def recognise_stream(
+        self, stretches: Sequence[np.ndarray], options: Any
+    ) -> Generator[list[str], None, list[Recognition]]:
         self.batches.append([len(samples) for samples in stretches])
         counts = [max(round(len(samples) / RATE), 1) for samples in stretches]
         try:
@@ -96,7 +98,7 @@ def test_every_recording_has_its_own_story() -> None:
 def test_one_recording_alone_says_something_after_every_token() -> None:
     """Whoever cancels is heard between two events only."""
     writer = FakeWriter()
-    writer.hear = lambda stretches, options: steady()  # type: ignore[method-assign]
+    writer.recognise_stream = lambda stretches, options: steady()  # type: ignore[method-assign]
 
     def steady() -> Generator[list[str], None, list[Recognition]]:
         for _ in range(5):
@@ -219,10 +221,12 @@ def test_a_model_without_the_option_hears_one_stretch_at_a_time() -> None:
 class ChoosyWriter(FakeWriter):
     """Refuses stretches of more than three seconds."""
 
-    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
+    def recognise_stream(
+        self, stretches: Sequence[np.ndarray], options: Any
+    ) -> Generator[list[str], None, list[Recognition]]:
         if any(len(samples) > 3 * RATE for samples in stretches):
             raise BadInput("a stretch is too long")
-        return (yield from super().hear(stretches, options))
+        return (yield from super().recognise_stream(stretches, options))
 
 
 def test_a_recording_that_the_model_refuses_does_not_end_the_others() -> None:

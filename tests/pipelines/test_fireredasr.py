@@ -30,7 +30,7 @@ ELSEWHERE = Path("it.gguf")
 class FakeNetwork:
     """Keeps what it was asked."""
 
-    def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Any:
+    def embed_audio(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Any:
         self.features, self.valid = features, valid
         return "speech"
 

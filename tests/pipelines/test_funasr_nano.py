@@ -22,7 +22,7 @@ ELSEWHERE = Path("it.gguf")
 class FakeNetwork:
     """Every frame's first two values are its embedding."""
 
-    def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[np.ndarray, np.ndarray]:
+    def embed_audio(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[np.ndarray, np.ndarray]:
         counts = np.array([len(rows) for rows in features])
         speech = np.zeros((len(features), counts.max(), 2), np.float32)
         for row, rows in zip(speech, features, strict=True):

@@ -41,7 +41,9 @@ class Listener:
         self.own = own
         return self
 
-    def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
+    def recognise_stream(
+        self, chunks: Sequence[np.ndarray], options: Any
+    ) -> Generator[list[str], None, list[Recognition]]:
         [samples] = chunks
         text = f"{self.own.system}|{self.own.text}|{len(samples)}"
         try:

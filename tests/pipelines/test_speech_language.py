@@ -117,7 +117,7 @@ def drain(writing: Generator[list[str], None, list[Recognition]]) -> tuple[list[
 def test_text_grows_with_every_token_until_each_stretch_ends() -> None:
     hearer, _ = recogniser([0, 1], [2, STOP], [3, ENDED], [STOP, ENDED])
     assert isinstance(hearer, StreamingRecogniser)
-    texts, heard = drain(hearer.hear(samples(2, 3), ListeningOptions()))
+    texts, heard = drain(hearer.recognise_stream(samples(2, 3), ListeningOptions()))
     assert texts == [["a", "b"], ["ac", "b"], ["acd", "b"], ["acd", "b"]]
     assert [part.text for part in heard] == ["acd", "b"]
     assert [part.ids for part in heard] == [(0, 2, 3, STOP), (1, STOP)]
@@ -129,7 +129,7 @@ def test_text_grows_with_every_token_until_each_stretch_ends() -> None:
 def test_the_prompt_is_padded_on_the_left_and_has_each_rows_frames(arrays: Arrays, kind: type) -> None:
     """On arrays of either kind, as the runtime has them."""
     hearer, language = recogniser([STOP, STOP], arrays=arrays)
-    drain(hearer.hear(samples(1, 3), ListeningOptions()))
+    drain(hearer.recognise_stream(samples(1, 3), ListeningOptions()))
     assert language.prompt is not None and isinstance(language.prompt.embeddings, kind)
     assert language.prompt.embeddings[..., 0].tolist() == [[0, 0, 5, 0.5, 6], [5, 0.5, 0.5, 0.5, 6]]
     assert language.prompt.positions.tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]
@@ -137,33 +137,33 @@ def test_the_prompt_is_padded_on_the_left_and_has_each_rows_frames(arrays: Array
 
 def test_the_end_of_a_text_is_never_read_out() -> None:
     hearer, _ = recogniser([STOP])
-    texts, [heard] = drain(hearer.hear(samples(1), ListeningOptions()))
+    texts, [heard] = drain(hearer.recognise_stream(samples(1), ListeningOptions()))
     assert texts == [[""]] and (heard.text, heard.tokens, heard.ids) == ("", (), (STOP,))
 
 
 def test_half_a_character_is_not_shown() -> None:
     hearer, _ = recogniser([0], [8], [1], [STOP])
-    texts, _ = drain(hearer.hear(samples(1), ListeningOptions()))
+    texts, _ = drain(hearer.recognise_stream(samples(1), ListeningOptions()))
     assert texts[:2] == [["a"], ["a"]]
 
 
 def test_of_a_beam_search_the_best_hypothesis_so_far_is_shown() -> None:
     hearer, _ = recogniser([[0], [1]], [[3, 2], [1, STOP]], [[3, 2, STOP], [1, STOP, ENDED]])
-    texts, heard = drain(hearer.hear(samples(1, 1), ListeningOptions()))
+    texts, heard = drain(hearer.recognise_stream(samples(1, 1), ListeningOptions()))
     assert texts == [["a", "b"], ["dc", "b"], ["dc", "b"]]
     assert [part.ids for part in heard] == [(3, 2, STOP), (1, STOP)]
 
 
 def test_a_text_cut_off_says_so() -> None:
     hearer, _ = recogniser([0, STOP], [1, ENDED])
-    _, heard = drain(hearer.hear(samples(1, 1), ListeningOptions()))
+    _, heard = drain(hearer.recognise_stream(samples(1, 1), ListeningOptions()))
     assert heard[0].notes == ("a chunk of speech was cut off at max_new_tokens; the transcript may lack its end",)
     assert heard[1].notes == ()
 
 
 def test_who_stops_listening_stops_the_model_at_that_token() -> None:
     hearer, language = recogniser([0], [1], [2], [STOP])
-    writing = hearer.hear(samples(1), ListeningOptions())
+    writing = hearer.recognise_stream(samples(1), ListeningOptions())
     assert next(writing) == ["a"] and language.asked == 1
     writing.close()
     assert language.asked == 1 and language.closed

@@ -38,7 +38,7 @@ class FakeRecogniser:
     dtype = "float32"
 
     def __init__(self, hear: Hear):
-        self.answer = hear  # not called hear: that is what makes a recogniser a streaming one
+        self.answer = hear  # not called recognise_stream: that is what makes a recogniser a streaming one
         self.given: list[np.ndarray] = []
         self.options: list[ListeningOptions] = []
 

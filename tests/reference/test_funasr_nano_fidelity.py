@@ -286,7 +286,8 @@ def test_a_batch_is_the_originals_batch(pair: Pair) -> None:
     stretches = [speech(1), speech(5), speech(2.5)]
     alone = [pair.compare(samples) for samples in stretches]
     assert [
-        list(heard.ids) for heard in finished(pair.ours.hear(stretches, FunasrNanoOptions(max_new_tokens=TOKENS)))
+        list(heard.ids)
+        for heard in finished(pair.ours.recognise_stream(stretches, FunasrNanoOptions(max_new_tokens=TOKENS)))
     ] == alone
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.fake_conversations import FakeCodec, HearingNetwork, described
+from tests.support.fake_conversations import FakeAudioNetwork, FakeCodec, described
 from workbench.core.settings import SessionSpec
 from workbench.isolation import worker
 from workbench.pipelines.conversation_session import ConversationSession
@@ -19,7 +19,7 @@ from workbench.pipelines.conversation_session import ConversationSession
 PATIENCE = 0.01  # seconds of a row of the slow model
 
 
-class SlowNetwork(HearingNetwork):
+class SlowNetwork(FakeAudioNetwork):
     """Takes its time for each row, so that somebody can stop it."""
 
     def logits(self, history: Any) -> np.ndarray:
@@ -31,7 +31,7 @@ def open_conversing(spec: SessionSpec) -> ConversationSession:
     """Instead of `workbench.isolation.loader.open_alone`."""
     name = Path(spec.name).name
     speaks = "text" not in name
-    network: Any = SlowNetwork(context=2000, ends=-50.0) if name == "slow" else HearingNetwork()
+    network: Any = SlowNetwork(context=2000, ends=-50.0) if name == "slow" else FakeAudioNetwork()
     codec: Any = FakeCodec() if speaks else None
     return ConversationSession(spec.name, spec.runtime, described(speaks=speaks), network, codec)
 

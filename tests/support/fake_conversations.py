@@ -48,10 +48,10 @@ class FakeCodec:
         self.closed = True
 
 
-class HearingNetwork(FakeNetwork):
+class FakeAudioNetwork(FakeNetwork):
     """What it hears becomes rows of ids; a trace records the rows of the prompt."""
 
-    def hear(self, samples: np.ndarray, recorder: Any = None) -> Any:
+    def embed_audio(self, samples: np.ndarray, recorder: Any = None) -> Any:
         rows = np.zeros((len(samples) // HEARD, self.layout.streams), np.int64)
         rows[:, 0] = self.layout.text_first + len(samples) % (self.layout.text_end - self.layout.text_first)
         if recorder is not None:
@@ -92,7 +92,7 @@ def fake_conversation(
     speaks: bool = True, hears: bool = True, context: int = 400, ends: float = 0.0, **defaults: Any
 ) -> ConversationSession:
     """A session; `ends` makes closing ids likelier."""
-    network = HearingNetwork(context=context, ends=ends)
+    network = FakeAudioNetwork(context=context, ends=ends)
     codec: Any = FakeCodec() if speaks else None
     return ConversationSession(
         "fake", "pytorch", described(hears=hears, speaks=speaks, **defaults), network, codec, ("a fake",)

@@ -58,7 +58,7 @@ class FakeNetwork:
         self.layout, self.context, self.ends = layout, context, ends
         self.calls: list[str] = []
 
-    def hear(self, samples: np.ndarray, recorder: Any = None) -> Any:
+    def embed_audio(self, samples: np.ndarray, recorder: Any = None) -> Any:
         raise AssertionError("no test lets it hear")
 
     def trace(self, prompt: Sequence[Any], recorder: Any) -> None:

@@ -128,7 +128,7 @@ class Reference:
         return [first] + [0] * (self.layout.streams - 1)
 
     @torch.no_grad()
-    def hear(self, samples: np.ndarray) -> list[Position]:
+    def embed_audio(self, samples: np.ndarray) -> list[Position]:
         """The positions of what a user says."""
         options: Any = {"padding": "longest", "truncation": False, "do_normalize": True, "return_tensors": "pt"}
         mel = self.mel(samples, sampling_rate=16000, **options)["input_features"][0]

@@ -20,7 +20,7 @@ from tests.support.tiny_language import SHAPE, put_tokenizer, random_network
 from workbench.families.conformer import ConformerConfig
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.runtimes.pytorch.conformer import relative_positions
-from workbench.runtimes.pytorch.fireredasr import HearingNetwork
+from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork
 
 WIDTH, HIDDEN, RANK = 16, SHAPE["hidden_size"], 4
 ARGUMENTS = {
@@ -97,7 +97,7 @@ def write_package(path: Path, arguments: dict[str, Any], tensors: dict[str, Tens
 
 def hearing_tensors(seed: int = 1, config: ConformerConfig = CONFIG) -> dict[str, Tensor]:
     """Encoder, with the table of positions that the published files have, and adapter."""
-    tensors = drawn_tensors(HearingNetwork(config, HIDDEN, 2), seed)
+    tensors = drawn_tensors(AudioEmbeddingNetwork(config, HIDDEN, 2), seed)
     tensors["encoder.positional_encoding.pe"] = relative_positions(50, config.d_model, torch.zeros(()))[None]
     return tensors
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from workbench.evaluation import read
 from workbench.evaluation.report import page, read_columns, write_table
 from workbench.evaluation.report.overview import Overview, overview
-from workbench.evaluation.report.page import REPORT, hear_in, written
+from workbench.evaluation.report.page import REPORT, sounds_in, written
 from workbench.evaluation.store import Evaluation
 
 
@@ -30,7 +30,7 @@ def make_report(evaluation: Evaluation, out: Path | None = None, table: Path | N
     if table is not None:
         write_table(columns, table)
     found = overview(columns)
-    written(page(columns, hear_in(evaluation), found), out or evaluation.path / REPORT)
+    written(page(columns, sounds_in(evaluation), found), out or evaluation.path / REPORT)
     return found
 
 

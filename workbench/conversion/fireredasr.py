@@ -22,7 +22,7 @@ from workbench.conversion.plan import Plan, Rows, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors, tensor_rows
 from workbench.core.errors import BadInput
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, WEIGHTS
-from workbench.runtimes.pytorch.fireredasr import HearingNetwork, read_checkpoint
+from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork, read_checkpoint
 from workbench.runtimes.pytorch.fireredasr_package import read_package
 from workbench.runtimes.pytorch.weights import build, check_tensors
 
@@ -35,7 +35,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
         raise BadInput(f"FunASR has no layout for {directory.name}, a FireRedASR-LLM; leave --layout out")
     checkpoint = read_checkpoint(directory)
     model = checkpoint.model
-    network = build(HearingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
+    network = build(AudioEmbeddingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
     described = f"args of {ENCODER_WEIGHTS}"
     check_tensors(network.state_dict(), checkpoint.hearing, checkpoint.where, described_in=described)
     encoder = plan_tensors(checkpoint.hearing, checkpoint.weights)

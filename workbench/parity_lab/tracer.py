@@ -200,13 +200,13 @@ class Tracer:
         found: list[Trace | BaseException] = []
         told = (0.0, activity)  # time and text of the last report
 
-        def hear(_: float, said: str) -> None:
+        def on_progress(_: float, said: str) -> None:
             nonlocal told
             told = time.monotonic(), f"{side.name}: {said}"
 
         def work() -> None:
             try:
-                with listening(hear):  # the call reports what it waits for
+                with listening(on_progress):  # the call reports what it waits for
                     found.append(trace())
             except BaseException as error:  # raised again in the caller's thread
                 found.append(error)

@@ -19,7 +19,7 @@ from workbench.core.options import build_options
 from workbench.core.resources import close
 from workbench.families.speechlm import SpeechLmModel, SpeechLmOptions, answer_plan
 from workbench.pipelines.clock import WorkClock
-from workbench.pipelines.speechlm_hearing import tower_times
+from workbench.pipelines.speechlm_frontend import tower_times
 from workbench.pipelines.spoken_messages import heard
 from workbench.pipelines.text_session import UnfoldingText
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
@@ -117,7 +117,9 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
             prompt = self._prompt(check_messages(messages))
         yield Begun(settings, prompt.rows, asdict(network.layout), self.load_seconds, notes=prompt.notes)
         with clock:
-            parts = [network.hear(part.samples) if isinstance(part, Recording) else part for part in prompt.parts]
+            parts = [
+                network.embed_audio(part.samples) if isinstance(part, Recording) else part for part in prompt.parts
+            ]
         steps = self._steps(network, parts, plan, chosen.probabilities)
         yield from self._answered(steps, prompt, plan, made, clock)
 
@@ -194,7 +196,9 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         recorder = Recorder(wanted, others)
         recorded = max((n for n, part in enumerate(prompt.parts) if isinstance(part, Recording)), default=-1)
         parts = [
-            part if isinstance(part, np.ndarray) else network.hear(part.samples, recorder if n == recorded else None)
+            part
+            if isinstance(part, np.ndarray)
+            else network.embed_audio(part.samples, recorder if n == recorded else None)
             for n, part in enumerate(prompt.parts)
         ]
         network.trace(parts, recorder)

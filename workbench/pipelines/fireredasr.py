@@ -20,7 +20,7 @@ from workbench.families.fireredasr import (
     tidy,
 )
 from workbench.pipelines.features import Features, front_end_times
-from workbench.pipelines.gradients import DifferentiatesHearing
+from workbench.pipelines.gradients import DifferentiatesFeatures
 from workbench.pipelines.speech_language import OwnPrompt
 from workbench.trace.recorder import Recorder
 from workbench.trace.times import RowTimes
@@ -31,7 +31,7 @@ STAGES = ("fbank", "features")  # stages of the front end; it stacks no frames
 class FireRedNetwork(Protocol):
     """The network that each runtime implements: encoder and adapter, computed in float32 or wider."""
 
-    def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Any:
+    def embed_audio(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Any:
         """Returns speech embeddings [B, frames, H] as arrays of the runtime's language model.
 
         Records `encoder.*` and `adaptor.*` of the first chunk. In a batch, the features of shorter chunks are padded
@@ -115,15 +115,15 @@ class FireRedAudioEncoder(FireRedPromptFormat):
         valid = [self.speech_frames(len(row), options) for row in features]
         # Pads the normalised features with zeros, as in training, so that even the shortest audio gives an embedding.
         features = [_at_least(row, SUBSAMPLING * model.downsample_rate) for row in features]
-        return self.network.hear(features, valid, recorder), counts
+        return self.network.embed_audio(features, valid, recorder), counts
 
-    def pulled_back(self, samples: np.ndarray, options: FireRedAsrOptions, gradient: Any) -> np.ndarray:
-        """See `workbench.pipelines.gradients.PullsBack`."""
-        assert isinstance(self.network, DifferentiatesHearing)
+    def input_gradient(self, samples: np.ndarray, options: FireRedAsrOptions, gradient: Any) -> np.ndarray:
+        """See `workbench.pipelines.gradients.DifferentiatesRecordings`."""
+        assert isinstance(self.network, DifferentiatesFeatures)
         features = self.features(samples, options)
         valid = self.speech_frames(len(features), options)
         padded = _at_least(features, SUBSAMPLING * self.model.downsample_rate)
-        found = self.network.pulled_back(padded, gradient, valid=valid)
+        found = self.network.input_gradient(padded, gradient, valid=valid)
         return self.features.gradient(found[: len(features)], len(samples), options)
 
     def close(self) -> None:

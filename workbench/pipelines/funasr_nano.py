@@ -22,7 +22,7 @@ from workbench.families.funasr_nano import (
     tidy,
 )
 from workbench.pipelines.features import Features, front_end_times
-from workbench.pipelines.gradients import DifferentiatesHearing
+from workbench.pipelines.gradients import DifferentiatesFeatures
 from workbench.pipelines.speech_language import OwnPrompt
 from workbench.trace.recorder import Recorder
 from workbench.trace.times import RowTimes
@@ -33,7 +33,7 @@ class NanoNetwork(Protocol):
     overflows.
     """
 
-    def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[Any, np.ndarray]:
+    def embed_audio(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[Any, np.ndarray]:
         """Returns (speech embeddings [B, frames, H], the number of frames of each chunk [B]).
 
         Records `encoder.*` and `adaptor.*` of the first chunk. The embeddings are arrays of the runtime's language
@@ -105,12 +105,12 @@ class NanoAudioEncoder(NanoPromptFormat):
         features = [
             self.features(samples, options, None if number else recorder) for number, samples in enumerate(chunks)
         ]
-        return self.network.hear(features, recorder)
+        return self.network.embed_audio(features, recorder)
 
-    def pulled_back(self, samples: np.ndarray, options: FunasrNanoOptions, gradient: Any) -> np.ndarray:
-        """See `workbench.pipelines.gradients.PullsBack`."""
-        assert isinstance(self.network, DifferentiatesHearing)
-        found = self.network.pulled_back(self.features(samples, options), gradient)
+    def input_gradient(self, samples: np.ndarray, options: FunasrNanoOptions, gradient: Any) -> np.ndarray:
+        """See `workbench.pipelines.gradients.DifferentiatesRecordings`."""
+        assert isinstance(self.network, DifferentiatesFeatures)
+        found = self.network.input_gradient(self.features(samples, options), gradient)
         return self.features.gradient(found, len(samples), options)
 
     def close(self) -> None:

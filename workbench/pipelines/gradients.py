@@ -57,10 +57,10 @@ class DifferentiatesLanguage(Protocol):
 
 
 @runtime_checkable
-class DifferentiatesHearing(Protocol):
+class DifferentiatesFeatures(Protocol):
     """A network from features to embeddings of sound whose runtime computes gradients."""
 
-    def pulled_back(self, features: np.ndarray, gradient: Any, **how: Any) -> np.ndarray:
+    def input_gradient(self, features: np.ndarray, gradient: Any, **how: Any) -> np.ndarray:
         """Returns the gradient with respect to the features [T, input] from that to the embeddings [frames, hidden].
 
         Args:
@@ -70,10 +70,10 @@ class DifferentiatesHearing(Protocol):
 
 
 @runtime_checkable
-class PullsBack(Protocol):
-    """An audio encoder of a family, around a network that `DifferentiatesHearing`."""
+class DifferentiatesRecordings(Protocol):
+    """An audio encoder of a family, around a network that `DifferentiatesFeatures`."""
 
-    def pulled_back(self, samples: np.ndarray, options: Any, gradient: Any) -> np.ndarray:
+    def input_gradient(self, samples: np.ndarray, options: Any, gradient: Any) -> np.ndarray:
         """Returns the gradient with respect to the filter bank [frames, mels] from that to the embeddings of sound.
 
         Args:

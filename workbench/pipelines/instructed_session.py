@@ -54,7 +54,7 @@ class InstructedSession(SpeechSession, Converses, FindsNeighbours):
         clock = WorkClock()
         with clock:
             recording = heard(part, *where, chosen.max_segment_seconds)
-            writing = recogniser.instructed(own).hear([recording.samples], chosen)
+            writing = recogniser.instructed(own).recognise_stream([recording.samples], chosen)
         text, first, recognition = "", None, None
         try:
             yield Begun(asdict(chosen))

@@ -62,10 +62,12 @@ class NanoPipeline(SpeechLanguagePipeline):
         self._network = network
         self._head: CtcHead | None = None
 
-    def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
-        """See `StreamingRecogniser.hear`."""
+    def recognise_stream(
+        self, chunks: Sequence[np.ndarray], options: Any
+    ) -> Generator[list[str], None, list[Recognition]]:
+        """See `StreamingRecogniser.recognise_stream`."""
         if not searches(options):
-            return (yield from super().hear(chunks, options))
+            return (yield from super().recognise_stream(chunks, options))
         found: list[Recognition] = []
         for chunk in chunks:
             found.append(self.recognise(chunk, options))

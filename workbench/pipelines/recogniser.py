@@ -67,7 +67,9 @@ class Recogniser(Protocol):
 class StreamingRecogniser(Protocol):
     """A recogniser that writes token by token, and can transcribe several chunks in one batch."""
 
-    def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
+    def recognise_stream(
+        self, chunks: Sequence[np.ndarray], options: Any
+    ) -> Generator[list[str], None, list[Recognition]]:
         """Yields the text so far of every chunk after each token; returns the recognition of each chunk."""
         ...
 

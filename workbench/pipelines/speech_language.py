@@ -23,7 +23,12 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged, merge_speech
 from workbench.families.instruction import OWN, Instruction
 from workbench.families.language import PLACEHOLDER, LanguageConfig, LanguageTokenizer
-from workbench.pipelines.gradients import DifferentiatesLanguage, GradientsOf, PullsBack, record_gradients
+from workbench.pipelines.gradients import (
+    DifferentiatesLanguage,
+    DifferentiatesRecordings,
+    GradientsOf,
+    record_gradients,
+)
 from workbench.pipelines.language import Language, SearchesBeams
 from workbench.pipelines.recogniser import Recognition
 from workbench.pipelines.token_table import Table
@@ -163,15 +168,17 @@ class SpeechLanguagePipeline:
         """See `InstructedRecogniser.instructed`."""
         return SpeechLanguagePipeline(self.encoder.instructed(own), self.language)
 
-    def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
-        """See `StreamingRecogniser.hear`."""
+    def recognise_stream(
+        self, chunks: Sequence[np.ndarray], options: Any
+    ) -> Generator[list[str], None, list[Recognition]]:
+        """See `StreamingRecogniser.recognise_stream`."""
         prompt, counts = self._prompt(chunks, options)
         return (yield from self._written(prompt, self.encoder.decoding(options, counts)))
 
     def _written(
         self, prompt: Merged[Any], decoding: Decoding, watch: Watch | None = None
     ) -> Generator[list[str], None, list[Recognition]]:
-        """Decodes prompts that are ready; yields and returns the same as `hear`."""
+        """Decodes prompts that are ready; yields and returns the same as `recognise_stream`."""
         ids: list[list[int]] = [[] for _ in prompt.attention_mask]
         for tokens in self.language.generate(prompt, decoding, watch):
             if tokens.ndim == 2:
@@ -185,7 +192,7 @@ class SpeechLanguagePipeline:
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
         """Returns what is said in float32 samples [n] at 16 kHz."""
-        return drained(self.hear([samples], options))[0]
+        return drained(self.recognise_stream([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Returns the transcript of generated ids, or of some of them."""
@@ -221,7 +228,7 @@ class SpeechLanguagePipeline:
     ) -> GradientsOf | None:
         """Returns what gives the gradients of an answer's tokens; None where the runtime computes none."""
         language, encoder = self.language, self.encoder
-        if not isinstance(language, DifferentiatesLanguage) or not isinstance(encoder, PullsBack):
+        if not isinstance(language, DifferentiatesLanguage) or not isinstance(encoder, DifferentiatesRecordings):
             return None
         # Embeddings of sound stand in place of the prompt's one placeholder.
         first = int(np.flatnonzero(encoder.prompt_ids(options) == encoder.placeholder)[0])
@@ -229,7 +236,7 @@ class SpeechLanguagePipeline:
 
         def found(ids: Sequence[int], places: Sequence[int]) -> Iterator[np.ndarray]:
             for gradient in language.gradients(prompt, ids, places):
-                yield encoder.pulled_back(samples, options, gradient[sound])
+                yield encoder.input_gradient(samples, options, gradient[sound])
 
         return found
 

@@ -305,7 +305,7 @@ def _recognise(
         return recogniser.recognise_many([chunk.samples for chunk in chunks], chosen)
     if not isinstance(recogniser, StreamingRecogniser):
         return [recogniser.recognise(chunk.samples, chosen) for chunk in chunks]
-    writing = recogniser.hear([chunk.samples for chunk in chunks], chosen)
+    writing = recogniser.recognise_stream([chunk.samples for chunk in chunks], chosen)
     shown = [""] * len(chunks)
     while True:
         try:

@@ -66,9 +66,9 @@ class Realtime:
         if kind in ("session.update", "transcription_session.update"):
             self._update(event.get("session"))
         elif kind == "input_audio_buffer.append":
-            self._hearing().feed(self._sound.samples(_decoded(event.get("audio"))))
+            self._transcription().feed(self._sound.samples(_decoded(event.get("audio"))))
         elif kind == "input_audio_buffer.commit":
-            self._hearing().commit()
+            self._transcription().commit()
         elif kind == "input_audio_buffer.clear":
             self.close()
             self.say("input_audio_buffer.cleared")
@@ -126,7 +126,7 @@ class Realtime:
         self._sound = PcmDecoder(self._rate)
         self.say("session.updated", session=self._session())
 
-    def _hearing(self) -> LiveTranscription:
+    def _transcription(self) -> LiveTranscription:
         if self._live is None:
             options = {"language": self._language} if self._language else {}
             given = {"model": self._model, "endSilence": self._silence, "options": options}

@@ -74,7 +74,7 @@ class SpeechModel(Protocol):
         """The most positions of a sequence."""
         ...
 
-    def hear(self, samples: np.ndarray, recorder: Recorder | None = None) -> Any:
+    def embed_audio(self, samples: np.ndarray, recorder: Recorder | None = None) -> Any:
         """Returns the embeddings [n, hidden] of a recording, 16 kHz float32, by the audio encoder and its adaptor.
 
         A recorder gets the stages `tower.*` and `adaptor.output`. Raises `BadInput` if the checkpoint has no audio
@@ -93,7 +93,7 @@ class SpeechNetwork(SpeechModel, Protocol):
     """A loaded language model that is fed row by row."""
 
     def open(self, prompt: Sequence[Any]) -> SpeechState:
-        """Returns a new sequence. Its prompt is a list of parts: arrays of ids [n, streams], or results of `hear`."""
+        """Returns a new sequence. Its prompt lists arrays of ids [n, streams] and results of `embed_audio`."""
         ...
 
 

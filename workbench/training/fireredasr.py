@@ -23,7 +23,7 @@ from workbench.families.conformer import ConformerConfig, encoder_frames
 from workbench.families.fireredasr import PROMPT, SPEECH
 from workbench.families.language import LanguageTokenizer
 from workbench.runtimes.pytorch.conformer import ConformerEncoder
-from workbench.runtimes.pytorch.fireredasr import HearingNetwork, read_checkpoint
+from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork, read_checkpoint
 from workbench.runtimes.pytorch.lora import WRAPPER
 from workbench.runtimes.pytorch.weights import read_safetensors
 from workbench.training.course import CONTINUING_MASKS, Course
@@ -59,7 +59,7 @@ LANGUAGE: dict[str, Any] = {
 }
 
 
-class TrainingNetwork(HearingNetwork):
+class TrainingNetwork(AudioEmbeddingNetwork):
     """Encoder, adapter and language model with the checkpoint's parameter names."""
 
     def __init__(self, language: Any, dropout: float):

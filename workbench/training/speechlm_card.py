@@ -11,7 +11,7 @@ from workbench.training.model_card import COMMON, CardFacts, Measured
 from workbench.training.speechlm_measure import (
     SAMPLED,
     Demo,
-    Hear,
+    Recognise,
     measure_repeating,
     measure_saying,
     measure_writing,
@@ -22,21 +22,21 @@ from workbench.training.speechlm_measure import (
 from workbench.training.speechlm_voices import DEFAULT_VOICE, HUMAN, SYNTHETIC, VOICES
 
 
-def measure(directory: Path, held_out: Sequence[Take], hear: Hear | None = None) -> list[Measured]:
+def measure(directory: Path, held_out: Sequence[Take], recognise: Recognise | None = None) -> list[Measured]:
     """Returns the word error rates of the checkpoint's speech and of its texts; by default demo/sensevoice listens."""
-    demo, hear = Demo.read(directory), hear or sensevoice()
+    demo, recognise = Demo.read(directory), recognise or sensevoice()
     strings = strings_to_say()
     measured = []
     for voice in VOICES:
         for how, choice in (("likeliest codes", None), ("drawn codes", SAMPLED)):
-            rates = measure_saying(demo, voice, strings, hear, choice)
+            rates = measure_saying(demo, voice, strings, recognise, choice)
             measured.append(Measured(f"says, voice {voice}, {how}", "1 to 6", len(strings), _wer(rates)))
     recordings = recordings_to_hear(held_out)
     for instruction in ("", "write"):
         told = f', told "{instruction}"' if instruction else ""
         rates = measure_writing(demo, recordings, instruction)
         measured.append(Measured(f"writes what it hears{told}", "3 to 6", len(recordings), _wer(rates)))
-    rates = measure_repeating(demo, recordings, hear)
+    rates = measure_repeating(demo, recordings, recognise)
     measured.append(Measured("repeats what it hears", "3 to 6", len(recordings), _wer(rates)))
     return measured
 

@@ -36,7 +36,7 @@ PADDING = np.zeros(SAMPLE_RATE // 5, np.float32)  # silence around what a recogn
 SAMPLED = Choice(temperature=0.8, top_k=20, seed=1)  # as the checkpoint's configuration asks for
 
 Samples = NDArray[np.float32]
-Hear = Callable[[Samples], str]
+Recognise = Callable[[Samples], str]
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,17 @@ def requests(strings: Sequence[Sequence[int]], voice: str) -> list[list[Part]]:
 
 
 def measure_saying(
-    demo: Demo, voice: str, strings: Sequence[Sequence[int]], hear: Hear, choice: Choice | None = None
+    demo: Demo, voice: str, strings: Sequence[Sequence[int]], recognise: Recognise, choice: Choice | None = None
 ) -> ErrorRates:
     """Returns the error rates of a recogniser that hears the strings in a voice."""
     said = demo.say(requests(strings, voice), choice)
-    return rates_of(((digits, demo.sound(rows)) for digits, rows in zip(strings, said, strict=True)), hear)
+    return rates_of(((digits, demo.sound(rows)) for digits, rows in zip(strings, said, strict=True)), recognise)
 
 
-def rates_of(sounds: Iterator[tuple[Sequence[int], Samples]], hear: Hear) -> ErrorRates:
+def rates_of(sounds: Iterator[tuple[Sequence[int], Samples]], recognise: Recognise) -> ErrorRates:
     """Returns the error rates of a recogniser over spoken strings of digits."""
     return pool_scores(
-        [score(words_of(digits), hear(np.concatenate([PADDING, sound, PADDING]))) for digits, sound in sounds]
+        [score(words_of(digits), recognise(np.concatenate([PADDING, sound, PADDING]))) for digits, sound in sounds]
     )
 
 
@@ -146,16 +146,16 @@ def measure_writing(demo: Demo, recordings: Sequence[DigitString], instruction: 
     )
 
 
-def measure_repeating(demo: Demo, recordings: Sequence[DigitString], hear: Hear) -> ErrorRates:
+def measure_repeating(demo: Demo, recordings: Sequence[DigitString], recognise: Recognise) -> ErrorRates:
     """Returns the error rates of a recogniser that hears what the demo says back."""
     sounds = (
         (string.digits, demo.sound(generate_audio(demo.network, demo.heard(string.samples, "repeat"))[0]))
         for string in recordings
     )
-    return rates_of(sounds, hear)
+    return rates_of(sounds, recognise)
 
 
-def sensevoice() -> Hear:
+def sensevoice() -> Recognise:
     """Returns the demo SenseVoice as a recogniser."""
     from workbench.registry.registry import Registry
 

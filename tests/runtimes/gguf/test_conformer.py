@@ -22,7 +22,7 @@ from workbench.families.conformer import ConformerConfig, encoder_frames, valid_
 from workbench.runtimes.gguf.conformer import QUERIES, encoder_input, relative_positions
 from workbench.runtimes.gguf.fireredasr import FireRedGraph
 from workbench.runtimes.pytorch import conformer
-from workbench.runtimes.pytorch.fireredasr import HearingNetwork
+from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
@@ -39,11 +39,11 @@ def described(config: ConformerConfig, rate: int = 2, width: int = HIDDEN) -> An
 
 
 def tensors_of(config: ConformerConfig, rate: int = 2, width: int = HIDDEN) -> dict[str, Tensor]:
-    return drawn_tensors(HearingNetwork(config, width, rate), seed=3)
+    return drawn_tensors(AudioEmbeddingNetwork(config, width, rate), seed=3)
 
 
 def network_of(tensors: Mapping[str, Tensor], config: ConformerConfig, rate: int = 2, width: int = HIDDEN) -> Any:
-    network = HearingNetwork(config, width, rate)
+    network = AudioEmbeddingNetwork(config, width, rate)
     network.load_state_dict(dict(tensors))
     return network.eval().requires_grad_(False)
 
@@ -71,7 +71,7 @@ def expected(network: Any, features: np.ndarray, valid: int) -> dict[str, np.nda
 
 def found(graph: FireRedGraph, features: np.ndarray, valid: int) -> dict[str, np.ndarray]:
     recorder = Recorder(StageFilter())
-    heard = graph.hear([features], [valid], recorder)
+    heard = graph.embed_audio([features], [valid], recorder)
     np.testing.assert_array_equal(heard[0], recorder.stages["adaptor.output"])
     return recorder.stages
 
@@ -115,13 +115,13 @@ def test_a_batch_is_its_recordings_one_by_one(pair: Any, lengths: list[int], rul
     graph, network = pair
     sounds = [sound(length, seed) for seed, length in enumerate(lengths)]
     valid = [max(valid_frames(length, rule), 1) for length in lengths]
-    together = graph.hear(sounds, valid, None)
+    together = graph.embed_audio(sounds, valid, None)
     padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in sounds], batch_first=True)
     theirs = network(padded, torch.tensor(valid)).numpy()
     assert together.shape == theirs.shape
     for row, (length, features, count) in enumerate(zip(lengths, sounds, valid, strict=True)):
         tokens = encoder_frames(length) // 2
-        np.testing.assert_array_equal(together[row, :tokens], graph.hear([features], [count], None)[0])
+        np.testing.assert_array_equal(together[row, :tokens], graph.embed_audio([features], [count], None)[0])
         assert not together[row, tokens:].any()
         np.testing.assert_allclose(together[row, :tokens], theirs[row, :tokens], atol=2e-4 * np.abs(theirs).max())
 

@@ -139,7 +139,7 @@ def test_a_session_that_is_closed_while_it_writes_stops_there(checkpoint: Path, 
     [path] = writer.write(funasr_nano.plans(checkpoint, "workbench"), "f16", tmp_path / "it.gguf")
     opened: SpeechSession = open_session(path, "m", SETTINGS)
     pipeline = opened.recogniser
-    writing = pipeline.hear([noise(1.0)[0]], FunasrNanoOptions())  # type: ignore[attr-defined]
+    writing = pipeline.recognise_stream([noise(1.0)[0]], FunasrNanoOptions())  # type: ignore[attr-defined]
     next(writing)
     opened.close()
     with pytest.raises(BadInput, match="closed"):

@@ -87,7 +87,7 @@ def sound(frames: int, seed: int = 0) -> np.ndarray:
 def test_every_stage_is_pytorchs(pairs: Any, frames: int, name: str) -> None:
     graph, network = pairs[name]
     ours, theirs = Recorder(StageFilter()), Recorder(StageFilter())
-    speech, counts = graph.hear([sound(frames)], ours)
+    speech, counts = graph.embed_audio([sound(frames)], ours)
     network(torch.from_numpy(sound(frames))[None], torch.tensor([frames]), tap_into(theirs))
     assert counts.tolist() == [audio_tokens(frames, CONFIGS[name])]
     assert set(ours.stages) == set(theirs.stages)
@@ -102,13 +102,13 @@ def test_every_stage_is_pytorchs(pairs: Any, frames: int, name: str) -> None:
 def test_a_batch_is_its_recordings_one_by_one(pairs: Any, lengths: list[int], name: str) -> None:
     graph, network = pairs[name]
     sounds = [sound(length, seed) for seed, length in enumerate(lengths)]
-    speech, counts = graph.hear(sounds, None)
+    speech, counts = graph.embed_audio(sounds, None)
     padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in sounds], batch_first=True)
     theirs, expected = network(padded, torch.tensor(lengths))
     assert counts.tolist() == expected.tolist()
     assert speech.shape == theirs.shape
     for row, (one, count) in enumerate(zip(sounds, counts, strict=True)):
-        np.testing.assert_array_equal(speech[row, :count], graph.hear([one], None)[0][0])
+        np.testing.assert_array_equal(speech[row, :count], graph.embed_audio([one], None)[0][0])
         assert not speech[row, count:].any()
         near = 2e-4 * np.abs(theirs.numpy()).max()
         np.testing.assert_allclose(speech[row, :count], theirs[row, :count].numpy(), atol=near)

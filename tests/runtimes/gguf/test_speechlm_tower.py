@@ -62,7 +62,7 @@ class Pair:
 
     def stages(self, samples: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         ours, theirs = Recorder(StageFilter()), Recorder(StageFilter())
-        found = self.ours.hear(samples, ours)
+        found = self.ours.embed_audio(samples, ours)
         self.theirs(samples, theirs)
         np.testing.assert_array_equal(found, ours.stages["adaptor.output"])
         return ours.stages, theirs.stages
@@ -118,7 +118,7 @@ def test_it_goes_on_from_another_trace(pairs: dict[str, Pair]) -> None:
     ours, _ = pair.stages(recording(16_000))
     given_ = {"tower.layers.0": ours["tower.layers.0"]}
     other = Recorder(lambda name: name == "adaptor.output", given=given_)
-    pair.ours.hear(recording(16_001), other)
+    pair.ours.embed_audio(recording(16_001), other)
     np.testing.assert_allclose(other.stages["adaptor.output"], ours["adaptor.output"], atol=1e-5)
 
 
@@ -129,7 +129,7 @@ def test_bad_recordings_are_refused_in_one_sentence(pairs: dict[str, Pair]) -> N
         (np.array([0.1, np.nan] * 400, dtype=np.float32), "not finite"),
     ):
         with pytest.raises(BadInput, match=says):
-            pairs["short windows"].ours.hear(samples)
+            pairs["short windows"].ours.embed_audio(samples)
 
 
 def test_an_activation_that_ggml_lacks() -> None:

@@ -20,7 +20,7 @@ from workbench.families.sensevoice import query_ids
 from workbench.pipelines.gradients import frames_of
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.registry.sources import assets
-from workbench.runtimes.pytorch.gradients import choice_gradients, keeping_inputs, pulled_back
+from workbench.runtimes.pytorch.gradients import choice_gradients, input_gradient, keeping_inputs
 from workbench.trace.recorder import Recorder
 
 SAMPLE = assets() / "samples" / "three_seven_one.wav"
@@ -76,7 +76,7 @@ def with_language(case: Case, token: int) -> tuple[Any, np.ndarray, Network]:
 
     def scores(x: np.ndarray) -> np.ndarray:
         valid = [[encoder.speech_frames(len(x), case.options)]] if hasattr(encoder, "speech_frames") else []
-        speech = encoder.network.hear([x], *valid, None)
+        speech = encoder.network.embed_audio([x], *valid, None)
         speech = speech[0] if isinstance(speech, tuple) else speech
         joined = torch.cat([language.embed(before), speech, language.embed(behind)], dim=1)
         ones = np.ones(joined.shape[:2], bool)
@@ -190,5 +190,5 @@ def test_computing_again_gives_the_same_gradients() -> None:
         [expected] = torch.autograd.grad(scores[row, chosen], plain, retain_graph=True)
         torch.testing.assert_close(gradient, expected)
     [expected] = torch.autograd.grad(network(plain).square().sum() / 2, plain)
-    back = pulled_back(inputs, network, network(inputs), [*network.layers], arithmetic)
+    back = input_gradient(inputs, network, network(inputs), [*network.layers], arithmetic)
     torch.testing.assert_close(back, expected)

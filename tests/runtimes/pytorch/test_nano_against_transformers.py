@@ -175,7 +175,7 @@ class Pair:
 
     def our_ids(self, stretches: Sequence[np.ndarray], options: FunasrNanoOptions) -> list[list[int]]:
         """What this program generates for each stretch, heard side by side."""
-        writing = self.ours.hear(stretches, options)
+        writing = self.ours.recognise_stream(stretches, options)
         while True:
             try:
                 next(writing)

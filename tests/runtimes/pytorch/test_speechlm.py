@@ -88,7 +88,7 @@ def prompt_of(checkpoint: Opened, turns: Sequence[Turn]) -> list[Any]:
     parts = prompt_parts(
         turns, model.layout, model.tokenizer.ids, model.context, model.tower.rows, checkpoint.codec.encode
     )
-    return [network.hear(part.samples) if isinstance(part, Recording) else part for part in parts]
+    return [network.embed_audio(part.samples) if isinstance(part, Recording) else part for part in parts]
 
 
 def plain_prompt(checkpoint: Opened, turns: Sequence[Turn]) -> list[Any]:
@@ -102,7 +102,7 @@ def plain_prompt(checkpoint: Opened, turns: Sequence[Turn]) -> list[Any]:
             found.append((turn.role, "audio", reference.delayed(checkpoint.codec.encode(turn.samples))))
         else:
             assert turn.samples is not None
-            found.append((turn.role, "audio", reference.hear(turn.samples)))
+            found.append((turn.role, "audio", reference.embed_audio(turn.samples)))
     return reference.prompt(found)
 
 
@@ -359,9 +359,9 @@ def test_prompts_that_do_not_fit(checkpoints: dict[str, Opened]) -> None:
 def test_five_minutes_of_audio_are_refused_or_heard(checkpoints: dict[str, Opened], tmp_path: Path) -> None:
     long = sound(300)
     with pytest.raises(BadInput, match=r"the recording of 300\.0 s fills 3750 positions; the model has room for 600"):
-        checkpoints["directory"].network.hear(long)
+        checkpoints["directory"].network.embed_audio(long)
     roomy = opened(tiny_speechlm(tmp_path / "it", language={"max_position_embeddings": 8192}))
-    assert len(roomy.network.hear(long)) == 3750
+    assert len(roomy.network.embed_audio(long)) == 3750
 
 
 def test_a_checkpoint_without_an_audio_encoder(tmp_path: Path) -> None:
@@ -369,4 +369,4 @@ def test_a_checkpoint_without_an_audio_encoder(tmp_path: Path) -> None:
     _, network, _ = open_speechlm(tiny.directory, Settings())
     network.audio_encoder = None
     with pytest.raises(BadInput, match="has no audio encoder"):
-        network.hear(sound(1))
+        network.embed_audio(sound(1))

@@ -29,8 +29,8 @@ from workbench.families.fireredasr_chat import chat_template
 from workbench.families.language import AUDIO
 from workbench.runtimes.pytorch.fireredasr import (
     LANGUAGE_PREFIX,
+    AudioEmbeddingNetwork,
     Checkpoint,
-    HearingNetwork,
     read_checkpoint,
 )
 from workbench.runtimes.pytorch.fireredasr_package import read_package
@@ -69,7 +69,7 @@ def plan(directory: Path) -> ServedModel:
 def _encoder_tensors(checkpoint: Checkpoint, regions: list[tuple[int, int]]) -> list[StoredTensor]:
     """Returns encoder and adapter by the checkpoint's names."""
     model, where = checkpoint.model, checkpoint.where
-    network = build(HearingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
+    network = build(AudioEmbeddingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
     wanted = network.state_dict()
     check_tensors(wanted, checkpoint.hearing, where, described_in=f"args of {ENCODER_WEIGHTS}")
     return [stored(name, checkpoint.hearing[name], regions, where) for name in wanted]

@@ -25,7 +25,7 @@ from workbench.evaluation.report.confusions import confusions
 from workbench.evaluation.report.extremes import most_different, worst
 from workbench.evaluation.report.overview import Overview, overview
 from workbench.evaluation.report.packed import packed
-from workbench.evaluation.report.players import Hear, players
+from workbench.evaluation.report.players import SoundOf, players
 from workbench.evaluation.rows import Utterance
 from workbench.evaluation.store import Evaluation, read
 from workbench.registry.sources import assets
@@ -36,16 +36,16 @@ WORST = "Those with the highest rates, over all models together."
 DIFFERENT = "Those on which the rates of two models are farthest apart."
 
 
-def page(columns: Columns, hear: Hear, found: Overview | None = None) -> str:
+def page(columns: Columns, sound_of: SoundOf, found: Overview | None = None) -> str:
     """Returns the report.
 
     Args:
-        hear: returns the sound of an utterance.
+        sound_of: returns the sound of an utterance.
         found: the figures, if they are known already.
     """
     found = found or overview(columns)
     bad, apart = worst(columns), most_different(columns)
-    sounds = players(columns, [*bad, *apart], hear)
+    sounds = players(columns, [*bad, *apart], sound_of)
     shown: list[tuple[str, str, Html]] = [("overview", "Overview", sections.overview_section(columns, found))]
     if found.pairs:
         shown.append(("differences", "Differences", sections.differences_section(columns, found.pairs)))
@@ -111,7 +111,7 @@ def write_report(directory: str | Path | Evaluation, path: str | Path | None = N
     Raises `BadInput` for a directory without results, and for a file that cannot be written.
     """
     evaluation = directory if isinstance(directory, Evaluation) else read(directory)
-    return written(page(read_columns(evaluation), hear_in(evaluation)), path or evaluation.path / REPORT)
+    return written(page(read_columns(evaluation), sounds_in(evaluation)), path or evaluation.path / REPORT)
 
 
 def written(text: str, path: str | Path) -> Path:
@@ -124,12 +124,12 @@ def written(text: str, path: str | Path) -> Path:
     return path
 
 
-def hear_in(evaluation: Evaluation) -> Hear:
+def sounds_in(evaluation: Evaluation) -> SoundOf:
     """Returns what reads the sound of a directory's utterances."""
     recordings = Recordings(evaluation.run.manifest.root)
 
-    def hear(utterance: Utterance) -> tuple[np.ndarray, int]:
+    def sound_of(utterance: Utterance) -> tuple[np.ndarray, int]:
         sound = read_sound(recordings.source(utterance))
         return sound.samples, sound.sample_rate
 
-    return hear
+    return sound_of

@@ -16,7 +16,7 @@ from workbench.evaluation.rows import Utterance
 LONGEST = 30.0  # seconds of one recording
 LARGEST = 12 << 20  # bytes of all players of a page; a third more in the file, as base64
 
-Hear = Callable[[Utterance], tuple[np.ndarray, int]]
+SoundOf = Callable[[Utterance], tuple[np.ndarray, int]]
 """Returns an utterance's samples [n], float, and their rate in Hz; raises `WorkbenchError` or `OSError` without any."""
 
 
@@ -28,7 +28,7 @@ class Player:
     note: str = ""  # a sentence
 
 
-def players(columns: Columns, rows: Iterable[int], hear: Hear, largest: int = LARGEST) -> dict[int, Player]:
+def players(columns: Columns, rows: Iterable[int], sound_of: SoundOf, largest: int = LARGEST) -> dict[int, Player]:
     """Returns a player for each row, in that order, until together they take `largest` bytes."""
     found: dict[int, Player] = {}
     left = largest
@@ -39,7 +39,7 @@ def players(columns: Columns, rows: Iterable[int], hear: Hear, largest: int = LA
             found[row] = Player(note="The players above fill the room that this file has for sound.")
             continue
         try:
-            samples, rate = hear(columns.utterances[row])
+            samples, rate = sound_of(columns.utterances[row])
         except (WorkbenchError, OSError) as error:
             found[row] = Player(note=f"The sound is not here: {error}")
             continue

@@ -46,8 +46,10 @@ class FireRedGraph:
         encoded = encode(g, sound, g.scope / "encoder", self.encoder)
         return {"speech": adapt(g, encoded, g.scope / "encoder_projector", self.width, self.downsample_rate)}
 
-    def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> np.ndarray:
-        """See `FireRedNetwork.hear`; the rows of shorter chunks are padded with zeros."""
+    def embed_audio(
+        self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None
+    ) -> np.ndarray:
+        """See `FireRedNetwork.embed_audio`; the rows of shorter chunks are padded with zeros."""
         computed = []
         for number, (row, count) in enumerate(zip(features, valid, strict=True)):
             sound, wanted = encoder_input(row, count, self.encoder), recorder if number == 0 else None

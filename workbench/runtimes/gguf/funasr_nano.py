@@ -56,8 +56,8 @@ class NanoGraph:
         encoded = encode(g, x, g.scope / ENCODER, self.encoder)
         return {"speech": adapt(g, encoded, g.scope / ADAPTOR, self.adaptor, audio_tokens(len(features), self.adaptor))}
 
-    def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[np.ndarray, np.ndarray]:
-        """See `NanoNetwork.hear`; the rows of shorter chunks are padded with zeros."""
+    def embed_audio(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[np.ndarray, np.ndarray]:
+        """See `NanoNetwork.embed_audio`; the rows of shorter chunks are padded with zeros."""
         computed = []
         for number, row in enumerate(features):
             wanted = recorder if number == 0 else None

@@ -16,7 +16,7 @@ import numpy as np
 from workbench.core.resources import close
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
-from workbench.pipelines.speechlm_hearing import required
+from workbench.pipelines.speechlm_frontend import required
 from workbench.runtimes.gguf.context import PASS, STEPWISE, Context
 from workbench.runtimes.gguf.language_file import EMBEDDINGS, check_dimensions
 from workbench.runtimes.gguf.language_half import open_half
@@ -73,15 +73,15 @@ class SpeechLmNetwork:
         """The most positions of a sequence."""
         return self.config.context
 
-    def hear(self, samples: np.ndarray, recorder: Recorder | None = None) -> np.ndarray:
-        """Returns the embeddings [n, hidden] of a recording, 16 kHz float32. See `SpeechNetwork.hear`.
+    def embed_audio(self, samples: np.ndarray, recorder: Recorder | None = None) -> np.ndarray:
+        """Returns the embeddings [n, hidden] of a recording, 16 kHz float32. See `SpeechNetwork.embed_audio`.
 
         Raises `BadInput` if the file has no audio encoder, for a recording that is silent, too short or broken, or for
         one that fills the context.
         """
         encoder = required(self.audio_encoder)
-        encoder.hearing.check_room(samples, self.context)
-        return encoder.hear(samples, recorder)
+        encoder.frontend.check_room(samples, self.context)
+        return encoder.embed_audio(samples, recorder)
 
     def embed(self, rows: np.ndarray) -> np.ndarray:
         """Returns embeddings float32 [n, hidden] of rows of ids [n, streams]; see `SpeechLayout.counted`."""

@@ -13,7 +13,7 @@ from workbench.core.errors import BadInput
 from workbench.families.speechlm_gguf import TowerSizes, read_tower_sizes
 from workbench.families.speechlm_parts import Tower
 from workbench.formats.gguf_file import GgufFile
-from workbench.pipelines.speechlm_hearing import Hearing
+from workbench.pipelines.speechlm_frontend import TowerFrontend
 from workbench.runtimes.gguf.attention_stages import joined, self_attention, show_fused
 from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.weights import Scope, Tensor
@@ -35,7 +35,7 @@ class SpeechLmTower:
     """
 
     def __init__(self, file: GgufFile, tower: Tower, threads: int | None = None):
-        self.tower, self.hearing, self.sizes = tower, Hearing(tower), read_tower_sizes(file)
+        self.tower, self.frontend, self.sizes = tower, TowerFrontend(tower), read_tower_sizes(file)
         if self.sizes.bins != tower.mel.bins:
             raise BadInput(
                 f"the audio tower of {file.name} takes {self.sizes.bins} mel bands, and its mel features have "
@@ -48,14 +48,14 @@ class SpeechLmTower:
             self._engine.close()
             raise
 
-    def hear(self, samples: np.ndarray, recorder: Recorder | None = None) -> np.ndarray:
+    def embed_audio(self, samples: np.ndarray, recorder: Recorder | None = None) -> np.ndarray:
         """Returns embeddings, float32 [n, hidden], of a recording, 16 kHz float32.
 
         A recorder gets the stages `tower.*` and `adaptor.output`. Raises `BadInput` for a recording that is too short,
         silent, or holds values that are no numbers.
         """
-        self.hearing.check(samples)
-        features = self.hearing.features(samples)
+        self.frontend.check(samples)
+        features = self.frontend.features(samples)
         if recorder is not None:
             features = np.asarray(recorder.put("tower.mel", features), dtype=np.float32)
         found: np.ndarray = self._engine.run(lambda g: self._build(g, features), recorder)["embeddings"]
@@ -65,7 +65,7 @@ class SpeechLmTower:
         scope, sizes, chunk = g.scope / "tower", self.sizes, self.tower.chunk
         parts = [subsample(g, *part, scope, sizes) for part in chunks_of(mel, chunk)]
         x = joined(g, parts)
-        bounds = self.hearing.windows(len(mel)).bounds
+        bounds = self.frontend.windows(len(mel)).bounds
         for number in range(sizes.layers):
             stage = f"tower.layers.{number}"
             x = g.tap(stage, encoder_layer(g, x, scope / "layers" / number, sizes, bounds, stage))

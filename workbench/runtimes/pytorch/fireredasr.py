@@ -33,7 +33,7 @@ from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdapt
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.fireredasr_package import Package, read_package
-from workbench.runtimes.pytorch.gradients import pulled_back
+from workbench.runtimes.pytorch.gradients import input_gradient
 from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.layer_maps import layers_of
@@ -49,7 +49,7 @@ POSITIONS = "encoder.positional_encoding.pe"  # a table of sinusoids, which is c
 BASE_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
-class HearingNetwork(nn.Module):
+class AudioEmbeddingNetwork(nn.Module):
     """The encoder and the adapter, with the checkpoint's parameter names."""
 
     def __init__(self, encoder: ConformerConfig, width: int, downsample_rate: int, dropout: float = 0.0):
@@ -141,7 +141,7 @@ class FireRedRunner:
         model = checkpoint.model
         self.device = device
         self.kind = arithmetic.values
-        self.network = build(HearingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
+        self.network = build(AudioEmbeddingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
         load_into(
             self.network,
             checkpoint.hearing,
@@ -153,8 +153,8 @@ class FireRedRunner:
         finalise_weights(self.network, device, checkpoint.weights, arithmetic=arithmetic)
 
     @torch.inference_mode()
-    def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Tensor:
-        """See `FireRedNetwork.hear`."""
+    def embed_audio(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Tensor:
+        """See `FireRedNetwork.embed_audio`."""
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         counted = torch.tensor(valid, device=self.device)
@@ -162,8 +162,8 @@ class FireRedRunner:
             speech: Tensor = self.network(padded.to(self.device), counted, tap_into(recorder))
         return speech.to(self.kind)
 
-    def pulled_back(self, features: np.ndarray, gradient: Tensor, valid: int) -> np.ndarray:
-        """See `workbench.pipelines.gradients.DifferentiatesHearing`; `valid` as in `hear`."""
+    def input_gradient(self, features: np.ndarray, gradient: Tensor, valid: int) -> np.ndarray:
+        """See `workbench.pipelines.gradients.DifferentiatesFeatures`; `valid` as in `embed_audio`."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         counted = torch.tensor([valid], device=self.device)
 
@@ -172,7 +172,7 @@ class FireRedRunner:
             return speech[0]
 
         layers = layers_of(self.network)
-        return array_of(pulled_back(batch, heard, gradient, layers, partial(in_steps, self.kind))[0])
+        return array_of(input_gradient(batch, heard, gradient, layers, partial(in_steps, self.kind))[0])
 
 
 def open_fireredasr_language(

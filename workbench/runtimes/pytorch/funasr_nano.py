@@ -19,7 +19,7 @@ from workbench.pipelines.nano_search import NanoPipeline
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import finalise_weights
-from workbench.runtimes.pytorch.gradients import pulled_back
+from workbench.runtimes.pytorch.gradients import input_gradient
 from workbench.runtimes.pytorch.inside import looking_inside
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.layer_maps import layers_of
@@ -55,8 +55,8 @@ class NanoRunner:
         self.branch = open_ctc_branch(model.ctc, tensors, weights, device, arithmetic)
 
     @torch.inference_mode()
-    def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[Tensor, np.ndarray]:
-        """See `NanoNetwork.hear`."""
+    def embed_audio(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[Tensor, np.ndarray]:
+        """See `NanoNetwork.embed_audio`."""
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
@@ -64,8 +64,8 @@ class NanoRunner:
             speech, counts = self.network(padded, lengths, tap_into(recorder))
         return speech.to(self.kind), counts.numpy()
 
-    def pulled_back(self, features: np.ndarray, gradient: Tensor) -> np.ndarray:
-        """See `workbench.pipelines.gradients.DifferentiatesHearing`."""
+    def input_gradient(self, features: np.ndarray, gradient: Tensor) -> np.ndarray:
+        """See `workbench.pipelines.gradients.DifferentiatesFeatures`."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         lengths = torch.tensor([len(features)], device=self.device)
 
@@ -74,7 +74,7 @@ class NanoRunner:
             return speech[0]
 
         layers = layers_of(self.network)
-        return array_of(pulled_back(batch, heard, gradient, layers, partial(in_steps, self.kind))[0])
+        return array_of(input_gradient(batch, heard, gradient, layers, partial(in_steps, self.kind))[0])
 
     @torch.inference_mode()
     def ctc_logits(self, features: np.ndarray, recorder: Recorder | None) -> np.ndarray:

@@ -94,7 +94,7 @@ def choice_gradients(
         yield found
 
 
-def pulled_back(
+def input_gradient(
     inputs: Tensor,
     outputs_of: Callable[[Tensor], Tensor],
     gradient: Tensor,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from workbench.pipelines.speechlm_hearing import required
+from workbench.pipelines.speechlm_frontend import required
 from workbench.runtimes.pytorch.arithmetic import throughout
 from workbench.runtimes.pytorch.growing_cache import growing_cache, keep_first, stack
 from workbench.runtimes.pytorch.language import LanguageModel
@@ -55,14 +55,14 @@ class SpeechLmNetwork:
         """The most positions of a sequence."""
         return self.language.config.context
 
-    def hear(self, samples: np.ndarray, recorder: Recorder | None = None) -> Tensor:
-        """Returns the embeddings [n, hidden] of a recording, 16 kHz float32. See `SpeechNetwork.hear`.
+    def embed_audio(self, samples: np.ndarray, recorder: Recorder | None = None) -> Tensor:
+        """Returns the embeddings [n, hidden] of a recording, 16 kHz float32. See `SpeechNetwork.embed_audio`.
 
         Raises `BadInput` if the checkpoint has no audio encoder, for a recording that is silent, too short or broken,
         or for one that fills the context.
         """
         encoder = required(self.audio_encoder)
-        encoder.hearing.check_room(samples, self.context)
+        encoder.frontend.check_room(samples, self.context)
         return encoder(samples, recorder).to(self._table.dtype)
 
     @torch.inference_mode()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from workbench.core.errors import BadInput, message_of
 from workbench.families.speechlm import TOWER_PREFIX
 from workbench.families.speechlm_parts import Tower
-from workbench.pipelines.speechlm_hearing import Hearing
+from workbench.pipelines.speechlm_frontend import TowerFrontend
 from workbench.runtimes.pytorch.arithmetic import HALVES, throughout
 from workbench.runtimes.pytorch.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.inside import looking_inside_stack
@@ -55,7 +55,7 @@ class AudioEncoder:
         self.tower, self.device, self.dtype = tower, device, arithmetic.values
         self._arithmetic = arithmetic
         self._where, self._files = where, tuple(files)
-        self.hearing = Hearing(tower)
+        self.frontend = TowerFrontend(tower)
         self._network = tower_network(tower, width, where, self.dtype)
         check_tensors(self._network.state_dict(), tensors, where, described_in="its configuration")
         self._left: Mapping[str, Tensor] | None = tensors
@@ -90,10 +90,10 @@ class AudioEncoder:
 
         Raises `BadInput` for a recording that is too short, silent, or holds values that are no numbers.
         """
-        self.hearing.check(samples)
+        self.frontend.check(samples)
         self._load()
         tap = tap_into(recorder)
-        own = self.hearing.features(samples)
+        own = self.frontend.features(samples)
         mel = tap("tower.mel", torch.from_numpy(own).to(self.device, self.dtype)[None])[0]
         encoder = self._encoder
         with contextlib.ExitStack() as hooks, throughout(self.dtype):
@@ -109,7 +109,7 @@ class AudioEncoder:
 
     def _windows(self, frames: int) -> dict[str, Tensor]:
         """Returns which rows after the convolutions are of whole chunks, and where the attention's windows begin."""
-        found = self.hearing.windows(frames)
+        found = self.frontend.windows(frames)
         return {
             "valid_indices": torch.from_numpy(found.valid).to(self.device),
             "cu_seqlens": torch.tensor(found.bounds, dtype=torch.int32, device=self.device),

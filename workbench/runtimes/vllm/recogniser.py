@@ -93,8 +93,10 @@ class EngineRecogniser:
         other.prompt_format = self.prompt_format.instructed(own)
         return other
 
-    def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
-        """See `StreamingRecogniser.hear`; every chunk becomes a request."""
+    def recognise_stream(
+        self, chunks: Sequence[np.ndarray], options: Any
+    ) -> Generator[list[str], None, list[Recognition]]:
+        """See `StreamingRecogniser.recognise_stream`; every chunk becomes a request."""
         counts = np.array([self.prompt_format.count(len(samples)) for samples in chunks])
         requests = [self._request(samples, int(count), options) for samples, count in zip(chunks, counts)]
         decodings = [self.prompt_format.decoding(options, counts[row : row + 1]) for row in range(len(chunks))]
@@ -103,7 +105,7 @@ class EngineRecogniser:
     def _written(
         self, requests: Sequence[Request], decodings: Sequence[Decoding], watch: Watch | None = None
     ) -> Generator[list[str], None, list[Recognition]]:
-        """Sends requests that are ready; yields and returns the same as `hear`."""
+        """Sends requests that are ready; yields and returns the same as `recognise_stream`."""
         ids: list[list[int]] = [[] for _ in requests]
         texts = [""] * len(requests)
         for row, tokens in self.engine.stream(requests, decodings, watch):
@@ -116,7 +118,7 @@ class EngineRecogniser:
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
         """Returns what is said in float32 samples [n] at 16 kHz."""
-        return drained(self.hear([samples], options))[0]
+        return drained(self.recognise_stream([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Returns the transcript of generated ids, or of some of them."""

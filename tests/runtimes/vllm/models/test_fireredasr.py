@@ -82,7 +82,7 @@ def test_sounds_are_those_that_the_pytorch_runtime_hears(
     options = FireRedAsrOptions(length_rule=rule, cmvn="off" if samples == 16000 else "on")
     seen: list[Any] = []
     ear: Any = reference.encoder
-    monkeypatch.setattr(ear, "network", SimpleNamespace(hear=lambda *given: seen.append(given)))
+    monkeypatch.setattr(ear, "network", SimpleNamespace(embed_audio=lambda *given: seen.append(given)))
     _, counts = ear.embeddings([sound], options)
     found = front_end.sound(sound, options)
     [(features,), (valid,), _] = seen[0]

@@ -35,7 +35,7 @@ from workbench.families.fireredasr import (  # noqa: E402
     read_served_fireredasr,
 )
 from workbench.isolation.loader import open_here  # noqa: E402
-from workbench.runtimes.pytorch.fireredasr import HearingNetwork  # noqa: E402
+from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork  # noqa: E402
 from workbench.trace.recorder import Recorder  # noqa: E402
 from workbench.trace.trace import StageFilter  # noqa: E402
 
@@ -68,7 +68,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     write_statistics(directory / CMVN)
     draw = torch.Generator().manual_seed(2)
-    tensors = drawn_tensors(HearingNetwork(ENCODER, HIDDEN, 2), 2)
+    tensors = drawn_tensors(AudioEmbeddingNetwork(ENCODER, HIDDEN, 2), 2)
     for layer in range(LAYERS):
         for name, (outputs, inputs) in SIZES.items():
             prefix = f"llm.base_model.model.model.layers.{layer}.{name}.lora"

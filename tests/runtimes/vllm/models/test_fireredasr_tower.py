@@ -17,7 +17,7 @@ from tests.runtimes.vllm.models.worker import made_ready, worker  # noqa: E402
 from tests.support.tiny_checkpoints import drawn_tensors  # noqa: E402
 from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames  # noqa: E402
 from workbench.families.fireredasr import LENGTH_RULES, speech_tokens  # noqa: E402
-from workbench.runtimes.pytorch.fireredasr import HearingNetwork, read_checkpoint  # noqa: E402
+from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork, read_checkpoint  # noqa: E402
 from workbench.runtimes.pytorch.tap import tap_into  # noqa: E402
 from workbench.runtimes.pytorch.weights import build, load_into  # noqa: E402
 from workbench.runtimes.vllm.models import batching  # noqa: E402
@@ -37,13 +37,13 @@ def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def pair(
     config: ConformerConfig, width: int, rate: int, tensors: dict | None = None
-) -> tuple[HearingNetwork, FireRedTower]:
+) -> tuple[AudioEmbeddingNetwork, FireRedTower]:
     """The network of the PyTorch runtime and the tower, with the same weights."""
     if tensors is None:
-        drawn = drawn_tensors(HearingNetwork(config, width, rate), 3)
+        drawn = drawn_tensors(AudioEmbeddingNetwork(config, width, rate), 3)
         # Half as large: those that were drawn amplify rounding, on both sides, to the tolerance.
         tensors = {name: value / 2 if value.ndim > 1 else value for name, value in drawn.items()}
-    network = build(HearingNetwork, config, width, rate)
+    network = build(AudioEmbeddingNetwork, config, width, rate)
     load_into(network, tensors, "the test")
     tower = FireRedTower(config, width, rate).eval()
     loaded = tower.load_weights(tensors.items())
@@ -62,7 +62,9 @@ def valid_of(lengths: Sequence[int], rule: str) -> list[int]:
 
 
 @torch.inference_mode()
-def expected(network: HearingNetwork, features: np.ndarray, rule: str, recorder: Recorder | None = None) -> np.ndarray:
+def expected(
+    network: AudioEmbeddingNetwork, features: np.ndarray, rule: str, recorder: Recorder | None = None
+) -> np.ndarray:
     """The embeddings of one stretch by itself, as the PyTorch runtime's session has them."""
     length, rate = len(features), network.encoder_projector.downsample_rate
     padded = np.pad(features, ((0, max(4 * rate - length, 0)), (0, 0)))
@@ -89,7 +91,7 @@ SMALL = ConformerConfig(idim=80, n_layers=2, n_head=2, d_model=16, kernel_size=5
 
 
 @pytest.fixture(scope="module")
-def small(one_worker: None) -> tuple[HearingNetwork, FireRedTower]:
+def small(one_worker: None) -> tuple[AudioEmbeddingNetwork, FireRedTower]:
     return pair(SMALL, 24, 2)
 
 

@@ -22,7 +22,7 @@ from vllm.multimodal.processing.inputs import ProcessorInputs
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.families.speechlm import CODEC_PREFIX, TOWER_PREFIX, SpeechLmModel, read_speechlm
-from workbench.pipelines.speechlm_hearing import Hearing, required
+from workbench.pipelines.speechlm_frontend import TowerFrontend, required
 from workbench.runtimes.vllm.models.audio import (
     MODALITY,
     AudioDummyInputs,
@@ -46,7 +46,7 @@ class SpeechLmFrontEnd(FrontEnd):
 
     def __init__(self, model: SpeechLmModel):
         self.model = model
-        self.hearing = Hearing(model.tower) if model.tower else None
+        self.frontend = TowerFrontend(model.tower) if model.tower else None
 
     @property
     def name(self) -> str:
@@ -55,9 +55,9 @@ class SpeechLmFrontEnd(FrontEnd):
 
     def sound(self, samples: np.ndarray, options: ListeningOptions) -> Sound:
         """See `FrontEnd.sound`."""
-        hearing = required(self.hearing, self.name)
-        hearing.check_length(samples)  # vLLM measures memory with silence
-        features = hearing.features(samples)
+        frontend = required(self.frontend, self.name)
+        frontend.check_length(samples)  # vLLM measures memory with silence
+        features = frontend.features(samples)
         return Sound(features, len(features), self.count(len(samples)))
 
     def count(self, samples: int) -> int:
@@ -86,7 +86,7 @@ class SpeechLmInfo(AudioInfo):
 
     def get_supported_mm_limits(self) -> Mapping[str, int | None]:
         """Returns no limit for the recordings of a conversation; none of a model that does not hear."""
-        return {MODALITY: None if self.front_end.hearing else 0}
+        return {MODALITY: None if self.front_end.frontend else 0}
 
 
 class SpeechLmProcessor(AudioProcessor):

@@ -17,7 +17,7 @@ from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3Omni
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 from workbench.families.speechlm_parts import Tower
-from workbench.pipelines.speechlm_hearing import Hearing
+from workbench.pipelines.speechlm_frontend import TowerFrontend
 from workbench.trace.recorder import Recorder
 
 CONVOLVED = 16  # most chunks of frames that the convolutions take at once, which bounds their memory
@@ -32,7 +32,7 @@ class SpeechLmTower(nn.Module):
 
     def __init__(self, tower: Tower, width: int):
         super().__init__()
-        self.hearing = Hearing(tower)
+        self.frontend = TowerFrontend(tower)
         config: Any = AutoConfig.for_model("qwen3_omni_moe_audio_encoder", **dict(tower.settings))
         config.conv_chunksize = min(config.conv_chunksize, CONVOLVED)
         with set_default_torch_dtype(torch.float32):  # vLLM creates models in the model's dtype
@@ -53,7 +53,7 @@ class SpeechLmTower(nn.Module):
         return [self._heard(rows[:length].float(), recorder) for rows, length, recorder in zip(features, lengths, each)]
 
     def _heard(self, mel: Tensor, recorder: Recorder | None) -> Tensor:
-        found = self.hearing.windows(len(mel))
+        found = self.frontend.windows(len(mel))
         _put(recorder, "tower.mel", mel)
         with self._recorded(recorder):
             encoded = self.audio_tower(

@@ -94,8 +94,10 @@ class RemoteRecogniser:
             self.wording.fields(options)
             form_fields(options, 1)
 
-    def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
-        """See `StreamingRecogniser.hear`; all chunks are sent at once and the server batches them."""
+    def recognise_stream(
+        self, chunks: Sequence[np.ndarray], options: Any
+    ) -> Generator[list[str], None, list[Recognition]]:
+        """See `StreamingRecogniser.recognise_stream`; all chunks are sent at once and the server batches them."""
         self.check(options)
         calls = [self._call(row, samples, options) for row, samples in enumerate(chunks)]
         texts, ids, finish = [""] * len(calls), [list[int]() for _ in calls], [""] * len(calls)
@@ -115,7 +117,7 @@ class RemoteRecogniser:
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
         """Returns what is said in float32 samples [n] at 16 kHz."""
-        return drained(self.hear([samples], options))[0]
+        return drained(self.recognise_stream([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Returns the transcript of some tokens, as far as the server has sent their text."""

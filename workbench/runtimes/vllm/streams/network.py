@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.families.speechlm import SpeechLmModel
-from workbench.pipelines.speechlm_hearing import Hearing, required
+from workbench.pipelines.speechlm_frontend import TowerFrontend, required
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.following import Finished
 from workbench.runtimes.vllm.request import Request
@@ -44,7 +44,7 @@ class EngineNetwork:
 
     def __init__(self, model: SpeechLmModel, engine: Engine | ServedEngine):
         self.model, self.engine, self.layout = model, engine, model.layout
-        self._hearing = Hearing(model.tower) if model.tower else None
+        self._frontend = TowerFrontend(model.tower) if model.tower else None
 
     @property
     def dtype(self) -> str:
@@ -56,15 +56,15 @@ class EngineNetwork:
         """The most positions of a sequence. vLLM also counts the last id of an answer, which is not among them."""
         return min(self.model.context, self.engine.limits.max_length - 1)
 
-    def hear(self, samples: np.ndarray, recorder: Recorder | None = None) -> Recording:
+    def embed_audio(self, samples: np.ndarray, recorder: Recorder | None = None) -> Recording:
         """Returns a recording for the engine, where the audio tower is.
 
         Raises `BadInput` if the checkpoint has no audio tower, for a recording that is silent, too short or broken, or
         for one that fills the context. `trace` records the tower's stages.
         """
-        hearing = required(self._hearing)
-        hearing.check(samples)
-        return Recording(samples, hearing.check_room(samples, self.context))
+        frontend = required(self._frontend)
+        frontend.check(samples)
+        return Recording(samples, frontend.check_room(samples, self.context))
 
     def request(self, prompt: Sequence[Any]) -> tuple[Request, list[Span]]:
         """Returns the request for a prompt, and the prompt's rows of several streams for the request's parameters."""

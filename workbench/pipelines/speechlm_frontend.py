@@ -43,7 +43,7 @@ class Windows:
     bounds: Sequence[int]  # where the windows of the attention begin, among those rows, and where the last one ends
 
 
-class Hearing:
+class TowerFrontend:
     """The front end of a tower."""
 
     def __init__(self, tower: Tower):

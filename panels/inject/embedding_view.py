@@ -18,7 +18,7 @@ from workbench.core.errors import BadInput
 from workbench.embeddings import ENCODINGS, Embedding
 from workbench.embeddings.components import principal
 from workbench.embeddings.nearest import directions
-from workbench.embeddings.statistics import look_at, norms
+from workbench.embeddings.statistics import norms, statistics_of
 from workbench.session.values import Neighbours
 
 EMPTY = """<p class="muted small">None yet. Make some from a recording above, or add files.</p>"""
@@ -65,7 +65,7 @@ def listed_html(held: Sequence[Held]) -> str:
 
 
 def _labels(one: Embedding) -> list[tuple[str, str, str]]:
-    found = look_at(one.values)
+    found = statistics_of(one.values)
     shape = " × ".join(map(str, one.shape))
     lengths = f"{found.shortest:.3g} to {found.longest:.3g}"
     return [
@@ -81,7 +81,7 @@ def look_html(one: Embedding, near: Neighbours | None, model: str) -> str:
     Args:
         model: the name of that model; without neighbours, the reason why there are none.
     """
-    found = look_at(one.values)
+    found = statistics_of(one.values)
     numbers = [
         ("tokens", str(found.tokens), "vectors, one for each position of the prompt"),
         ("hidden", str(found.hidden), "width of each"),

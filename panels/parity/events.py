@@ -16,7 +16,7 @@ import gradio as gr
 from panels.parity.run import KeptRuns, Request, follow, request_of, source_of
 from panels.parity.several import PROMPTS, RECORDINGS, uploaded_inputs
 from panels.parity.sides import SideChoice, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
-from panels.parity.view import closer_html, result_html, several_html, sides_html, status_html
+from panels.parity.view import result_html, several_html, sides_html, stage_detail_html, status_html
 from panels.running.cancel import ActiveRuns
 from panels.running.kept_views import KeptViews
 from panels.running.sessions import SessionPool
@@ -251,7 +251,7 @@ class ParityActions:
         if not isinstance(run, ParityRun):  # several inputs, of which no stage is kept
             return "", None
         found = first_look(run)
-        return (closer_html(run, *found, self.pool.guard.draw), found) if found else ("", None)
+        return (stage_detail_html(run, *found, self.pool.guard.draw), found) if found else ("", None)
 
     def look(
         self, opened: tuple[int, str] | None, event: gr.EventData, request: gr.Request
@@ -271,7 +271,7 @@ class ParityActions:
         if not holding:
             raise BadInput(f"no candidate was compared at {stage!r:.80}; pick a stage of those shown now")
         place = place if place in holding else holding[0]
-        return closer_html(run, place, stage, self.pool.guard.draw), (place, stage)
+        return stage_detail_html(run, place, stage, self.pool.guard.draw), (place, stage)
 
     def save_page(self, request: gr.Request) -> dict[str, Any]:
         """Saves the report as one HTML file."""

@@ -107,7 +107,7 @@ def _joined(parts: Iterable[str]) -> Markup:
     return Markup("".join(parts))
 
 
-def closer_html(run: ParityRun, place: int, stage: str, call: Caller = here) -> str:
+def stage_detail_html(run: ParityRun, place: int, stage: str, call: Caller = here) -> str:
     """Returns a stage of the candidate with that index, with buttons for the same stage of the other candidates.
 
     Args:

@@ -20,7 +20,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.endpoint import LIMITS, first_of, sample
 from panels.visualise.routes import FILES
-from panels.visualise.run import Look, Scenes, compute, request_of
+from panels.visualise.run import PictureSet, Scenes, compute, request_of
 from workbench.core.errors import BadInput
 from workbench.core.options import option_specs
 from workbench.core.runtimes import RUNTIMES
@@ -109,16 +109,19 @@ def pictures(
     of_view = {name: given.pop(name) for name in OPTIONS if name in given}
     asked = request_of(pool.registry, cells, audio, text, view, of_view, given)
     check_options_known(pool.registry, [offer.card.id for offer in asked.offers], given)
-    look = compute(pool, Scenes(), asked, present_stop(), lambda _: None)
-    return [_object(look, place, render(look.pictures[place], format), format) for place in range(len(look.pictures))]
+    picture_set = compute(pool, Scenes(), asked, present_stop(), lambda _: None)
+    return [
+        _object(picture_set, place, render(picture_set.pictures[place], format), format)
+        for place in range(len(picture_set.pictures))
+    ]
 
 
-def _object(look: Look, place: int, content: bytes, format: str) -> dict[str, Any]:
+def _object(picture_set: PictureSet, place: int, content: bytes, format: str) -> dict[str, Any]:
     from panels.visualise.parcel import file_name
 
-    picture = look.pictures[place]
+    picture = picture_set.pictures[place]
     return {
-        "side": look.titles[place],
+        "side": picture_set.titles[place],
         "view": picture.view,
         "title": picture.title,
         "seconds": picture.seconds,

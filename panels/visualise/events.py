@@ -18,7 +18,7 @@ from panels.running.choices import ModelOnRuntime, chosen_offers
 from panels.running.kept import Kept
 from panels.running.sessions import SessionPool
 from panels.visualise.own_recordings import OwnRecordings
-from panels.visualise.run import TASKS, Look, Request, Scenes, Step, follow, request_of, seen_offers
+from panels.visualise.run import TASKS, PictureSet, Request, Scenes, Step, follow, request_of, seen_offers
 from panels.visualise.view import status_html, views_html
 from panels.widgets.html_block import run_buttons, seen, seen_classes
 from panels.widgets.markup import datum, element, text
@@ -51,12 +51,12 @@ class VisualiseActions:
         self.samples = tuple(samples)
         self.options = tuple(Shown(spec, (), True) for spec in option_specs(ViewOptions))
         self.model_options = tuple(each for each in shown_options(pool.registry, *TASKS) if _matters(each))
-        self._kept: Kept[Look] = Kept(GONE)
+        self._kept: Kept[PictureSet] = Kept(GONE)
         self._scenes: Kept[Scenes] = Kept(GONE)
         self._keys: dict[str, str] = {}  # of the pictures that each user looks at
         self._runs = ActiveRuns()
 
-    def find(self, key: str) -> Look:
+    def find(self, key: str) -> PictureSet:
         """Returns the pictures of a key; raises `BadInput` if they are not kept."""
         return self._kept.of(key)
 
@@ -215,7 +215,7 @@ class VisualiseActions:
                 for step in follow(self.pool, scenes, asked, stop):
                     if step.stopped and not self._runs.is_latest(user, stop):
                         return  # another run of the same user shows its progress now
-                    if step.look is not None and recording and not sample:
+                    if step.result is not None and recording and not sample:
                         state[OWN] = self.own.keep(recording)
                     yield self._shown(step, user, state), status_html(step), *run_buttons(not _over(step))
         except Exception:
@@ -239,13 +239,18 @@ class VisualiseActions:
 
     def _shown(self, step: Step, user: str, state: Mapping[str, str]) -> Any:
         """Returns what the scripts draw at the end of a run, and keeps its pictures."""
-        if step.look is None:
+        if step.result is None:
             return gr.skip()
-        look = step.look
+        picture_set = step.result
         self._kept.drop(self._keys.pop(user, ""))
-        self._keys[user] = look.key
-        self._kept.put(look.key, look)
-        return {"key": look.key, "sound": look.scenes[0].recording is not None, "settings": state, "at": time.time()}
+        self._keys[user] = picture_set.key
+        self._kept.put(picture_set.key, picture_set)
+        return {
+            "key": picture_set.key,
+            "sound": picture_set.scenes[0].recording is not None,
+            "settings": state,
+            "at": time.time(),
+        }
 
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run; the pictures that are there stay."""
@@ -261,7 +266,7 @@ class VisualiseActions:
 
 
 def _over(step: Step) -> bool:
-    return step.stopped or step.look is not None
+    return step.stopped or step.result is not None
 
 
 def _matters(option: Shown) -> bool:

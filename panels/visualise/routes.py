@@ -15,14 +15,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from panels.running.answers import answered
-from panels.visualise.run import Look
+from panels.visualise.run import PictureSet
 from workbench.core.errors import BadInput
 
 BYTES = "application/octet-stream"
 FILES = {"png": "image/png", "svg": "image/svg+xml", "npz": "application/zip"}
 MOST_SENT = 1 << 16  # bytes of a request's body, of which there should be none
 
-Find = Callable[[str], Look]
+Find = Callable[[str], PictureSet]
 
 
 def visualise_routes(find: Find) -> list[BaseRoute]:
@@ -37,8 +37,8 @@ def visualise_routes(find: Find) -> list[BaseRoute]:
 def _picture(find: Find, body: bytes, request: Request) -> Response:
     from panels.visualise.parcel import parcel
 
-    look = find(request.path_params["key"])
-    return Response(parcel(look.pictures, look.titles), media_type=BYTES)
+    picture_set = find(request.path_params["key"])
+    return Response(parcel(picture_set.pictures, picture_set.titles), media_type=BYTES)
 
 
 def _sound(find: Find, body: bytes, request: Request) -> Response:
@@ -56,7 +56,7 @@ def _file(find: Find, body: bytes, request: Request) -> Response:
     from workbench.visualise.rendering import render
 
     kind, place = request.path_params["kind"], request.path_params["place"]
-    look = find(request.path_params["key"])
-    if kind not in FILES or place >= len(look.pictures):
+    picture_set = find(request.path_params["key"])
+    if kind not in FILES or place >= len(picture_set.pictures):
         raise BadInput(f"there is no file {place}.{kind:.20} of these pictures; expected png, svg or npz")
-    return Response(render(look.pictures[place], kind), media_type=FILES[kind])
+    return Response(render(picture_set.pictures[place], kind), media_type=FILES[kind])

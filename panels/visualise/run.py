@@ -57,7 +57,7 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class PictureSet:
     """The pictures that a user looks at."""
 
     key: str  # cannot be guessed; who has it may read the pictures
@@ -137,7 +137,7 @@ class Step:
     activity: str = "starting"
     seconds: float = 0.0
     stopped: bool = False
-    look: Look | None = None  # set when it is finished
+    result: PictureSet | None = None  # set when it is finished
 
 
 def follow(pool: SessionPool, scenes: Scenes, request: Request, stop: threading.Event) -> Iterator[Step]:
@@ -165,8 +165,8 @@ def follow(pool: SessionPool, scenes: Scenes, request: Request, stop: threading.
         ended = stop.is_set()
         stop.set()  # a closed iterator ends the work
     found = latest[0]
-    if isinstance(found, Look):
-        yield Step("done", time.perf_counter() - begun, look=found)
+    if isinstance(found, PictureSet):
+        yield Step("done", time.perf_counter() - begun, result=found)
     elif ended or isinstance(found, Cancelled):
         yield Step("stopped", time.perf_counter() - begun, stopped=True)
     else:
@@ -179,7 +179,7 @@ def compute(
     request: Request,
     stop: threading.Event,
     on_activity: Callable[[str], None],
-) -> Look:
+) -> PictureSet:
     """Returns the pictures of a request: of each side, and of the difference of two."""
     from workbench.visualise.run import picture_of
     from workbench.visualise.scene import Scene
@@ -200,7 +200,7 @@ def compute(
             add_together(pictures, titles, request.view.between(used[0], used[1], request.options))
         add_difference(pictures, titles)
     took = time.perf_counter() - begun
-    return Look(secrets.token_urlsafe(16), tuple(pictures), tuple(titles), tuple(used), took)
+    return PictureSet(secrets.token_urlsafe(16), tuple(pictures), tuple(titles), tuple(used), took)
 
 
 def add_together(pictures: list[Picture], titles: list[str], drawn: Drawn) -> None:

@@ -33,8 +33,8 @@ def views_html(chosen: str, reasons: Mapping[str, str]) -> Markup:
 
 def status_html(step: Step) -> Markup:
     """Returns the progress as a line and a bar; after its end, how long it took."""
-    if step.look is not None:
-        return render("widgets/parts.html", "progress", f"Done in {seconds(step.look.seconds)}", None, True)
+    if step.result is not None:
+        return render("widgets/parts.html", "progress", f"Done in {seconds(step.result.seconds)}", None, True)
     if step.stopped:
         return render("widgets/parts.html", "progress", f"Stopped after {seconds(step.seconds)}", None, True)
     percent = named_percent(step.activity)

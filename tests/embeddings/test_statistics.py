@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from workbench.embeddings.statistics import look_at, norms
+from workbench.embeddings.statistics import norms, statistics_of
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -22,8 +22,8 @@ def test_norms_are_those_of_float64(values: np.ndarray) -> None:
 
 def test_an_embedding_in_numbers() -> None:
     values = np.array([[3, 4, 0, 0], [3, 4, 0, 0], [0, 0, 0, -1], [0, 0, 0, 12]], np.float32)
-    found = look_at(values)
+    found = statistics_of(values)
     assert (found.tokens, found.hidden, found.lowest, found.highest) == (4, 4, -1.0, 12.0)
     assert (found.shortest, found.median, found.longest) == (1.0, 5.0, 12.0)
     assert found.zeros == 10 / 16 and found.repeated == 1
-    assert look_at(values[:1]).repeated == 0
+    assert statistics_of(values[:1]).repeated == 0

@@ -20,7 +20,7 @@ from panels.parity.events import ParityActions, first_look, text_field
 from panels.parity.run import KeptRuns, Step, compute, follow, request_of, source_of
 from panels.parity.several import inputs_of, uploaded_inputs
 from panels.parity.sides import lines_of, offered, traceable, traces_by_name, usual_sides
-from panels.parity.view import closer_html, precision_choices, result_html, several_html, sides_html, status_html
+from panels.parity.view import precision_choices, result_html, several_html, sides_html, stage_detail_html, status_html
 from tests.support.fake_lab import dies, waits
 from tests.support.fake_parity import FakeParityRegistry
 from tests.support.networks import META, computed
@@ -226,7 +226,7 @@ def test_a_server_reads_no_trace_for_a_stage_or_a_report(registry: Any, monkeypa
     with SessionPool(registry, guard=Guard("public")) as pool, compute(registry, ask(registry, "gguf")) as run:
         actions = ParityActions(pool, [])
         actions.kept.put("a visitor", run)
-        here = closer_html(run, 0, "encoder.layers.1"), page(run)
+        here = stage_detail_html(run, 0, "encoder.layers.1"), page(run)
 
         def refuse(*_: Any) -> None:
             raise AssertionError("a trace is read in the process of the server")

@@ -18,7 +18,7 @@ from tests.panels.conftest import Served, serve
 from tests.panels.test_transcribe_page import expect, no_sideways_scroll, until
 from tests.support.browser import PATIENCE
 from tests.support.fake_panels import FakeRegistry, tone
-from tests.support.made_pictures import NASTY, every_kind, look, minute
+from tests.support.made_pictures import NASTY, every_kind, minute, picture_set
 from workbench.core.errors import BadInput
 
 BROWSER_BYTES = 200 << 20  # of the pictures of a minute
@@ -55,15 +55,15 @@ def made(uploads: str) -> Iterator[Served]:
 
     real = run.compute
 
-    def compute(pool: Any, scenes: Any, request: run.Request, stop: Any, tell: Any) -> run.Look:
+    def compute(pool: Any, scenes: Any, request: run.Request, stop: Any, tell: Any) -> run.PictureSet:
         if not isinstance(pool.registry, FakeRegistry):  # another page of the same process
             return real(pool, scenes, request, stop, tell)
         if request.view.name == "filterbank":
             if len(request.offers) > 1:
                 raise BadInput("the checkpoint <b>lacks</b> its filter bank")
-            return look(minute())
+            return picture_set(minute())
         sides = [every_kind("pytorch"), every_kind("gguf", shift=1.0)]
-        return look(*sides[: len(request.offers)])
+        return picture_set(*sides[: len(request.offers)])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "compute", compute)

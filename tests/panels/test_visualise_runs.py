@@ -23,7 +23,7 @@ from panels.visualise.own_recordings import OwnRecordings
 from panels.visualise.parcel import parcel
 from panels.widgets.samples import read_samples
 from tests.support.fake_panels import tone
-from tests.support.made_pictures import NASTY, WORDS, every_kind, look
+from tests.support.made_pictures import NASTY, WORDS, every_kind, picture_set
 from workbench.core.errors import BadInput
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.session.values import Token
@@ -74,7 +74,7 @@ def test_a_large_image_has_a_byte_for_each_value() -> None:
 
 def test_every_kind_of_layer_arrives_with_its_axes_and_shared_colours() -> None:
     one, other = every_kind("pytorch"), every_kind("gguf", shift=50.0)
-    made = look(one, other)
+    made = picture_set(one, other)
     header = read(parcel(made.pictures, made.titles))
     assert [side["title"] for side in header["sides"]] == ["Side 0", "Side 1", "Difference"]
     first = {layer["name"]: layer for layer in header["sides"][0]["layers"]}
@@ -141,7 +141,7 @@ def test_what_cannot_be_looked_at_is_one_sentence(pool: Any) -> None:
 def test_a_stopped_run_ends_and_a_failed_one_raises(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, stop = ask(pool, "fake/sense|pytorch"), threading.Event()
 
-    def wait(pool: Any, scenes: Any, request: Any, stop: threading.Event, tell: Any) -> run.Look:
+    def wait(pool: Any, scenes: Any, request: Any, stop: threading.Event, tell: Any) -> run.PictureSet:
         tell("at work")
         assert stop.wait(60)
         raise BadInput("too late")
@@ -152,7 +152,7 @@ def test_a_stopped_run_ends_and_a_failed_one_raises(pool: Any, monkeypatch: pyte
     stop.set()
     assert list(steps)[-1].stopped
 
-    def fail(*_: Any) -> run.Look:
+    def fail(*_: Any) -> run.PictureSet:
         raise BadInput("the layer is missing")
 
     monkeypatch.setattr(run, "compute", fail)
@@ -215,7 +215,7 @@ def test_the_state_of_a_link_is_checked(pool: Any, tmp_path: Path) -> None:
 def test_pictures_are_found_by_a_key_until_the_user_leaves(
     pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run, "compute", lambda *_: look(every_kind("pytorch")))
+    monkeypatch.setattr(run, "compute", lambda *_: picture_set(every_kind("pytorch")))
     actions, user = (
         VisualiseActions(pool, read_samples(), OwnRecordings(RunStore(tmp_path))),
         SimpleNamespace(session_hash="user"),
@@ -258,8 +258,8 @@ def test_a_recording_of_ones_own_is_kept_once_and_found_by_its_key(
 
 
 def test_the_endpoint_gives_pictures_as_files(pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def compute(pool: Any, scenes: Any, request: run.Request, stop: Any, tell: Any) -> run.Look:
-        return look(*[every_kind("pytorch"), every_kind("gguf", 1.0)][: len(request.offers)])
+    def compute(pool: Any, scenes: Any, request: run.Request, stop: Any, tell: Any) -> run.PictureSet:
+        return picture_set(*[every_kind("pytorch"), every_kind("gguf", 1.0)][: len(request.offers)])
 
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.setattr(endpoint, "compute", compute)
@@ -284,9 +284,9 @@ def test_options_of_models_are_asked_for_and_kept_in_a_link(
 ) -> None:
     asked: list[run.Request] = []
 
-    def compute(pool: Any, scenes: Any, request: run.Request, stop: Any, tell: Any) -> run.Look:
+    def compute(pool: Any, scenes: Any, request: run.Request, stop: Any, tell: Any) -> run.PictureSet:
         asked.append(request)
-        return look(every_kind("pytorch"))
+        return picture_set(every_kind("pytorch"))
 
     monkeypatch.setattr(run, "compute", compute)
     actions, user = (

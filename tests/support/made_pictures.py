@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from panels.visualise.run import DIFFERENCE, Look
+from panels.visualise.run import DIFFERENCE, PictureSet
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.session.values import Token
 from workbench.visualise.beside import difference
@@ -92,7 +92,7 @@ def minute(heads: int = 16, frames: int = 1000) -> Picture:
     return Picture("filterbank", "fake/sense", "pytorch", "A minute", "Sixteen heads.", layers, 60.0, words)
 
 
-def look(*pictures: Picture) -> Look:
+def picture_set(*pictures: Picture) -> PictureSet:
     """What the page keeps of one picture, or of two and their difference."""
     titles = [f"Side {place}" for place in range(len(pictures))]
     shown = list(pictures)
@@ -102,4 +102,4 @@ def look(*pictures: Picture) -> Look:
     import secrets
 
     scenes = (sound(pictures[0].seconds or 1.0),)
-    return Look(secrets.token_urlsafe(16), tuple(shown), tuple(titles), scenes, 0.1)
+    return PictureSet(secrets.token_urlsafe(16), tuple(shown), tuple(titles), scenes, 0.1)

@@ -8,7 +8,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Look:
+class EmbeddingStatistics:
     """The statistics of an embedding's values [tokens, hidden]."""
 
     tokens: int
@@ -22,10 +22,10 @@ class Look:
     repeated: int  # tokens with the same vector as the token before
 
 
-def look_at(values: np.ndarray) -> Look:
+def statistics_of(values: np.ndarray) -> EmbeddingStatistics:
     """Returns the statistics of values [tokens, hidden] with at least one token."""
     lengths = norms(values)
-    return Look(
+    return EmbeddingStatistics(
         tokens=values.shape[0],
         hidden=values.shape[1],
         lowest=float(values.min()),

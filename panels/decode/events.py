@@ -19,8 +19,8 @@ from panels.decode.sweep import SWEPT, KeptLists, Pair, check_swept, read_grid, 
 from panels.decode.view import results_html, rival_html, status_html, sweep_html, sweep_status_html
 from panels.running.cancel import ActiveRuns
 from panels.running.choices import chosen_offers, offers
-from panels.running.kept import Kept
 from panels.running.kept_views import KeptViews
+from panels.running.last_results import LastResults
 from panels.running.sessions import SessionPool
 from panels.widgets.html_block import run_buttons, seen_classes
 from panels.widgets.markup import datum, element, text
@@ -47,8 +47,8 @@ class DecodeActions(RecordingActions):
         self.pool = pool
         self.samples = tuple(samples)
         self.options = tuple(Shown(spec, (), True) for spec in option_specs(SearchOptions))
-        self.kept: Kept[Decodings] = Kept("that run is not kept any more; decode again")
-        self.lists: Kept[KeptLists] = Kept("that sweep is not kept any more; sweep again")
+        self.kept: LastResults[Decodings] = LastResults("that run is not kept any more; decode again")
+        self.lists: LastResults[KeptLists] = LastResults("that sweep is not kept any more; sweep again")
         self._runs = ActiveRuns()
         self._sweeps = ActiveRuns()
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from workbench.core.errors import BadInput
-from workbench.evaluation.manifests import Found, read_manifest
+from workbench.evaluation.manifests import FoundCorpus, read_manifest
 from workbench.evaluation.rows import Utterance
 from workbench.registry.sources import assets
 from workbench.serving.guard import Guard
@@ -86,7 +86,7 @@ def _unpack(file: Path, folder: Path) -> None:
         raise BadInput(f"{file.name} cannot be unpacked: {error}") from error
 
 
-def _check_inside(found: Found, folder: Path) -> None:
+def _check_inside(found: FoundCorpus, folder: Path) -> None:
     root = Path(found.root)
     if not root.resolve().is_relative_to(folder.resolve()):
         raise BadInput("the manifest leads outside of what was uploaded")

@@ -17,7 +17,7 @@ from panels.evaluate.run import GONE, Compute, Job, Results, Step, evaluate, new
 from panels.evaluate.view import result_html, status_html
 from panels.running.cancel import ActiveRuns
 from panels.running.choices import chosen_offers, offers
-from panels.running.kept import Kept
+from panels.running.last_results import LastResults
 from panels.running.sessions import SessionPool
 from panels.widgets.html_block import run_buttons
 from panels.widgets.markup import datum
@@ -37,7 +37,7 @@ class EvaluateActions:
     def __init__(self, pool: SessionPool, compute: Compute | None = None):
         self.pool = pool
         self.compute = compute or evaluate
-        self.kept: Kept[Results] = Kept(GONE, close=Results.close)
+        self.kept: LastResults[Results] = LastResults(GONE, close=Results.close)
         self._runs = ActiveRuns()
 
     def find(self, key: str) -> Results:

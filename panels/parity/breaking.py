@@ -18,7 +18,7 @@ import gradio as gr
 from panels.parity.events import ParityActions, shown_html
 from panels.parity.run import Step, request_of
 from panels.parity.view import game_html, status_html
-from panels.running.kept import Kept
+from panels.running.last_results import LastResults
 from panels.widgets.html_block import run_buttons
 from panels.widgets.samples import read_samples
 from panels.widgets.templates import render
@@ -48,7 +48,9 @@ class BreakingActions:
 
     def __init__(self, parity: ParityActions):
         self._parity = parity
-        self._folders: Kept[Path] = Kept("that comparison is not kept any more; run it again", close=_remove)
+        self._folders: LastResults[Path] = LastResults(
+            "that comparison is not kept any more; run it again", close=_remove
+        )
 
     def plant(self, name: str, recording: str | None, request: gr.Request) -> Iterator[tuple[Any, ...]]:
         """Plants a fault and compares; yields the same values as a comparison."""

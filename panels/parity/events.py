@@ -13,7 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.parity.run import KeptRuns, Request, follow, request_of, source_of
+from panels.parity.run import LastRuns, Request, follow, request_of, source_of
 from panels.parity.several import PROMPTS, RECORDINGS, uploaded_inputs
 from panels.parity.sides import SideChoice, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.parity.view import result_html, several_html, sides_html, stage_detail_html, status_html
@@ -56,7 +56,7 @@ class ParityActions:
     def __init__(self, pool: SessionPool, samples: Sequence[Sample]):
         self.pool = pool
         self.samples = tuple(samples)
-        self.kept = KeptRuns()
+        self.kept = LastRuns()
         self._runs = ActiveRuns()
 
     # Inputs.

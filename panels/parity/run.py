@@ -16,7 +16,7 @@ from typing import Any
 from panels.parity.several import check_several
 from panels.parity.sides import find_card, read_sides
 from panels.running.choices import options_for
-from panels.running.kept import MOST_KEPT, Kept
+from panels.running.last_results import MOST_KEPT, LastResults
 from panels.running.progress import changes
 from workbench.compare import find_preset, read_mapping, read_rules
 from workbench.compare.precision import AUTO
@@ -297,7 +297,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
         raise found
 
 
-class KeptRuns(Kept[ParityRun | ParityRuns]):
+class LastRuns(LastResults[ParityRun | ParityRuns]):
     """The last run of each user. The traces of a run on one input are in files until it is removed."""
 
     def __init__(self, most: int = MOST_KEPT):

@@ -26,7 +26,7 @@ FINAL = ("done", "failed", "stopped")
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunInputs:
     """What the inputs said when the run began."""
 
     cells: tuple[str, ...]
@@ -36,11 +36,11 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Found:
+class KeptRun:
     """A run that was kept."""
 
     state: RunState
-    asked: Asked
+    asked: RunInputs
     recordings: tuple[str, ...]  # paths of those that were kept, in their order
 
 
@@ -54,7 +54,7 @@ def title_of(state: RunState) -> str:
     return f"{what} · {who}" + (f" · {clipped(heard, TITLE_COLUMNS)}" if heard else "")
 
 
-def keep(store: RunStore, state: RunState, asked: Asked) -> str:
+def keep(store: RunStore, state: RunState, asked: RunInputs) -> str:
     """Stores a finished run; returns its key."""
     paths = list(dict.fromkeys(row.path for row in state.rows))
     sounds, files = stored_files(paths)
@@ -74,7 +74,7 @@ def keep(store: RunStore, state: RunState, asked: Asked) -> str:
     return store.keep(content, files)
 
 
-def find(store: RunStore, key: str) -> Found:
+def find(store: RunStore, key: str) -> KeptRun:
     """Returns a run that was kept; raises `BadInput` if it is gone or is one of another tab."""
     content, folder = store.read(key)
     if content.get("tab") != TAB:
@@ -83,9 +83,9 @@ def find(store: RunStore, key: str) -> Found:
     normaliser = content["normaliser"]
     rows = tuple(_row(each, sounds, normaliser) for each in content["rows"])
     instead = Instead(**content["instead"]) if content.get("instead") else None
-    return Found(
+    return KeptRun(
         RunState(rows, True, content["stopped"], content["seconds"], instead),
-        Asked(tuple(content["cells"]), content["reference"], normaliser, tuple(content["values"])),
+        RunInputs(tuple(content["cells"]), content["reference"], normaliser, tuple(content["values"])),
         tuple(path for path in sounds if Path(path).is_file()),
     )
 

@@ -9,7 +9,7 @@ import gradio as gr
 from panels.running.choices import offers
 from panels.running.run_store import RunStore
 from panels.running.sessions import SessionPool
-from panels.transcribe.keeping import TAB, Asked, find, keep, title_of
+from panels.transcribe.keeping import TAB, RunInputs, find, keep, title_of
 from panels.transcribe.run import RunState
 from panels.transcribe.view import results_html, status_html
 from panels.widgets.markup import datum, element, text
@@ -20,7 +20,7 @@ from workbench.core.errors import BadInput
 EARLIER = "The results below are of an earlier run; the last one did not begin."
 
 
-class Keeping:
+class KeptRunActions:
     """Keeps runs, and shows them again.
 
     Args:
@@ -36,7 +36,7 @@ class Keeping:
         """Stores the run that has ended; returns the list's value with it. A run without any result is not kept."""
         if not any(row.transcript or row.writing for row in state.rows):
             return gr.skip()
-        asked = Asked(tuple(chosen_in(chooser)), reference or "", normaliser, values)
+        asked = RunInputs(tuple(chosen_in(chooser)), reference or "", normaliser, values)
         return history_value(TAB, self._store.hours, keep(self._store, state, asked), title_of(state))
 
     def restore(self, chooser: Any, event: gr.EventData) -> list[Any]:

@@ -13,7 +13,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.events import Actions
 from panels.transcribe.keeping import TAB
-from panels.transcribe.kept_events import Keeping
+from panels.transcribe.kept_events import KeptRunActions
 from panels.transcribe.live import live_files, live_microphone
 from panels.transcribe.many import many_tools
 from panels.transcribe.run import RunState
@@ -51,7 +51,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     options = shown_options(pool.registry)
     samples = read_samples()
     actions = Actions(pool, page.timelines, samples, options)
-    keeping = Keeping(page.runs, pool, len(options) + len(SHOWN))
+    keeping = KeptRunActions(page.runs, pool, len(options) + len(SHOWN))
     page.routes += live_files()
     state, opened, edits = gr.State(RunState()), gr.State(None), gr.State({})
     lent = gr.State("")  # the reference text that a sample brought

@@ -15,7 +15,7 @@ import gradio as gr
 
 from panels.running.cancel import ActiveRuns
 from panels.running.choices import ModelOnRuntime, chosen_offers
-from panels.running.kept import Kept
+from panels.running.last_results import LastResults
 from panels.running.sessions import SessionPool
 from panels.visualise.own_recordings import OwnRecordings
 from panels.visualise.run import TASKS, PictureSet, Request, Scenes, Step, follow, request_of, seen_offers
@@ -51,8 +51,8 @@ class VisualiseActions:
         self.samples = tuple(samples)
         self.options = tuple(Shown(spec, (), True) for spec in option_specs(ViewOptions))
         self.model_options = tuple(each for each in shown_options(pool.registry, *TASKS) if _matters(each))
-        self._kept: Kept[PictureSet] = Kept(GONE)
-        self._scenes: Kept[Scenes] = Kept(GONE)
+        self._kept: LastResults[PictureSet] = LastResults(GONE)
+        self._scenes: LastResults[Scenes] = LastResults(GONE)
         self._keys: dict[str, str] = {}  # of the pictures that each user looks at
         self._runs = ActiveRuns()
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from panels.parity.endpoint import compared
 from panels.parity.events import ParityActions, first_look, text_field
-from panels.parity.run import KeptRuns, Step, compute, follow, request_of, source_of
+from panels.parity.run import LastRuns, Step, compute, follow, request_of, source_of
 from panels.parity.several import inputs_of, uploaded_inputs
 from panels.parity.sides import lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.parity.view import precision_choices, result_html, several_html, sides_html, stage_detail_html, status_html
@@ -247,7 +247,7 @@ def told(run: Any) -> str:
 
 
 def test_the_last_run_of_each_user_is_kept_and_not_too_many(registry: Any) -> None:
-    kept = KeptRuns(most=2)
+    kept = LastRuns(most=2)
     runs = [compute(registry, ask(registry, "gguf")) for _ in range(4)]
     kept.put("a", runs[0])
     kept.put("a", runs[1])
@@ -304,7 +304,7 @@ def test_several_uploaded_inputs_are_followed_to_one_verdict(registry: Any) -> N
     assert "over 2 inputs: 1 within tolerance, 1 beyond" in said
     shown = several_html(run)
     assert shown.count('<section class="verdict') == 2 and "&lt;b&gt;-2" in shown and "<b>-2" not in shown
-    kept = KeptRuns()
+    kept = LastRuns()
     kept.put("a", run)
     kept.close()  # there is nothing to remove
 

@@ -28,7 +28,7 @@ from panels.running.run_store import RunStore
 from panels.running.sessions import SessionPool
 from panels.sharing import PICTURE_SIZE, with_tags
 from panels.transcribe import keeping
-from panels.transcribe.keeping import Asked
+from panels.transcribe.keeping import RunInputs
 from panels.transcribe.many import disagreement
 from panels.transcribe.run import Row, RunState
 from tests.panels.conftest import Served, live_in, serve
@@ -225,7 +225,7 @@ def test_a_kept_run_is_the_run(tmp_path: Path, at_home: None) -> None:
         Row("0:y|pytorch", "talk.wav", str(path), ModelOnRuntime("y", "pytorch"), "Y", "a c", "failed", error="why"),
     )  # fmt: skip
     store = RunStore(tmp_path / "runs")
-    asked = Asked((cell.value,), "a c", "basic", (True, "auto", 3, None))
+    asked = RunInputs((cell.value,), "a c", "basic", (True, "auto", 3, None))
     found = keeping.find(store, keeping.keep(store, RunState(rows, True, False, 1.5), asked))
     assert found.asked == asked and found.state.seconds == 1.5
     (kept,) = found.recordings

@@ -17,7 +17,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
 from workbench.core.runtimes import RUNTIMES
 from workbench.evaluation.local import LocalWorkers
-from workbench.evaluation.manifests import Bad, Found, read_manifest
+from workbench.evaluation.manifests import Bad, FoundCorpus, read_manifest
 from workbench.evaluation.models import BATCH, Chosen, choose_models
 from workbench.evaluation.progress import Estimate
 from workbench.evaluation.rows import Utterance
@@ -191,7 +191,7 @@ def _closed(writer: Writer) -> None:
         writer.abandon()
 
 
-def _told(found: Found, on_skipped: Callable[[Bad], None] | None) -> Any:
+def _told(found: FoundCorpus, on_skipped: Callable[[Bad], None] | None) -> Any:
     for row in found.rows():
         if isinstance(row, Utterance):
             yield row

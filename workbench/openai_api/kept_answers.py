@@ -21,7 +21,7 @@ NARROW = np.int32  # holds the ids of every vocabulary
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class KeptAnswer:
     """The answer of one request."""
 
     text: str
@@ -43,7 +43,7 @@ class KeptAnswers:
     ):
         self._seconds, self._most, self._clock = seconds, most_bytes, clock
         self._lock = threading.Lock()
-        self._answers: dict[str, Kept] = {}  # the oldest first
+        self._answers: dict[str, KeptAnswer] = {}  # the oldest first
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class KeptAnswers:
         now = int(self._clock())
         if streams is None or not len(streams):
             return now
-        kept = Kept(text, np.asarray(streams, NARROW), now + self._seconds)
+        kept = KeptAnswer(text, np.asarray(streams, NARROW), now + self._seconds)
         with self._lock:
             self._drop_expired()
             if self._bytes + kept.streams.nbytes > self._most:
@@ -68,7 +68,7 @@ class KeptAnswers:
             self._bytes += kept.streams.nbytes
         return kept.expires_at
 
-    def get(self, name: str) -> Kept | None:
+    def get(self, name: str) -> KeptAnswer | None:
         """Returns an answer; None if it is unknown or its time is over."""
         with self._lock:
             self._drop_expired()

@@ -15,7 +15,7 @@ from workbench.core.sides import Side
 from workbench.parity_lab.clean import CleanRuns
 from workbench.parity_lab.found import found_or_why
 from workbench.parity_lab.outcome import Computed, Outcome
-from workbench.parity_lab.sources import Found, Sources
+from workbench.parity_lab.sources import Sources, TraceOrReason
 from workbench.trace.chosen import ChosenStages
 from workbench.trace.cuts import cuts_of
 from workbench.trace.mapping import StageMapping
@@ -86,7 +86,7 @@ class DumpJudge:
         self._compute, self._save, self._judge = compute, save, judge
         self._substitutes = substitutes
         self._reference, self._whole, self._exact, self._clean = reference, whole, exact, clean
-        self.exact: Found = (None, "")  # of the last dump
+        self.exact: TraceOrReason = (None, "")  # of the last dump
 
     def judged(self, dump: Computed, file: str) -> Outcome:
         """Returns the outcome of a dump; raises the errors of the reference's computation."""
@@ -97,5 +97,5 @@ class DumpJudge:
         clean = self._clean.of(dump.trace, tag=f"for-{file}", given=given) if self._clean else (None, "")
         return self._judge(Sources(reference, self.exact, clean), dump)
 
-    def _or_why(self, side: Side, file: str, given: Path) -> Found:
+    def _or_why(self, side: Side, file: str, given: Path) -> TraceOrReason:
         return found_or_why(partial(self._compute, side, file, given=given))

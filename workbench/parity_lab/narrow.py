@@ -21,7 +21,7 @@ from workbench.core.sides import Side
 from workbench.parity_lab.clean import CleanRuns, needs_clean
 from workbench.parity_lab.found import found_or_why
 from workbench.parity_lab.outcome import Computed, Inside, Outcome
-from workbench.parity_lab.sources import Found, Sources
+from workbench.parity_lab.sources import Sources, TraceOrReason
 from workbench.trace.step_names import beam_of, is_choice, step_and_stage
 
 
@@ -71,7 +71,7 @@ class Narrowing:
     ):
         self._compute, self._judge = compute, judge
         self._reference, self._exact, self._clean = reference, exact, clean
-        self._traced: dict[str, Found] = {}  # of the reference's side, by file name
+        self._traced: dict[str, TraceOrReason] = {}  # of the reference's side, by file name
 
     def narrowed(self, side: Side, outcome: Outcome, number: int) -> Outcome:
         """Returns the outcome of a candidate with what is inside its first layer in error.
@@ -105,7 +105,7 @@ class Narrowing:
             return Sources(reference, exact)
         return Sources(reference, exact, self._clean.of(candidate.trace, tag=layer, stages=_globs(layer)))
 
-    def _once(self, side: Side, file: str, layer: str) -> Found:
+    def _once(self, side: Side, file: str, layer: str) -> TraceOrReason:
         """Returns the trace of a side, or why there is none, as from the first call with this file name."""
         if file not in self._traced:
             self._traced[file] = found_or_why(partial(self._look, side, file, layer))

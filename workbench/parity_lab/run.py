@@ -39,7 +39,7 @@ from workbench.parity_lab.models import float64_side
 from workbench.parity_lab.narrow import Narrowing
 from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
 from workbench.parity_lab.source_name import described
-from workbench.parity_lab.sources import Found, Sources
+from workbench.parity_lab.sources import Sources, TraceOrReason
 from workbench.parity_lab.tracer import Tracer, folder_for
 from workbench.registry.registry import Registry
 from workbench.session.values import CONVERSATION, AudioSource, Prompt
@@ -163,7 +163,7 @@ def run_parity(
             clean.in_float32 = several
         judge = Judge(stages, chosen, changes, force, several)
 
-        def judged(spread: FoundClean, candidate: Computed, exact: Found = (truth, no_truth)) -> Outcome:
+        def judged(spread: FoundClean, candidate: Computed, exact: TraceOrReason = (truth, no_truth)) -> Outcome:
             return tracer.reading(judge.outcome)(Sources(computed, exact, spread), candidate)
 
         from_dumps = DumpJudge(

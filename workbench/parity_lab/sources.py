@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from workbench.parity_lab.clean import FoundClean
 from workbench.parity_lab.outcome import Computed
 
-Found = tuple[Computed | None, str]
+TraceOrReason = tuple[Computed | None, str]
 """A trace, or why there is none."""
 
 
@@ -16,5 +16,5 @@ class Sources:
     """The traces that one candidate is compared with."""
 
     reference: Computed
-    exact: Found
+    exact: TraceOrReason
     clean: FoundClean = (None, "")  # the same model in the candidate's precision

@@ -12,7 +12,7 @@ A row that cannot be used is passed on with its line and the reason, and stops n
 not what is on the disk: the same list gives the same corpus on every machine. No audio is read here.
 """
 
-from workbench.evaluation.manifests.found import Bad, Found
+from workbench.evaluation.manifests.found import Bad, FoundCorpus
 from workbench.evaluation.manifests.reading import read_manifest
 
-__all__ = ["Bad", "Found", "read_manifest"]
+__all__ = ["Bad", "FoundCorpus", "read_manifest"]

@@ -43,7 +43,7 @@ class Bad:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundCorpus:
     """A corpus that can be read."""
 
     path: str  # of the manifest, absolute; or its address
@@ -52,7 +52,7 @@ class Found:
     rows: Callable[[], Iterator[Utterance | Bad]]  # reads from the beginning
 
 
-class Row(Exception):
+class UnusableRow(Exception):
     """Raised inside a reader where a row cannot be used; its message is the reason."""
 
 
@@ -94,41 +94,41 @@ def checked(rows: Iterable[tuple[str, Raw | str]], root: str) -> Iterator[Uttera
     for where, raw in rows:
         try:
             if isinstance(raw, str):
-                raise Row(raw)
+                raise UnusableRow(raw)
             utterance = _utterance(raw, root)
             name = utterance.id
             if name in seen and raw.get("id") not in (None, ""):
-                raise Row(f"its id {name!r:.80} stands already at {seen[name]}; expected an id of its own")
+                raise UnusableRow(f"its id {name!r:.80} stands already at {seen[name]}; expected an id of its own")
             number = 1
             while utterance.id in seen:  # nobody named it: another stretch of the same recording
                 number += 1
                 utterance = replace(utterance, id=f"{name} ({number})")
             seen[utterance.id] = where.rpartition(", ")[2]
             yield utterance
-        except Row as row:
+        except UnusableRow as row:
             yield Bad(where, str(row))
 
 
 def _utterance(raw: Raw, root: str) -> Utterance:
     audio = _text(raw, "audio", "the path of a recording")
     if not audio:
-        raise Row(f"it names no recording; expected one under {' or '.join(COLUMNS['audio'][:2])}")
+        raise UnusableRow(f"it names no recording; expected one under {' or '.join(COLUMNS['audio'][:2])}")
     if raw.get("text") is None:
-        raise Row("it has no text; expected the words that are said, or an empty text for silence")
+        raise UnusableRow("it has no text; expected the words that are said, or an empty text for silence")
     text = _text(raw, "text", "the words that are said")
     offset = _seconds(raw, "offset") or 0.0
     duration = _seconds(raw, "duration")
     end = _seconds(raw, "end")
     if duration is None and end is not None:
         if end <= offset:
-            raise Row(f"it ends at {end:g} s and begins at {offset:g} s; expected an end after its beginning")
+            raise UnusableRow(f"it ends at {end:g} s and begins at {offset:g} s; expected an end after its beginning")
         duration = round(end - offset, 6)
     if duration is not None and duration <= 0:
-        raise Row(f"its duration is {duration:g} s; expected more than 0")
+        raise UnusableRow(f"its duration is {duration:g} s; expected more than 0")
     audio = relative_to(audio, root)
     name = _text(raw, "id", "a name") or _name_of(audio) + (f"#{offset:g}" if offset else "")
     if len(name) > LONGEST_ID:
-        raise Row(f"its id has {len(name)} characters; expected at most {LONGEST_ID}")
+        raise UnusableRow(f"its id has {len(name)} characters; expected at most {LONGEST_ID}")
     channel = _channel(raw.get("channel"))
     others = {each: _text(raw, each, "a text") or None for each in ("language", "speaker", "noise")}
     return Utterance(name, audio, text, offset, duration, channel, **others, extra=_plain(raw.get("extra") or {}))
@@ -153,11 +153,11 @@ def _text(raw: Raw, name: str, expected: str) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and name in ("id", "speaker", "text"):
         value = str(value)  # a speaker is often a number, and so is what a digit model is to write
     if not isinstance(value, str):
-        raise Row(f"its {name} is {value!r:.60}; expected {expected}")
+        raise UnusableRow(f"its {name} is {value!r:.60}; expected {expected}")
     if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
-        raise Row(f"its {name} {value!r:.60} holds characters that no text has; expected {expected}")
+        raise UnusableRow(f"its {name} {value!r:.60} holds characters that no text has; expected {expected}")
     if len(value) > LONGEST_TEXT:
-        raise Row(f"its {name} has {len(value)} characters; expected at most {LONGEST_TEXT}")
+        raise UnusableRow(f"its {name} has {len(value)} characters; expected at most {LONGEST_TEXT}")
     return value.strip()
 
 
@@ -170,7 +170,7 @@ def _seconds(raw: Raw, name: str) -> float | None:
     except (TypeError, ValueError):
         number = math.nan
     if not (math.isfinite(number) and 0 <= number <= LONGEST_SECONDS):
-        raise Row(f"its {name} is {value!r:.40}; expected a number of seconds, 0 or more")
+        raise UnusableRow(f"its {name} is {value!r:.40}; expected a number of seconds, 0 or more")
     return number
 
 
@@ -182,7 +182,7 @@ def _channel(value: Any) -> int | None:
     except (TypeError, ValueError):
         number = -1
     if not 0 <= number < 1000:
-        raise Row(f"its channel is {value!r:.40}; expected a number, counted from 0")
+        raise UnusableRow(f"its channel is {value!r:.40}; expected a number, counted from 0")
     return number
 
 

@@ -12,7 +12,7 @@ from typing import BinaryIO, TextIO
 
 from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests.folders import Rows, folder_rows, is_archive, kaldi_rows
-from workbench.evaluation.manifests.found import Bad, Found, checked, no_corpus
+from workbench.evaluation.manifests.found import Bad, FoundCorpus, checked, no_corpus
 from workbench.evaluation.manifests.tables import is_cut, json_rows, table_rows
 from workbench.evaluation.places import SOUNDS, is_address, opened_address
 from workbench.evaluation.rows import Utterance
@@ -33,11 +33,11 @@ TABLES = {".csv": False, ".tsv": True}
 OBJECTS = (".jsonl", ".json", ".ndjson", ".manifest")
 
 
-def read_manifest(manifest: str | Path) -> Found:
+def read_manifest(manifest: str | Path) -> FoundCorpus:
     """Returns a corpus, whose rows are read when they are asked for.
 
-    Raises `BadInput`, in one sentence, where nothing can be read. `Found.rows` raises it too, where a list turns out
-    to be none.
+    Raises `BadInput`, in one sentence, if nothing can be read. `FoundCorpus.rows` raises it too, if a file turns out to be
+    no list of recordings.
     """
     text = str(manifest)
     if is_address(text):
@@ -63,7 +63,7 @@ def read_manifest(manifest: str | Path) -> Found:
     return _listed(str(path), str(path.parent), path.name, lambda: path.open("rb"))
 
 
-def _of_folder(path: Path) -> Found:
+def _of_folder(path: Path) -> FoundCorpus:
     if (path / "wav.scp").is_file():
         return _found(str(path), str(path), "kaldi", lambda: kaldi_rows(path))
     for name in LISTS:
@@ -74,7 +74,7 @@ def _of_folder(path: Path) -> Found:
     return _found(str(path), str(path), "folder", lambda: folder_rows(path))
 
 
-def _listed(path: str, root: str, name: str, opened: Callable[[], BinaryIO]) -> Found:
+def _listed(path: str, root: str, name: str, opened: Callable[[], BinaryIO]) -> FoundCorpus:
     """Returns the corpus of a file with a row on each line."""
     stem = name.lower().removesuffix(".gz")
     suffix = PurePosixPath(stem).suffix
@@ -141,8 +141,8 @@ def _objects(as_text: Callable[[], TextIO], name: str) -> Rows:
         yield from json_rows(file, name)
 
 
-def _found(path: str, root: str, form: str, rows: Callable[[], Rows]) -> Found:
-    return Found(path, root, form, lambda: _some(path, root, rows))
+def _found(path: str, root: str, form: str, rows: Callable[[], Rows]) -> FoundCorpus:
+    return FoundCorpus(path, root, form, lambda: _some(path, root, rows))
 
 
 def _some(path: str, root: str, rows: Callable[[], Rows]) -> Iterator[Utterance | Bad]:

@@ -13,7 +13,7 @@ pytest.importorskip("vllm", reason="needs vLLM")
 
 from workbench.registry.sources import assets
 from workbench.runtimes.vllm.serving.configuration import AUTOMATIC, SCHEDULER, WORKER, SpeechLmConfiguration
-from workbench.runtimes.vllm.streams.asked import width
+from workbench.runtimes.vllm.streams.stream_request import width
 
 DEMO = assets() / "demo-speechlm"
 

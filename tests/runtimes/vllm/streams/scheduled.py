@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.support.speech_layouts import FakeNetwork
 from workbench.runtimes.vllm.streams.answers import Answers
-from workbench.runtimes.vllm.streams.asked import ARGUMENT, Asked, spans_of
+from workbench.runtimes.vllm.streams.stream_request import ARGUMENT, StreamRequest, spans_of
 from workbench.speech.choosing import Step
 from workbench.speech.network import Wanted
 from workbench.speech.plan import AnswerPlan
@@ -45,7 +45,7 @@ class Scheduler:
         self.running: list[Request] = []
 
     def add(self, name: str, rows: np.ndarray, plan: AnswerPlan) -> Request:
-        extra = {ARGUMENT: Asked(plan, spans_of(rows, 0, self.network.layout)).written()}
+        extra = {ARGUMENT: StreamRequest(plan, spans_of(rows, 0, self.network.layout)).written()}
         request = Request(name, rows[:, 0].tolist(), extra)
         self.running.append(request)
         return request
@@ -54,7 +54,7 @@ class Scheduler:
         """The two requests of an answer with guidance; `begun` are the answer's ids up to `<|audio|>`."""
         layout = self.network.layout
         shared = {"begun": begun, "pair": name}
-        asked = Asked(plan, spans_of(rows, 0, layout), **shared), Asked(plan, null=True, **shared)
+        asked = StreamRequest(plan, spans_of(rows, 0, layout), **shared), StreamRequest(plan, null=True, **shared)
         ids = [*rows[:, 0].tolist(), *begun]
         prompts = ids, [layout.pad] * (len(ids) - 1) + ids[-1:]
         found = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.runtimes.vllm.streams.scheduled import Request, Scheduler
 from tests.support.speech_layouts import LAYOUT, FakeNetwork
 from workbench.runtimes.vllm.streams.answers import Answers
-from workbench.runtimes.vllm.streams.asked import ARGUMENT, Asked
+from workbench.runtimes.vllm.streams.stream_request import ARGUMENT, StreamRequest
 from workbench.speech.generate import answer_steps
 from workbench.speech.phases import Kind
 from workbench.speech.plan import AnswerPlan
@@ -126,7 +126,7 @@ def test_pairs_stay_in_step_whatever_the_scheduler_does(
 
 def test_a_pair_is_refused_where_no_request_can_wait() -> None:
     answers = Answers(LAYOUT)
-    asked = Asked(AnswerPlan("audio", cfg=3.0), begun=[LAYOUT.audio], pair="p")
+    asked = StreamRequest(AnswerPlan("audio", cfg=3.0), begun=[LAYOUT.audio], pair="p")
     told = answers.begin("it", {ARGUMENT: asked.written()}, 4, 4)
     assert told == "it is one of a pair, and this engine's scheduler lets no request wait for another"
     [step] = answers.choose(["it"], [4], lambda *_: pytest.fail("nothing is to be chosen")).values()
@@ -134,7 +134,7 @@ def test_a_pair_is_refused_where_no_request_can_wait() -> None:
 
 
 def begun(answers: Answers, name: str, plan: AnswerPlan = PLANS[2]) -> None:
-    assert answers.begin(name, {ARGUMENT: Asked(plan).written()}, 4, 4) == ""
+    assert answers.begin(name, {ARGUMENT: StreamRequest(plan).written()}, 4, 4) == ""
 
 
 def test_ended_requests_are_forgotten_before_those_that_may_come_back() -> None:
@@ -158,7 +158,7 @@ def test_ended_requests_are_forgotten_before_those_that_may_come_back() -> None:
 
 def test_a_request_whose_rows_are_lost_ends_at_once() -> None:
     answers = Answers(LAYOUT)
-    told = answers.begin("it", {ARGUMENT: Asked(PLANS[0]).written()}, 4, 9)
+    told = answers.begin("it", {ARGUMENT: StreamRequest(PLANS[0]).written()}, 4, 9)
     assert told == "the streams of the 5 rows so far are no longer known"
     [step] = answers.choose(["it"], [9], lambda *_: pytest.fail("nothing is to be chosen")).values()
     assert step.id == LAYOUT.pad and answers.rows(["it"], [0], [9]) == ([], [])

@@ -13,7 +13,7 @@ from vllm.model_executor.models.config import VerifyAndUpdateConfig
 
 from workbench.families.language import read_json
 from workbench.families.speechlm_directory import config_file, read_layout
-from workbench.runtimes.vllm.streams.asked import width
+from workbench.runtimes.vllm.streams.stream_request import width
 
 logger = init_logger("vllm.speech_workbench")
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.runtimes.vllm.streams.asked import Asked, read
+from workbench.runtimes.vllm.streams.stream_request import StreamRequest, read
 from workbench.speech.choosing import Due, Step, chosen, forced
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.masks import wanted
@@ -35,7 +35,7 @@ Logits = Callable[[Sequence[int], Wanted], tuple[np.ndarray, np.ndarray | None]]
 class Answer:
     """One request: the rows of its prompt that have several streams, and the rows generated so far."""
 
-    def __init__(self, asked: Asked, layout: SpeechLayout, prompt: int):
+    def __init__(self, asked: StreamRequest, layout: SpeechLayout, prompt: int):
         self.asked, self.layout, self.prompt = asked, layout, prompt
         self.steps: list[Step] = []
         self._cursor = Cursor(asked.plan, layout)
@@ -102,7 +102,7 @@ class _Ended(Answer):
     ended = True
 
     def __init__(self, prompt: int, layout: SpeechLayout):
-        super().__init__(Asked(AnswerPlan()), layout, prompt)
+        super().__init__(StreamRequest(AnswerPlan()), layout, prompt)
 
     def settled(self, length: int) -> Step:
         """Returns the end."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from workbench.runtimes.vllm.streams.asked import columns
+from workbench.runtimes.vllm.streams.stream_request import columns
 from workbench.speech.choosing import Step
 from workbench.speech.layout import SpeechLayout
 

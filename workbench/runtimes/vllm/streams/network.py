@@ -22,7 +22,7 @@ from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.following import Finished
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.serving.engine import ServedEngine
-from workbench.runtimes.vllm.streams.asked import ARGUMENT, Asked, Span, position, spans_of, width
+from workbench.runtimes.vllm.streams.stream_request import ARGUMENT, Span, StreamRequest, position, spans_of, width
 from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
 from workbench.speech.choosing import Step, forced
 from workbench.speech.dialogue import Recording
@@ -91,7 +91,7 @@ class EngineNetwork:
         if not isinstance(self.engine, Engine):
             raise Unavailable("a server shows no stages; open the model on this machine")
         wanted = recorder.wanted if isinstance(recorder.wanted, StageFilter) else StageFilter()
-        extra = {ARGUMENT: Asked(AnswerPlan("text"), spans).written()}
+        extra = {ARGUMENT: StreamRequest(AnswerPlan("text"), spans).written()}
         for stage, value in prompt_stages(self.engine, request, wanted, extra).items():
             recorder.put(stage, value)
 
@@ -133,7 +133,7 @@ def engine_steps(
     layout, guided = network.layout, plan.guided and plan.modalities != "text"
     request, spans = network.request(prompt)
     request = replace(request, salt=_salt(plan, spans))
-    asked = Asked(replace(plan, cfg=1.0), spans, probabilities, evidence)
+    asked = StreamRequest(replace(plan, cfg=1.0), spans, probabilities, evidence)
     answer = _Answer(asked, layout)
     room = network.room(request, plan) if guided else network.context
     if not guided or plan.modalities != "audio":
@@ -150,7 +150,7 @@ def engine_steps(
 class _Answer:
     """An answer in progress."""
 
-    def __init__(self, asked: Asked, layout: SpeechLayout):
+    def __init__(self, asked: StreamRequest, layout: SpeechLayout):
         self.asked, self.layout = asked, layout
         self.ids: list[int] = []  # of stream 0
         self._cursor = Cursor(asked.plan, layout)
@@ -172,7 +172,9 @@ class _Answer:
             yield forced(phase, self.layout, self.asked.probabilities, self.asked.evidence)
 
 
-def _pair(request: Request, asked: Asked, layout: SpeechLayout, room: int) -> list[tuple[Request, SamplingParams]]:
+def _pair(
+    request: Request, asked: StreamRequest, layout: SpeechLayout, room: int
+) -> list[tuple[Request, SamplingParams]]:
     """Returns the two requests for the audio of an answer with guidance: the model's and the null branch's.
 
     Args:
@@ -185,7 +187,7 @@ def _pair(request: Request, asked: Asked, layout: SpeechLayout, room: int) -> li
     most = room + 1 - model.positions  # what follows the last position is not computed
     return [
         (model, _params(asked, layout, most=most)),
-        (null, _params(Asked(asked.plan, begun=asked.begun, pair=asked.pair, null=True), layout, most=most)),
+        (null, _params(StreamRequest(asked.plan, begun=asked.begun, pair=asked.pair, null=True), layout, most=most)),
     ]
 
 
@@ -236,7 +238,9 @@ def _salt(plan: AnswerPlan, spans: Sequence[Span]) -> str:
     return digest.hexdigest() if spans else ""
 
 
-def _params(asked: Asked, layout: SpeechLayout, stops: Sequence[int] = (), most: int | None = None) -> SamplingParams:
+def _params(
+    asked: StreamRequest, layout: SpeechLayout, stops: Sequence[int] = (), most: int | None = None
+) -> SamplingParams:
     """Returns vLLM's parameters of a request.
 
     Args:

@@ -21,7 +21,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.request import Request, RequestStatus
 
-from workbench.runtimes.vllm.streams.asked import pair_of
+from workbench.runtimes.vllm.streams.stream_request import pair_of
 
 
 def keeps_pairs(config: Any) -> bool:

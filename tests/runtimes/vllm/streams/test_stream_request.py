@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from tests.support.speech_layouts import LAYOUT
 from workbench.core.errors import BadInput
-from workbench.runtimes.vllm.streams.asked import ARGUMENT, Asked, columns, position, read, spans_of, width
+from workbench.runtimes.vllm.streams.stream_request import (
+    ARGUMENT,
+    StreamRequest,
+    columns,
+    position,
+    read,
+    spans_of,
+    width,
+)
 from workbench.speech.choosing import Due, chosen, forced
 from workbench.speech.masks import allowed, wanted
 from workbench.speech.phases import Kind, Phase
@@ -21,7 +29,7 @@ from workbench.speech.plan import AnswerPlan
 @given(st.lists(st.booleans(), max_size=12), st.integers(0, 3))
 def test_the_rows_of_a_prompt_arrive(spoken: list[bool], start: int) -> None:
     rows = np.array([LAYOUT.pads + n % 5 if each else LAYOUT.row(n) for n, each in enumerate(spoken)]).reshape(-1, 5)
-    asked = Asked(AnswerPlan("audio", seed=7), spans_of(rows, start, LAYOUT), True, True)
+    asked = StreamRequest(AnswerPlan("audio", seed=7), spans_of(rows, start, LAYOUT), True, True)
     found = read({ARGUMENT: asked.written(), "other": 1}, LAYOUT, start + len(rows))
     assert found is not None and found.plan == asked.plan and found.probabilities and found.evidence
     told = {first + n: row.tolist() for first, each in found.spans for n, row in enumerate(each)}
@@ -73,7 +81,7 @@ def test_a_position_comes_back(phase: Phase, evidence: bool) -> None:
     ids, numbers = columns(step, LAYOUT)
     assert len(set(ids.tolist())) == len(ids) and ids.min() >= 0
     assert ids[0] == step.id and len(ids) == len(numbers) == width(LAYOUT, evidence)
-    found = position(ids.astype(np.int32), numbers, step.phase, Asked(plan, (), True, evidence), LAYOUT)
+    found = position(ids.astype(np.int32), numbers, step.phase, StreamRequest(plan, (), True, evidence), LAYOUT)
     assert found.ids.tolist() == step.ids.tolist() and found.phase is step.phase
     np.testing.assert_allclose(found.probabilities, step.probabilities, rtol=1e-6)
     assert (found.evidence is not None) == evidence

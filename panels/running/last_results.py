@@ -14,7 +14,7 @@ MOST_KEPT = 16  # of users whose page is open; results may be large
 Result = TypeVar("Result")
 
 
-class Kept(Generic[Result]):
+class LastResults(Generic[Result]):
     """The last result of each user.
 
     Args:

@@ -26,7 +26,7 @@ Span = tuple[int, np.ndarray]  # the position of the first row, and the rows of 
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class StreamRequest:
     """What one request asks for."""
 
     plan: AnswerPlan
@@ -45,8 +45,8 @@ class Asked:
         return {"plan": asdict(self.plan), "spans": spans, **told, **pair}
 
 
-def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) -> Asked | None:
-    """Reads an entry that `Asked.written` made. Returns None if the request asks for no streams.
+def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) -> StreamRequest | None:
+    """Reads an entry that `StreamRequest.written` made. Returns None if the request asks for no streams.
 
     Args:
         positions: the length of the prompt.
@@ -75,7 +75,7 @@ def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) 
             raise BadInput(f"{ARGUMENT} has rows {start} to {start + len(rows)} of a prompt of {positions}")
         if rows.size and not 0 <= rows.min() <= rows.max() < layout.vocabulary:
             raise BadInput(f"{ARGUMENT} has ids from {rows.min()} to {rows.max()}; expected those of the vocabulary")
-    return Asked(plan, found, told, why, begun, pair, bool(given.get("null")))
+    return StreamRequest(plan, found, told, why, begun, pair, bool(given.get("null")))
 
 
 def pair_of(extra: Mapping[str, Any] | None) -> str:
@@ -113,7 +113,7 @@ def columns(step: Step, layout: SpeechLayout) -> tuple[np.ndarray, np.ndarray]:
     return found, np.concatenate(numbers).astype(np.float32)
 
 
-def position(ids: np.ndarray, numbers: np.ndarray, phase: Kind, asked: Asked, layout: SpeechLayout) -> Step:
+def position(ids: np.ndarray, numbers: np.ndarray, phase: Kind, asked: StreamRequest, layout: SpeechLayout) -> Step:
     """Returns the position that is in these columns; the reverse of `columns`."""
     count = layout.streams
     ids = np.concatenate([ids[:1], ids[1:] % (layout.vocabulary + 1) - 1])

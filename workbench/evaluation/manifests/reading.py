@@ -36,8 +36,8 @@ OBJECTS = (".jsonl", ".json", ".ndjson", ".manifest")
 def read_manifest(manifest: str | Path) -> FoundCorpus:
     """Returns a corpus, whose rows are read when they are asked for.
 
-    Raises `BadInput`, in one sentence, if nothing can be read. `FoundCorpus.rows` raises it too, if a file turns out to be
-    no list of recordings.
+    Raises `BadInput`, in one sentence, if nothing can be read. `FoundCorpus.rows` raises it too, if a file turns out to
+    be no list of recordings.
     """
     text = str(manifest)
     if is_address(text):

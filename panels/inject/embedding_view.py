@@ -27,7 +27,7 @@ MOST_ROWS = 60  # tokens whose nearest words are listed
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class ListedEmbedding:
     """An embedding in a user's list."""
 
     embedding: Embedding
@@ -35,29 +35,29 @@ class Held:
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-def held_in(value: Any) -> tuple[Held, ...]:
+def listed_embeddings(value: Any) -> tuple[ListedEmbedding, ...]:
     """Returns the embeddings in a page's state; raises `BadInput` for any other value."""
-    if not isinstance(value, tuple) or not all(isinstance(each, Held) for each in value):
+    if not isinstance(value, tuple) or not all(isinstance(each, ListedEmbedding) for each in value):
         raise BadInput("the embeddings cannot be read; reload the page")
     return value
 
 
 @dataclass(frozen=True)
-class Several:
+class ArrayChoice:
     """A file with several arrays, from which the user must choose."""
 
     path: str
     arrays: tuple[tuple[str, str], ...]  # of each: a description, and its name
 
 
-def several_in(value: Any) -> tuple[Several, ...]:
+def array_choices(value: Any) -> tuple[ArrayChoice, ...]:
     """Returns the files with several arrays in a page's state; raises `BadInput` for any other value."""
-    if not isinstance(value, tuple) or not all(isinstance(each, Several) for each in value):
+    if not isinstance(value, tuple) or not all(isinstance(each, ArrayChoice) for each in value):
         raise BadInput("the files cannot be read; reload the page")
     return value
 
 
-def listed_html(held: Sequence[Held]) -> str:
+def listed_html(held: Sequence[ListedEmbedding]) -> str:
     """Returns the embeddings in the order of their placeholders, each with its buttons."""
     if not held:
         return EMPTY

@@ -14,7 +14,14 @@ from urllib.parse import quote, unquote
 
 import gradio as gr
 
-from panels.inject.embedding_view import Held, Several, held_in, listed_html, look_html, several_in
+from panels.inject.embedding_view import (
+    ArrayChoice,
+    ListedEmbedding,
+    array_choices,
+    listed_embeddings,
+    listed_html,
+    look_html,
+)
 from panels.inject.run import TASK, prepare, run
 from panels.inject.view import answers_html, status_html
 from panels.running.cancel import ActiveRuns
@@ -78,14 +85,14 @@ class InjectActions:
 
         Returns values for: embeddings, list, the row to choose arrays in, its choices, files that wait, files.
         """
-        kept, several = list(held_in(held)), list(several_in(waiting))
+        kept, several = list(listed_embeddings(held)), list(array_choices(waiting))
         for path in files or []:
             try:
                 self.pool.guard.check_arrays([path])
-                kept.append(Held(read_embedding(Path(path), name=Path(path).name)))
+                kept.append(ListedEmbedding(read_embedding(Path(path), name=Path(path).name)))
             except SeveralTensors as error:
                 several.append(
-                    Several(path, tuple((f"{each.name} {each.described}", each.name) for each in error.tensors))
+                    ArrayChoice(path, tuple((f"{each.name} {each.described}", each.name) for each in error.tensors))
                 )
             except BadInput as error:
                 gr.Warning(text(error))
@@ -93,27 +100,27 @@ class InjectActions:
 
     def take(self, waiting: Any, chosen: list[str] | None, held: Any) -> tuple[Any, ...]:
         """Reads the chosen arrays of a file with several. Returns values like `add`, without the files."""
-        first, *others = several_in(waiting) or (None,)
+        first, *others = array_choices(waiting) or (None,)
         if first is None:
             raise BadInput("no file has several arrays any more; add it again")
         if not chosen:
             raise BadInput(f"no array of {Path(first.path).name} is chosen; pick one or more, or leave the file out")
-        found = [Held(read_embedding(Path(first.path), tensor=each)) for each in chosen]
-        kept = [*held_in(held), *found]
+        found = [ListedEmbedding(read_embedding(Path(first.path), tensor=each)) for each in chosen]
+        kept = [*listed_embeddings(held), *found]
         return tuple(kept), listed_html(kept), *_question(others)
 
     def leave_out(self, waiting: Any) -> tuple[Any, ...]:
         """Skips a file with several arrays. Returns values for: the row, its choices, files that wait."""
-        return _question(several_in(waiting)[1:])
+        return _question(array_choices(waiting)[1:])
 
     def remove(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
         """Removes an embedding from the list."""
-        kept = [each for each in held_in(held) if each.key != datum(event._data, "key")]
+        kept = [each for each in listed_embeddings(held) if each.key != datum(event._data, "key")]
         return tuple(kept), listed_html(kept)
 
     def earlier(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
         """Moves an embedding one position up."""
-        kept = list(held_in(held))
+        kept = list(listed_embeddings(held))
         at = next((n for n, each in enumerate(kept) if each.key == datum(event._data, "key")), 0)
         if at:
             kept[at - 1], kept[at] = kept[at], kept[at - 1]
@@ -135,7 +142,7 @@ class InjectActions:
 
     def _named(self, held: Any, event: gr.EventData) -> Embedding:
         key = datum(event._data, "key")
-        for each in held_in(held):
+        for each in listed_embeddings(held):
             if each.key == key:
                 return each.embedding
         raise BadInput("that embedding is not in the list any more; pick one of those shown now")
@@ -160,17 +167,17 @@ class InjectActions:
         """Uses a sample as the recording."""
         return str(samples_named(self.samples, datum(event._data, "sample"))[0].path)
 
-    def begin_with(self, held: Any) -> tuple[tuple[Held, ...], str, str]:
+    def begin_with(self, held: Any) -> tuple[tuple[ListedEmbedding, ...], str, str]:
         """Removes embeddings of earlier recordings; returns values for: embeddings, list, look.
 
         Files that were added stay.
         """
-        kept = tuple(each for each in held_in(held) if not each.heard)
+        kept = tuple(each for each in listed_embeddings(held) if not each.heard)
         return kept, listed_html(kept), ""
 
     def look_at_last(self, held: Any, chooser: Any) -> str:
         """Returns the newest embedding as `look` shows it."""
-        one = held_in(held)[-1].embedding
+        one = listed_embeddings(held)[-1].embedding
         return look_html(one, *self._neighbours(one, chosen_in(chooser)))
 
     def make(
@@ -197,7 +204,7 @@ class InjectActions:
             yield *idle, "", gr.skip()
             raise
         found = embedding_of(trace["adaptor.output"], f"{Path(recording).stem} by {cell.model}")
-        kept = [*held_in(held), Held(found, heard=True)]
+        kept = [*listed_embeddings(held), ListedEmbedding(found, heard=True)]
         mine = not (prompt or "").strip() or prompt == lent
         own = str(trace["prompt.text"])
         filled = (own, False) if mine else (gr.skip(), gr.skip())
@@ -214,7 +221,7 @@ class InjectActions:
             values: of the options' inputs.
         """
         options = read_inputs(self.options, values)
-        embeddings = [each.embedding for each in held_in(held)]
+        embeddings = [each.embedding for each in listed_embeddings(held)]
         job = prepare(self.pool.registry, prompt or "", embeddings, chosen_in(chooser), options)
         try:
             with self._runs.run(str(request.session_hash)) as stop:
@@ -233,9 +240,9 @@ class InjectActions:
         options, shown = values[: views.inputs - 3], values[views.inputs - 3 :]
         if "result done" not in str(shown[0]):
             return gr.skip()
-        names = ", ".join(each.embedding.name for each in held_in(held))
+        names = ", ".join(each.embedding.name for each in listed_embeddings(held))
         with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
-            files = [_stored(each, number, Path(folder)) for number, each in enumerate(held_in(held))]
+            files = [_stored(each, number, Path(folder)) for number, each in enumerate(listed_embeddings(held))]
             return views.keep(names, (files, prompt, chosen_in(chooser), *options), shown)
 
     def restore(self, views: KeptViews, event: gr.EventData) -> list[Any]:
@@ -244,7 +251,7 @@ class InjectActions:
         files, cells = found[1], found[3]
         if not isinstance(cells, list):
             return [*found, gr.skip()]
-        held = tuple(Held(read_embedding(Path(path), name=_name_of(path))) for path in files or [])
+        held = tuple(ListedEmbedding(read_embedding(Path(path), name=_name_of(path))) for path in files or [])
         found[1], found[3] = held, chooser_value(offers(self.pool.registry, TASK), cells)
         return [*found, listed_html(held)]
 
@@ -258,7 +265,7 @@ class InjectActions:
         self._runs.stop(str(request.session_hash))
 
 
-def _stored(held: Held, number: int, folder: Path) -> str:
+def _stored(held: ListedEmbedding, number: int, folder: Path) -> str:
     """Writes an embedding into the folder; returns the path, whose name `_name_of` reads."""
     path = folder / f"{number}-{quote(held.embedding.name, safe='')[:80]}.safetensors"
     path.write_bytes(write_embedding(held.embedding.values, None, "safetensors"))
@@ -269,7 +276,7 @@ def _name_of(path: str) -> str:
     return unquote(Path(path).stem.partition("-")[2])
 
 
-def _question(waiting: Sequence[Several]) -> tuple[Update, Update, tuple[Several, ...]]:
+def _question(waiting: Sequence[ArrayChoice]) -> tuple[Update, Update, tuple[ArrayChoice, ...]]:
     """Asks which arrays of the first waiting file to take: values for the row, its choices, files that wait."""
     row = gr.update(elem_classes=seen_classes(bool(waiting)))
     if not waiting:

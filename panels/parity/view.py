@@ -17,7 +17,7 @@ from workbench.formats.quantization import TYPES
 from workbench.parity_lab import Outcome, ParityRun, ParityRuns
 from workbench.parity_lab.heat_map import heat_map
 from workbench.parity_lab.html_report import noise_details, sides, verdict
-from workbench.parity_lab.several import Together
+from workbench.parity_lab.several import CandidateOnInputs
 from workbench.parity_lab.several_report import several_parts
 from workbench.parity_lab.stage_detail import stage_html
 
@@ -71,7 +71,7 @@ def status_html(step: Step) -> str:
 
 def summary(run: ParityRun | ParityRuns, took: float) -> str:
     """Returns the result of a run in a line."""
-    judged: Sequence[Together | Outcome] = run.candidates if isinstance(run, ParityRuns) else run.outcomes
+    judged: Sequence[CandidateOnInputs | Outcome] = run.candidates if isinstance(run, ParityRuns) else run.outcomes
     words = {"within": "within tolerance", "beyond": "beyond", "unavailable": "not available", "unusable": "unusable"}
     found = [str(each.status) for each in judged]
     counts = [f"{found.count(status)} {said}" for status, said in words.items() if status in found]

@@ -14,7 +14,7 @@ import gradio as gr
 import numpy as np
 import pytest
 
-from panels.inject.embedding_view import Held, held_in, listed_html, look_html, several_in
+from panels.inject.embedding_view import ListedEmbedding, array_choices, listed_embeddings, listed_html, look_html
 from panels.inject.endpoint import injected
 from panels.inject.events import InjectActions
 from panels.running.sessions import SessionPool
@@ -57,7 +57,7 @@ def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return said
 
 
-def pressed(held: Held, **data: str) -> Any:
+def pressed(held: ListedEmbedding, **data: str) -> Any:
     return SimpleNamespace(_data={"key": held.key, **data})
 
 
@@ -70,7 +70,7 @@ def saved(path: Path, values: np.ndarray = VALUES) -> str:
 
 
 def test_files_come_behind_those_that_are_there(actions: InjectActions, tmp_path: Path) -> None:
-    first = Held(embedding_of(VALUES, "first"))
+    first = ListedEmbedding(embedding_of(VALUES, "first"))
     held, listed, *_, files = actions.add([saved(tmp_path / "more.npy")], (first,), ())
     assert [each.embedding.name for each in held] == ["first", "more.npy"] and files is None
     assert "more.npy" in listed and "6 × 8" in listed
@@ -111,7 +111,7 @@ def test_of_files_with_several_arrays_some_are_chosen(actions: InjectActions, tm
 
 
 def test_the_list_is_put_in_order_and_thinned(actions: InjectActions) -> None:
-    held = tuple(Held(embedding_of(VALUES, name)) for name in "abc")
+    held = tuple(ListedEmbedding(embedding_of(VALUES, name)) for name in "abc")
     held, _ = actions.earlier(held, pressed(held[2]))
     assert [each.embedding.name for each in held] == ["a", "c", "b"]
     held, listed = actions.remove(held, pressed(held[0]))
@@ -120,23 +120,23 @@ def test_the_list_is_put_in_order_and_thinned(actions: InjectActions) -> None:
 
 @pytest.mark.parametrize("form", ["npy", "npz", "pt", "safetensors"])
 def test_an_embedding_is_saved_as_it_is(actions: InjectActions, form: str) -> None:
-    held = (Held(embedding_of(VALUES, "speech.npy")),)
+    held = (ListedEmbedding(embedding_of(VALUES, "speech.npy")),)
     file = actions.save(held, pressed(held[0], form=form))
     assert file["name"] == f"speech.{form}"
     np.testing.assert_array_equal(read_embedding(base64.b64decode(file["base64"])).values, VALUES)
 
 
 def test_a_close_look_names_the_words_near_it(actions: InjectActions) -> None:
-    held = (Held(embedding_of(VALUES, "speech <i>")),)
+    held = (ListedEmbedding(embedding_of(VALUES, "speech <i>")),)
     shown = actions.look(held, {"chosen": ["fake/text|gguf", "fake/text|pytorch"]}, pressed(held[0]))
     assert "speech &lt;i&gt;" in shown and "&lt;word 0&gt;" in shown and shown.count("<img") == 3
 
 
 def test_without_a_table_the_look_says_why_there_are_no_words(actions: InjectActions) -> None:
-    held = (Held(embedding_of(VALUES, "speech")),)
+    held = (ListedEmbedding(embedding_of(VALUES, "speech")),)
     assert "the table is not shown" in actions.look(held, {"chosen": ["fake/text|gguf"]}, pressed(held[0]))
     assert "tick a language model" in actions.look(held, {"chosen": []}, pressed(held[0]))
-    wide = (Held(embedding_of(np.ones((1, 3)), "narrow")),)
+    wide = (ListedEmbedding(embedding_of(np.ones((1, 3)), "narrow")),)
     assert "3 wide" in actions.look(wide, {"chosen": ["fake/text|pytorch"]}, pressed(wide[0]))
 
 
@@ -155,7 +155,7 @@ def test_embeddings_of_a_recording_bring_their_prompt_with_them(actions: InjectA
     assert (prompt, chat, progress) == (f"Transcribe: {PLACEHOLDER}\n", False, "") and lent == prompt
     *_, (held, _, prompt, chat, _, _) = actions.make(recording, cell, held, "my own", lent)
     assert len(held) == 2 and prompt not in ("my own", lent), "what was written stays"
-    mine = Held(embedding_of(VALUES, "mine"))
+    mine = ListedEmbedding(embedding_of(VALUES, "mine"))
     kept, _, _ = actions.begin_with((mine, *held))
     assert kept == (mine,), "another recording replaces what recordings made, and no file"
     *_, (_, _, prompt, _, _, _) = actions.make(recording, cell, kept, lent, lent)
@@ -176,9 +176,9 @@ def test_making_embeddings_says_what_is_missing(
 def test_a_state_that_is_none_is_refused() -> None:
     for value in (None, [1], ("a",)):
         with pytest.raises(BadInput, match="reload the page"):
-            held_in(value)
+            listed_embeddings(value)
         with pytest.raises(BadInput, match="reload the page"):
-            several_in(value)
+            array_choices(value)
 
 
 def test_an_empty_list_says_what_to_do() -> None:

@@ -19,7 +19,7 @@ from tests.support.processes import ROOT
 from workbench.cli.arguments import parser
 from workbench.core.errors import BadInput
 from workbench.parity_lab import ParityRun, run_parity
-from workbench.parity_lab.baseline import Worse, read_baseline, what_got_worse
+from workbench.parity_lab.baseline import Regression, read_baseline, regressions
 from workbench.parity_lab.junit import junit, write_junit
 from workbench.parity_lab.summary import summary, write_summary
 
@@ -43,8 +43,8 @@ def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
     return run_parity(fakes, "tiny", "talk.wav", candidates=candidates or ("gguf", "vllm"), **how)  # type: ignore[arg-type]
 
 
-def worse(before: ParityRun, now: ParityRun, factor: float = 1.5) -> tuple[Worse, ...]:
-    return what_got_worse(json.loads(before.to_json()), now.to_dict(), factor)
+def worse(before: ParityRun, now: ParityRun, factor: float = 1.5) -> tuple[Regression, ...]:
+    return regressions(json.loads(before.to_json()), now.to_dict(), factor)
 
 
 def test_a_known_error_is_not_worse(fakes: FakeRegistry) -> None:
@@ -75,7 +75,7 @@ def test_a_stage_newly_beyond_and_one_that_is_gone_are_worse(fakes: FakeRegistry
     assert found[0].sentence.startswith("encoder.layers.5 is beyond tolerance now: relative L2 0.01, limit 0.0001")
     with parity(fakes, "gguf", stages="encoder.layers.3") as less:
         found = worse(known, less)
-    assert Worse("gguf", "encoder.layers.4", "encoder.layers.4, which the baseline has, is gone") in found
+    assert Regression("gguf", "encoder.layers.4", "encoder.layers.4, which the baseline has, is gone") in found
 
 
 def test_an_error_that_only_float64_finds_is_worse(fakes: FakeRegistry) -> None:
@@ -92,13 +92,13 @@ def test_a_candidate_that_fails_is_worse_and_a_new_one_is_held_to_its_tolerance(
     fakes.acts["vllm"] = dies
     with parity(fakes) as now:
         (found,) = worse(known, now)
-        assert found == Worse("vllm", "", "vllm is unusable now: the process of tiny ended")
+        assert found == Regression("vllm", "", "vllm is unusable now: the process of tiny ended")
         assert worse(now, now) == ()
     del fakes.acts["vllm"]
     fakes.missing["gguf"] = "not here"
     with parity(fakes, "vllm:bfloat16", "gguf:q4_0") as now:
         assert worse(known, now) == (
-            Worse("gguf:q4_0", "", "gguf:q4_0, which the baseline lacks, is unavailable: not here"),
+            Regression("gguf:q4_0", "", "gguf:q4_0, which the baseline lacks, is unavailable: not here"),
         )
 
 
@@ -113,7 +113,7 @@ def test_a_candidate_that_fails_is_worse_and_a_new_one_is_held_to_its_tolerance(
 )
 def test_runs_of_other_things_are_not_compared(known: ParityRun, change: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        what_got_worse({**known.to_dict(), **change}, known.to_dict())
+        regressions({**known.to_dict(), **change}, known.to_dict())
 
 
 def _without(run: dict[str, Any], *path: Any) -> Any:
@@ -151,7 +151,7 @@ def test_a_broken_baseline_is_one_sentence(known: ParityRun, tmp_path: Path) -> 
         with pytest.raises(BadInput, match="cannot be read"):
             read_baseline(bad)
     path.write_text(known.to_json(), encoding="utf-8")
-    assert what_got_worse(read_baseline(path), known.to_dict()) == ()
+    assert regressions(read_baseline(path), known.to_dict()) == ()
 
 
 def test_junit_has_a_case_for_each_stage(fakes: FakeRegistry, known: ParityRun, tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_junit_has_a_case_for_each_stage(fakes: FakeRegistry, known: ParityRun, 
 def test_junit_with_a_baseline_fails_only_what_got_worse(fakes: FakeRegistry, known: ParityRun) -> None:
     root = ElementTree.fromstring(junit(known, ()))
     assert root.get("failures") == "0" and int(root.get("skipped", "")) > 1
-    one = Worse("gguf", BROKEN, "got worse \x00 < & \ud800")
-    root = ElementTree.fromstring(junit(known, [one, Worse("gguf", "gone", "is gone")]))
+    one = Regression("gguf", BROKEN, "got worse \x00 < & \ud800")
+    root = ElementTree.fromstring(junit(known, [one, Regression("gguf", "gone", "is gone")]))
     assert [case.get("name") for case in root.iter("testcase") if case.find("failure") is not None] == [BROKEN, "gone"]
     fakes.acts["gguf"], fakes.missing["vllm"] = dies, "not here"
     with parity(fakes) as run:
@@ -179,7 +179,7 @@ def test_junit_with_a_baseline_fails_only_what_got_worse(fakes: FakeRegistry, kn
 
 
 def test_the_summary_shows_verdicts_what_got_worse_and_a_picture(known: ParityRun, tmp_path: Path) -> None:
-    write_summary(known, tmp_path / "my summary.md", [Worse("gguf", BROKEN, "a|b <img src=x>\n*c*")])
+    write_summary(known, tmp_path / "my summary.md", [Regression("gguf", BROKEN, "a|b <img src=x>\n*c*")])
     text = (tmp_path / "my summary.md").read_text(encoding="utf-8")
     assert "**1 worse than the baseline.**" in text and "![relative L2 error of each stage](my%20summary.png)" in text
     assert r"- gguf: a\|b &lt;img src=x&gt; \*c\*" in text

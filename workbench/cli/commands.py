@@ -271,7 +271,7 @@ def _parity(parsed: argparse.Namespace) -> int:
     from workbench.cli.parity_inputs import parity_on_inputs, several_asked
     from workbench.compare import read_mapping
     from workbench.parity_lab import report_place, run_parity
-    from workbench.parity_lab.baseline import read_baseline, what_got_worse
+    from workbench.parity_lab.baseline import read_baseline, regressions
 
     for path in (parsed.report, parsed.junit, parsed.summary):
         if path:
@@ -301,7 +301,7 @@ def _parity(parsed: argparse.Namespace) -> int:
         for outcome in run.outcomes:
             for warning in outcome.comparison.warnings if outcome.comparison else [outcome.reason]:
                 _say(f"workbench: {outcome.name}: {warning}")
-        worse = what_got_worse(baseline, run.to_dict(), parsed.worse_by) if baseline else None
+        worse = regressions(baseline, run.to_dict(), parsed.worse_by) if baseline else None
         write_files(run, worse, parsed.report, parsed.junit, parsed.summary)
         for line in lines(run, worse, parsed.json):
             print(line)

@@ -14,7 +14,7 @@ from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.compare.stage import StageComparison
 from workbench.compare.steps import steps_held
 from workbench.parity_lab import write_page
-from workbench.parity_lab.baseline import Worse
+from workbench.parity_lab.baseline import Regression
 from workbench.parity_lab.junit import write_junit
 from workbench.parity_lab.outcome import ParityRun
 from workbench.parity_lab.summary import write_summary
@@ -25,7 +25,7 @@ from workbench.trace.step_names import step_and_stage
 MOST_STEPS = 3  # decoding steps of which every stage has a row in the table
 
 
-def lines(run: ParityRun, worse: Sequence[Worse] | None = None, as_json: bool = False) -> Iterator[str]:
+def lines(run: ParityRun, worse: Sequence[Regression] | None = None, as_json: bool = False) -> Iterator[str]:
     """Yields what got worse, then the verdicts, then a table of relative L2 errors with a row for each stage; or JSON.
 
     `!` marks the stages beyond tolerance. Of more decoding steps than a few, each has one row, with its worst stage.
@@ -114,7 +114,7 @@ def judged_as(parsed: argparse.Namespace, mapping: StageMapping | None) -> dict[
 
 
 def write_files(
-    run: ParityRun, worse: Sequence[Worse] | None, report: Path | None, junit: Path | None, summary: Path | None
+    run: ParityRun, worse: Sequence[Regression] | None, report: Path | None, junit: Path | None, summary: Path | None
 ) -> None:
     """Writes the files that the user asks for; raises `BadInput` if one cannot be written."""
     if report:

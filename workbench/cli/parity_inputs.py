@@ -11,7 +11,7 @@ from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.parity_lab.inputs import is_several, read_inputs
-from workbench.parity_lab.several import ParityRuns, Together, run_parity_on_inputs
+from workbench.parity_lab.several import CandidateOnInputs, ParityRuns, run_parity_on_inputs
 from workbench.parity_lab.several_report import write_several
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
@@ -70,7 +70,7 @@ def lines(runs: ParityRuns, as_json: bool = False) -> Iterator[str]:
             yield from _table(each)
 
 
-def _table(each: Together) -> Iterator[str]:
+def _table(each: CandidateOnInputs) -> Iterator[str]:
     assert each.consistency
     rows = [
         (

@@ -24,7 +24,7 @@ _SAME = {"model": "the model", "source": "the input", "isolated": "isolated"}
 
 
 @dataclass(frozen=True)
-class Worse:
+class Regression:
     """One thing that got worse."""
 
     candidate: str
@@ -50,9 +50,9 @@ def read_baseline(path: str | Path) -> dict[str, Any]:
     return dict(found)
 
 
-def what_got_worse(
+def regressions(
     baseline: Mapping[str, Any], run: Mapping[str, Any], factor: float = WORSE_FACTOR
-) -> tuple[Worse, ...]:
+) -> tuple[Regression, ...]:
     """Returns what got worse from one run to the next; both are `ParityRun.to_dict`.
 
     Worse is: a candidate that cannot be compared any more, a stage that is gone, a stage newly beyond tolerance, one
@@ -71,25 +71,25 @@ def what_got_worse(
     return tuple(found for each in run["candidates"] for found in _candidate(earlier.get(each["name"]), each, factor))
 
 
-def _candidate(before: Mapping[str, Any] | None, now: Mapping[str, Any], factor: float) -> Iterator[Worse]:
+def _candidate(before: Mapping[str, Any] | None, now: Mapping[str, Any], factor: float) -> Iterator[Regression]:
     name, status = now["name"], now["status"]
     if before is None or before.get("comparison") is None:
         if status != "within" and (before is None or _RANK[status] < _RANK[before["status"]]):
             earlier = "which the baseline lacks" if before is None else f"which was {before['status']} in the baseline"
-            yield Worse(name, "", f"{name}, {earlier}, is {status}: {now['sentence']}")
+            yield Regression(name, "", f"{name}, {earlier}, is {status}: {now['sentence']}")
         return
     if now.get("comparison") is None:
-        yield Worse(name, "", f"{name} is {status} now: {now['sentence']}")
+        yield Regression(name, "", f"{name} is {status} now: {now['sentence']}")
         return
     held = {each["stage"]: each for each in before["comparison"]["stages"]}
     stages = {each["stage"]: each for each in now["comparison"]["stages"]}
     for stage in held:
         if stage not in stages:
-            yield Worse(name, stage, f"{stage}, which the baseline has, is gone")
+            yield Regression(name, stage, f"{stage}, which the baseline has, is gone")
     bugs_before, bugs_now = _bugs(before["comparison"]), _bugs(now["comparison"])
     for stage, each in stages.items():
         if said := _stage(held.get(stage), each, stage in bugs_now - bugs_before, factor):
-            yield Worse(name, stage, f"{stage} {said}")
+            yield Regression(name, stage, f"{stage} {said}")
 
 
 def _stage(before: Mapping[str, Any] | None, now: Mapping[str, Any], new_bug: bool, factor: float) -> str:

@@ -12,13 +12,13 @@ from xml.etree import ElementTree
 
 from workbench.compare.stage import StageComparison
 from workbench.core.errors import BadInput
-from workbench.parity_lab.baseline import Worse
+from workbench.parity_lab.baseline import Regression
 from workbench.parity_lab.outcome import Outcome, ParityRun
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 forbids
 
 
-def write_junit(run: ParityRun, path: str | Path, worse: Collection[Worse] | None = None) -> None:
+def write_junit(run: ParityRun, path: str | Path, worse: Collection[Regression] | None = None) -> None:
     """Writes `junit` to a file; raises `BadInput` if the file cannot be written."""
     try:
         Path(path).write_text(junit(run, worse), encoding="utf-8")
@@ -26,7 +26,7 @@ def write_junit(run: ParityRun, path: str | Path, worse: Collection[Worse] | Non
         raise BadInput(f"the JUnit file cannot be written to {path}: {error.strerror or error}") from error
 
 
-def junit(run: ParityRun, worse: Collection[Worse] | None = None) -> str:
+def junit(run: ParityRun, worse: Collection[Regression] | None = None) -> str:
     """Returns the document.
 
     Args:
@@ -42,7 +42,7 @@ def junit(run: ParityRun, worse: Collection[Worse] | None = None) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _suite(run: ParityRun, outcome: Outcome, worse: Collection[Worse] | None) -> ElementTree.Element:
+def _suite(run: ParityRun, outcome: Outcome, worse: Collection[Regression] | None) -> ElementTree.Element:
     seconds = outcome.computed.trace_seconds if outcome.computed else 0.0
     suite = ElementTree.Element("testsuite", name=_said(outcome.name), time=f"{seconds:.3f}")
     found = {each.stage: each.sentence for each in worse or () if each.candidate == outcome.name}

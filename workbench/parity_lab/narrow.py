@@ -20,7 +20,7 @@ from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.sides import Side
 from workbench.parity_lab.clean import CleanRuns, needs_clean
 from workbench.parity_lab.found import found_or_why
-from workbench.parity_lab.outcome import Computed, Inside, Outcome
+from workbench.parity_lab.outcome import Computed, LayerOutcome, Outcome
 from workbench.parity_lab.sources import Sources, TraceOrReason
 from workbench.trace.step_names import beam_of, is_choice, step_and_stage
 
@@ -50,7 +50,7 @@ def layer_in_error(outcome: Outcome) -> str | None:
     return found["layer"] if found else None if step is None else stage.removesuffix(f".{inner}")
 
 
-class Narrowing:
+class LayerInspection:
     """Looks inside layers; traces of the reference's side are computed once for each layer.
 
     Args:
@@ -90,7 +90,7 @@ class Narrowing:
             raise
         except WorkbenchError as error:
             found = Outcome(outcome.name, "unusable", str(error))
-        return replace(outcome, inside=Inside(layer, found, time.perf_counter() - begun))
+        return replace(outcome, inside=LayerOutcome(layer, found, time.perf_counter() - begun))
 
     def _sources_of(self, layer: str, candidate: Computed | None) -> Sources:
         """Returns what a candidate is compared with; None for one without a precision of its own.

@@ -60,7 +60,7 @@ class Outcome:
     precision: str = ""  # for a trace that does not name its precision: what it is judged as, and why
     against: Computed | None = None  # the reference as it was compared, if computed from the candidate's stages, or cut
     looks: tuple[Look, ...] = ()  # for a verdict over several inputs
-    inside: Inside | None = None  # what is inside the first layer in error, if it was looked into
+    inside: LayerOutcome | None = None  # what is inside the first layer in error, if it was looked into
 
     def __repr__(self) -> str:
         return f"<Outcome of {self.name}: {self.status}, {clipped(self.sentence, LONGEST_SHOWN)}>"
@@ -99,7 +99,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Inside:
+class LayerOutcome:
     """What is inside a layer that is in error."""
 
     layer: str

@@ -36,7 +36,7 @@ from workbench.parity_lab.dumps import DumpJudge, is_dump, substitutes
 from workbench.parity_lab.found import found_or_why
 from workbench.parity_lab.judging import Judge
 from workbench.parity_lab.models import float64_side
-from workbench.parity_lab.narrow import Narrowing
+from workbench.parity_lab.narrow import LayerInspection
 from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
 from workbench.parity_lab.source_name import described
 from workbench.parity_lab.sources import Sources, TraceOrReason
@@ -186,7 +186,7 @@ def run_parity(
             truth, no_truth = from_dumps.exact
         if narrow:
             inside = tracer.reading(judge.inside)
-            looking = Narrowing(tracer.compute, inside, first, float64_side(first) if truth else None, clean)
+            looking = LayerInspection(tracer.compute, inside, first, float64_side(first) if truth else None, clean)
             outcomes = [looking.narrowed(side, each, n) for n, (side, each) in enumerate(zip(others, outcomes), 1)]
     except BaseException:
         tracer.discard()

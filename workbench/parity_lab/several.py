@@ -39,7 +39,7 @@ class OnInput:
 
 
 @dataclass(frozen=True)
-class Together:
+class CandidateOnInputs:
     """A candidate's results on all inputs."""
 
     name: str
@@ -119,9 +119,9 @@ class ParityRuns:
     model: str
     inputs: tuple[str, ...]
     reference: str
-    candidates: tuple[Together, ...]
+    candidates: tuple[CandidateOnInputs, ...]
 
-    def __getitem__(self, name: str) -> Together:
+    def __getitem__(self, name: str) -> CandidateOnInputs:
         try:
             return next(each for each in self.candidates if each.name == name)
         except StopIteration:
@@ -210,7 +210,7 @@ def run_parity_on_inputs(
                     on_run(each, run)
     finally:
         kept.close()
-    together = [Together(name, tuple(results)) for name, results in found.items()]
+    together = [CandidateOnInputs(name, tuple(results)) for name, results in found.items()]
     return ParityRuns(card.id, tuple(each.name for each in inputs), named, tuple(together))
 
 

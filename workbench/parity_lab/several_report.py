@@ -11,7 +11,7 @@ from pathlib import Path
 
 from workbench.parity_lab.document import document, write_document
 from workbench.parity_lab.outcome import STATUS
-from workbench.parity_lab.several import ParityRuns, Together
+from workbench.parity_lab.several import CandidateOnInputs, ParityRuns
 from workbench.parity_lab.tables import short, table
 
 STAGE_COLUMNS = (
@@ -58,7 +58,7 @@ def several_parts(runs: ParityRuns) -> Iterator[str]:
         yield f'<div class="scroll tall">{table(head, lines, over, wide=(3,))}</div>'
 
 
-def _stages(each: Together) -> Iterator[str]:
+def _stages(each: CandidateOnInputs) -> Iterator[str]:
     if each.consistency is None:
         yield '<p class="faint">No input could be judged beside float64, so the inputs show nothing together.</p>'
         return

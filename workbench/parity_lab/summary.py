@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from workbench.core.errors import BadInput
-from workbench.parity_lab.baseline import Worse
+from workbench.parity_lab.baseline import Regression
 from workbench.parity_lab.map_figure import has_map, map_figure
 from workbench.parity_lab.outcome import ParityRun
 
@@ -17,7 +17,7 @@ SIGNS = {"within": "✅", "beyond": "❌", "unavailable": "➖", "unusable": "�
 _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]()#+-!|~"})
 
 
-def write_summary(run: ParityRun, path: str | Path, worse: Collection[Worse] | None = None) -> None:
+def write_summary(run: ParityRun, path: str | Path, worse: Collection[Regression] | None = None) -> None:
     """Writes `summary` to a file, and its picture beside it as a PNG file of the same name.
 
     Raises `BadInput` if a file cannot be written.
@@ -35,7 +35,7 @@ def write_summary(run: ParityRun, path: str | Path, worse: Collection[Worse] | N
         raise BadInput(f"the summary cannot be written to {path}: {error.strerror or error}") from error
 
 
-def summary(run: ParityRun, worse: Collection[Worse] | None = None, image: str = "") -> Iterator[str]:
+def summary(run: ParityRun, worse: Collection[Regression] | None = None, image: str = "") -> Iterator[str]:
     """Yields the lines of the document.
 
     Args:

@@ -16,7 +16,7 @@ from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.evaluation import schedule as scheduling
 from workbench.evaluation.progress import Estimate
 from workbench.evaluation.rows import Utterance
-from workbench.evaluation.schedule import Standing
+from workbench.evaluation.schedule import EvaluationState
 from workbench.evaluation.store import RESULTS
 from workbench.evaluation.workers import Failed
 
@@ -49,15 +49,15 @@ def test_each_recording_is_computed_once_whoever_dies(
 def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on(tmp_path: Path) -> None:
     found, wanted = emptied(tmp_path / "out")
 
-    def stop(standing: Standing) -> None:
-        if standing.done >= 17:
+    def stop(state: EvaluationState) -> None:
+        if state.done >= 17:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         drive(found, FakeWorkers(), on_beat=stop)
     done = sum(found.done().values())
     assert 17 <= done < 60
-    seen: list[Standing] = []
+    seen: list[EvaluationState] = []
     workers = FakeWorkers()
     assert drive(found, workers, count=3, batch=7, on_beat=seen.append).computed == 60 - done
     assert len(workers.seen) == 60 - done, "nothing is computed twice"
@@ -130,13 +130,13 @@ def test_the_estimate_says_what_can_be_known() -> None:
     now = 0.0
     estimate = Estimate(lambda: now)
 
-    def standing(done: int, workers: int = 2, left: int = 1) -> Standing:
-        return Standing("demo/a|pytorch", done, 200, done, 100, done, 2.0 * done, workers, 0, left)
+    def state(done: int, workers: int = 2, left: int = 1) -> EvaluationState:
+        return EvaluationState("demo/a|pytorch", done, 200, done, 100, done, 2.0 * done, workers, 0, left)
 
-    assert estimate.words(standing(0, 0)) == "demo/a|pytorch: 0 of 100, loading, then 1 more model"
+    assert estimate.words(state(0, 0)) == "demo/a|pytorch: 0 of 100, loading, then 1 more model"
     now = 50.0  # loading took long, and is no computing
-    assert estimate.words(standing(0)) == "demo/a|pytorch: 0 of 100, then 1 more model"
+    assert estimate.words(state(0)) == "demo/a|pytorch: 0 of 100, then 1 more model"
     for second in range(1, 11):
         now = 50.0 + second
-        told = estimate.words(standing(2 * second))
+        told = estimate.words(state(2 * second))
     assert told == "demo/a|pytorch: 20 of 100, 4 × real time, about 40.0 s left, then 1 more model"

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from workbench.display.words import duration
-from workbench.evaluation.schedule import Standing
+from workbench.evaluation.schedule import EvaluationState
 
 WINDOW_SECONDS = 60.0  # the speed is that of the last minute: recordings get longer, machines slower
 LEAST_SECONDS = 3.0  # before that, nothing can be said
@@ -22,29 +22,29 @@ class Estimate:
         self._model = ""
         self._seen: deque[tuple[float, int, float]] = deque()  # when, recordings and seconds of sound computed by then
 
-    def words(self, standing: Standing) -> str:
+    def words(self, state: EvaluationState) -> str:
         """Returns a line such as `demo/sensevoice|pytorch: 312 of 2000, 42 x real time, about 2 min left`."""
         now = self._clock()
-        if standing.model != self._model:
-            self._model = standing.model
+        if state.model != self._model:
+            self._model = state.model
             self._seen.clear()
-        if not standing.workers:
+        if not state.workers:
             self._seen.clear()  # loading is no computing
         elif not self._seen or now - self._seen[-1][0] >= 0.5:
-            self._seen.append((now, standing.computed, standing.seconds))
+            self._seen.append((now, state.computed, state.seconds))
             while len(self._seen) > 2 and now - self._seen[0][0] > WINDOW_SECONDS:
                 self._seen.popleft()
-        parts = [f"{standing.model}: {standing.model_done} of {standing.model_total}"]
-        if standing.failed:
-            parts.append(f"{standing.failed} failed")
-        if not standing.workers and standing.done < standing.total:
+        parts = [f"{state.model}: {state.model_done} of {state.model_total}"]
+        if state.failed:
+            parts.append(f"{state.failed} failed")
+        if not state.workers and state.done < state.total:
             parts.append("loading")
-        first = self._seen[0] if self._seen else (now, standing.computed, standing.seconds)
-        passed, computed = now - first[0], standing.computed - first[1]
+        first = self._seen[0] if self._seen else (now, state.computed, state.seconds)
+        passed, computed = now - first[0], state.computed - first[1]
         if passed >= LEAST_SECONDS and computed >= LEAST_RESULTS:
-            left = (standing.model_total - standing.model_done) * passed / computed
-            parts.append(f"{(standing.seconds - first[2]) / passed:.3g} × real time")
+            left = (state.model_total - state.model_done) * passed / computed
+            parts.append(f"{(state.seconds - first[2]) / passed:.3g} × real time")
             parts.append(f"about {duration(max(round(left), 1))} left")
-        if standing.left_models:
-            parts.append(f"then {standing.left_models} more model{'' if standing.left_models == 1 else 's'}")
+        if state.left_models:
+            parts.append(f"then {state.left_models} more model{'' if state.left_models == 1 else 's'}")
         return ", ".join(parts)

@@ -21,7 +21,7 @@ from workbench.evaluation.manifests import Bad, FoundCorpus, read_manifest
 from workbench.evaluation.models import BATCH, Chosen, choose_models
 from workbench.evaluation.progress import Estimate
 from workbench.evaluation.rows import Utterance
-from workbench.evaluation.schedule import Schedule, Standing
+from workbench.evaluation.schedule import EvaluationState, Schedule
 from workbench.evaluation.store import SHARD_ROWS, Evaluation, Manifest, Run, read
 from workbench.evaluation.summary import ModelSummary, summarise
 from workbench.evaluation.worker import Job
@@ -247,11 +247,11 @@ def _local_count(chosen: Sequence[Chosen], asked: int | None) -> int:
     return max(1, min(available_processors(), int(room)))
 
 
-def _beat(on_progress: OnProgress | None) -> Callable[[Standing], None] | None:
+def _beat(on_progress: OnProgress | None) -> Callable[[EvaluationState], None] | None:
     if on_progress is None:
         return None
     estimate = Estimate()
-    return lambda standing: on_progress(standing.done / max(standing.total, 1), estimate.words(standing))
+    return lambda state: on_progress(state.done / max(state.total, 1), estimate.words(state))
 
 
 def _versions() -> dict[str, str]:

@@ -31,11 +31,11 @@ OUTAGES = 6  # the same for each server that cannot be reached
 PLACE_OUTAGES = 4  # the same for the places of recordings; a worker goes on where single ones are out of reach
 LONGEST_PAUSE = 30.0  # seconds before a server that failed is asked again
 
-OnBeat = Callable[["Standing"], None]
+OnBeat = Callable[["EvaluationState"], None]
 
 
 @dataclass(frozen=True)
-class Standing:
+class EvaluationState:
     """How far an evaluation is."""
 
     model: str  # the one that is computed
@@ -69,8 +69,8 @@ class _Work:
 
 
 @dataclass
-class _Hand:
-    """One worker."""
+class _WorkerState:
+    """What the schedule knows of one worker."""
 
     work: _Work
     server: Server | None
@@ -107,7 +107,7 @@ class Schedule:
         self.on_beat = on_beat
         self.total = min(len(writer.corpus), limit if limit is not None else len(writer.corpus))
         self.works = [self._work(each, limit) for each in models]
-        self.hands: dict[int, _Hand] = {}
+        self.worker_states: dict[int, _WorkerState] = {}
         self.computed = self.failed = 0
         self.seconds = 0.0
         self._numbers = 0
@@ -127,7 +127,7 @@ class Schedule:
             while any(work.left for work in self.works):
                 self._employ()
                 for reply in self.workers.replies(BEAT_SECONDS):
-                    self._hear(reply)
+                    self._take_reply(reply)
                 self._beat()
         finally:
             self.workers.close()
@@ -136,19 +136,19 @@ class Schedule:
 
     def _employ(self) -> None:
         """Ends idle workers, starts others for what waits, and hands batches to those that are ready."""
-        for number, hand in list(self.hands.items()):
-            if not hand.work.waiting and not hand.batches:  # also one that still loads: others were quicker
+        for number, worker in list(self.worker_states.items()):
+            if not worker.work.waiting and not worker.batches:  # also one that still loads: others were quicker
                 self._dismiss(number)
         for work in self.works:
             # No more workers than batches that wait beside those of workers that are still loading.
-            loading = sum(1 for hand in self.hands.values() if hand.work is work and not hand.ready)
-            while len(self.hands) < self.count and len(work.waiting) > loading:
+            loading = sum(1 for worker in self.worker_states.values() if worker.work is work and not worker.ready)
+            while len(self.worker_states) < self.count and len(work.waiting) > loading:
                 if not self._start(work):
                     break
                 loading += 1
-        for number, hand in self.hands.items():
-            while hand.ready and len(hand.batches) < AHEAD and hand.work.waiting:
-                self._hand_over(number, hand)
+        for number, worker in self.worker_states.items():
+            while worker.ready and len(worker.batches) < AHEAD and worker.work.waiting:
+                self._hand_over(number, worker)
 
     def _start(self, work: _Work) -> bool:
         """Starts a worker; returns False where its servers, or the places of recordings, rest."""
@@ -156,10 +156,10 @@ class Schedule:
         rested = [each for each in servers if self._pause.get(each, (0.0, 0.0))[0] <= now]
         if not rested:
             return False
-        busy = Counter(hand.server for hand in self.hands.values())
+        busy = Counter(worker.server for worker in self.worker_states.values())
         server = min(rested, key=lambda each: busy[each])
         self._numbers += 1
-        self.hands[self._numbers] = _Hand(work, server)
+        self.worker_states[self._numbers] = _WorkerState(work, server)
         work.begun = True
         [first] = self.writer.corpus.at([work.waiting[0][0]])
         job = self.job(work.chosen, first.audio)
@@ -168,8 +168,8 @@ class Schedule:
         self.workers.start(self._numbers, job)
         return True
 
-    def _hand_over(self, number: int, hand: _Hand) -> None:
-        positions = hand.work.waiting.popleft()
+    def _hand_over(self, number: int, worker: _WorkerState) -> None:
+        positions = worker.work.waiting.popleft()
         utterances = self.writer.corpus.at(positions)
         if len(positions) > 1:
             fitting, seconds = 1, utterances[0].duration or 0.0
@@ -177,44 +177,44 @@ class Schedule:
                 seconds += utterances[fitting].duration or 0.0
                 fitting += 1
             if fitting < len(positions):
-                hand.work.waiting.appendleft(positions[fitting:])
+                worker.work.waiting.appendleft(positions[fitting:])
                 positions, utterances = positions[:fitting], utterances[:fitting]
         self._batches += 1
-        hand.batches[self._batches] = positions
+        worker.batches[self._batches] = positions
         self.workers.submit(number, self._batches, utterances)
 
     def _dismiss(self, number: int) -> None:
-        del self.hands[number]
+        del self.worker_states[number]
         self.workers.end(number)
 
     # What workers say.
 
-    def _hear(self, reply: Reply) -> None:
-        hand = self.hands.get(reply.worker)
-        if hand is None:
+    def _take_reply(self, reply: Reply) -> None:
+        worker = self.worker_states.get(reply.worker)
+        if worker is None:
             return
         if isinstance(reply, Opened):
-            hand.ready = True
-            hand.work.bad_starts = 0
+            worker.ready = True
+            worker.work.bad_starts = 0
         elif isinstance(reply, Finished):
-            self._finished(hand, reply)
+            self._finished(worker, reply)
         else:
-            self._lost(reply.worker, hand, reply)
+            self._lost(reply.worker, worker, reply)
 
-    def _finished(self, hand: _Hand, reply: Finished) -> None:
+    def _finished(self, worker: _WorkerState, reply: Finished) -> None:
         if reply.results:
-            hand.work.outages = 0
-            self._pause.pop(hand.server, None)
+            worker.work.outages = 0
+            self._pause.pop(worker.server, None)
         for result in reply.results:
-            self._write(hand.work, result)
-        positions = hand.batches.get(reply.batch, [])
-        left = [each for each in positions if each in hand.work.left]
+            self._write(worker.work, result)
+        positions = worker.batches.get(reply.batch, [])
+        left = [each for each in positions if each in worker.work.left]
         if reply.whole:
-            hand.batches.pop(reply.batch, None)
+            worker.batches.pop(reply.batch, None)
             if left:  # it left some out, which never happens to those that it computes alone
-                self._suspect(hand.work, left, "ended without a result")
-        elif reply.batch in hand.batches:
-            hand.batches[reply.batch] = left
+                self._suspect(worker.work, left, "ended without a result")
+        elif reply.batch in worker.batches:
+            worker.batches[reply.batch] = left
 
     def _write(self, work: _Work, result: Result) -> None:
         position = self.writer.position(result.id)
@@ -224,20 +224,20 @@ class Schedule:
             self.failed += result.error is not None
         work.left.discard(position)
 
-    def _lost(self, number: int, hand: _Hand, reply: Died | Failed) -> None:
+    def _lost(self, number: int, worker: _WorkerState, reply: Died | Failed) -> None:
         """Gives the batches of a worker that has ended to others."""
-        work = hand.work
-        batches = [[each for each in positions if each in work.left] for positions in hand.batches.values()]
+        work = worker.work
+        batches = [[each for each in positions if each in work.left] for positions in worker.batches.values()]
         batches = [positions for positions in batches if positions]
         self._dismiss(number)
         if isinstance(reply, Failed):
-            if hand.server is None:  # the others may lie where they can be reached
+            if worker.server is None:  # the others may lie where they can be reached
                 work.waiting.extend(batches[:1])
                 batches = batches[1:]
             work.waiting.extendleft(reversed(batches))
-            self._failed(hand, reply.error)
+            self._failed(worker, reply.error)
             return
-        if not hand.ready:
+        if not worker.ready:
             work.bad_starts += 1
             if work.bad_starts >= STARTS:
                 raise WorkbenchError(f"{work.key} cannot be loaded: its process {reply.how} {STARTS} times in a row")
@@ -257,17 +257,17 @@ class Schedule:
                 sentence = f"the model's process ended {LIVES} times while it transcribed this (it {how.strip(' ,')})"
                 self._write(work, Result(utterance.id, work.key, "", sentence, measured=_nobody()))
 
-    def _failed(self, hand: _Hand, error: WorkbenchError) -> None:
+    def _failed(self, worker: _WorkerState, error: WorkbenchError) -> None:
         """Lets a server that failed rest; raises the error where there is no hope."""
-        work = hand.work
+        work = worker.work
         work.outages += 1
-        hopeless = isinstance(error, BadInput) and not hand.ready
-        alone = not work.chosen.servers and not hand.ready and isinstance(error, Unavailable)
+        hopeless = isinstance(error, BadInput) and not worker.ready
+        alone = not work.chosen.servers and not worker.ready and isinstance(error, Unavailable)
         most = OUTAGES * len(work.chosen.servers) or PLACE_OUTAGES
         if hopeless or alone or work.outages >= most:
             raise error
-        pause = min(2 * self._pause.get(hand.server, (0.0, 0.5))[1], LONGEST_PAUSE)
-        self._pause[hand.server] = time.monotonic() + pause, pause
+        pause = min(2 * self._pause.get(worker.server, (0.0, 0.5))[1], LONGEST_PAUSE)
+        self._pause[worker.server] = time.monotonic() + pause, pause
 
     # How far it is.
 
@@ -278,7 +278,7 @@ class Schedule:
         total = sum(work.total for work in self.works)
         current = next((work for work in self.works if work.left), self.works[-1])
         self.on_beat(
-            Standing(
+            EvaluationState(
                 current.key,
                 total - left,
                 total,
@@ -286,7 +286,7 @@ class Schedule:
                 current.total,
                 self.computed,
                 self.seconds,
-                sum(1 for hand in self.hands.values() if hand.ready),
+                sum(1 for worker in self.worker_states.values() if worker.ready),
                 self.failed,
                 sum(1 for work in self.works if work.left and not work.begun and work is not current),
             )

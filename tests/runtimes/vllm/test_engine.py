@@ -28,8 +28,8 @@ from workbench.embeddings.merge import Merged
 from workbench.families.language import read_language_config
 from workbench.runtimes.pytorch.language import LanguageModel, open_language
 from workbench.runtimes.vllm.engine import Engine, EngineOptions, open_engine
-from workbench.runtimes.vllm.following import ABORT_SECONDS, Finished
 from workbench.runtimes.vllm.request import Request
+from workbench.runtimes.vllm.running_requests import ABORT_SECONDS, Finished
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.slow

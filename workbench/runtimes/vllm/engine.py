@@ -22,11 +22,11 @@ from workbench.core.runtimes import CPU_KV_GIGABYTES
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
 from workbench.runtimes.vllm.environment import environment, running_on_cpu
-from workbench.runtimes.vllm.following import Finished, Following, failure, limits_of, room_of
 from workbench.runtimes.vllm.forking import computing_alone, forked, inspecting_here
 from workbench.runtimes.vllm.log import EngineLog, reason_of
 from workbench.runtimes.vllm.processes import Processes, how_it_ended
 from workbench.runtimes.vllm.request import Limits, Request, check_request
+from workbench.runtimes.vllm.running_requests import Finished, RunningRequests, failure, limits_of, room_of
 from workbench.runtimes.vllm.sampling import alternatives_told, sampling_params
 from workbench.system.forks import forks_allowed
 
@@ -283,8 +283,8 @@ class Engine:
             check_request(request, limits)
         llm = self._running()
         asked = list(zip(requests, params, strict=True))
-        following = Following(llm, self._loop, asked, self.options.name, lambda error: self._told(llm, error))
-        return (yield from following.outputs())
+        running = RunningRequests(llm, self._loop, asked, self.options.name, lambda error: self._told(llm, error))
+        return (yield from running.outputs())
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the worker extension and returns the first worker's answer."""

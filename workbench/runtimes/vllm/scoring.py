@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.runtimes.vllm.engine import Engine
-from workbench.runtimes.vllm.following import Finished
 from workbench.runtimes.vllm.request import Request
+from workbench.runtimes.vllm.running_requests import Finished
 
 if TYPE_CHECKING:
     from vllm import SamplingParams

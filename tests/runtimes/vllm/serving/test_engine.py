@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("vllm", reason="needs vLLM")
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied
-from workbench.runtimes.vllm import following
-from workbench.runtimes.vllm.following import Finished
+from workbench.runtimes.vllm import running_requests
 from workbench.runtimes.vllm.request import Request
+from workbench.runtimes.vllm.running_requests import Finished
 from workbench.runtimes.vllm.serving.engine import ServedEngine
 
 
@@ -56,7 +56,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[asyncio.AbstractEventLoop]
     async def rendered(llm: Any, request: Any) -> Any:
         return request
 
-    monkeypatch.setattr(following, "rendered", rendered)
+    monkeypatch.setattr(running_requests, "rendered", rendered)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

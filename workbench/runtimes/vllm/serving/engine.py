@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied, WorkbenchError
-from workbench.runtimes.vllm.following import Finished, Following, failure, limits_of, room_of
 from workbench.runtimes.vllm.request import Limits, Request, check_request
+from workbench.runtimes.vllm.running_requests import Finished, RunningRequests, failure, limits_of, room_of
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -31,7 +31,7 @@ class ServedEngine:
     def __init__(self, llm: AsyncLLM, loop: asyncio.AbstractEventLoop, name: str):
         self._llm, self._loop, self._name = llm, loop, name
         self._lock = threading.Lock()
-        self._following: Following | None = None
+        self._requests: RunningRequests | None = None
         self._given_up = False
 
     @property
@@ -61,19 +61,19 @@ class ServedEngine:
         for request in requests:
             check_request(request, self.limits)
         asked = list(zip(requests, params, strict=True))
-        following = Following(self._llm, self._loop, asked, self._name, self._told)
+        running = RunningRequests(self._llm, self._loop, asked, self._name, self._told)
         with self._lock:
             if self._given_up:
                 raise _cancelled()
-            self._following = following
-        return (yield from following.outputs())
+            self._requests = running
+        return (yield from running.outputs())
 
     def give_up(self) -> None:
         """Ends the conversation's request at once; `follow` raises `Cancelled` and aborts it. May be called again."""
         with self._lock:
             self._given_up = True
-            if self._following is not None:
-                self._following.give_up(_cancelled())
+            if self._requests is not None:
+                self._requests.give_up(_cancelled())
 
     def close(self) -> None:
         """Does nothing: the server ends its engine."""

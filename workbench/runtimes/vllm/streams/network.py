@@ -19,8 +19,8 @@ from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.families.speechlm import SpeechLmModel
 from workbench.pipelines.speechlm_frontend import TowerFrontend, required
 from workbench.runtimes.vllm.engine import Engine
-from workbench.runtimes.vllm.following import Finished
 from workbench.runtimes.vllm.request import Request
+from workbench.runtimes.vllm.running_requests import Finished
 from workbench.runtimes.vllm.serving.engine import ServedEngine
 from workbench.runtimes.vllm.streams.stream_request import ARGUMENT, Span, StreamRequest, position, spans_of, width
 from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages

@@ -35,7 +35,7 @@ class Finished:
     prompt_logprobs: Sequence[Any] = ()
 
 
-class Following:
+class RunningRequests:
     """Some requests on their way through an engine.
 
     Args:

@@ -347,7 +347,7 @@ class _Machine:
             self._fill(now, now + 1)
 
     def _wait(self, now: int) -> None:
-        """Stays in silence: frames that are too far back for a segment to begin there are given up."""
+        """UnextendedRows in silence: frames that are too far back for a segment to begin there are given up."""
         self.free = max(self.free, now - self.latency)
         waited = self.silent * self.config.frame_in_ms
         if self.config.single_utterance and waited > self.config.max_start_silence_time:

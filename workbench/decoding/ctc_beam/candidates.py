@@ -11,7 +11,7 @@ from workbench.decoding.ctc_beam.rows import BLANK_MASS, MASS, TOKEN_MASS
 
 
 @dataclass
-class Stays:
+class UnextendedRows:
     """Rows after a frame in which they gain no token; float64 [utterances, rows], or flat."""
 
     masses: np.ndarray  # float64 [3, ...]: the columns BLANK_MASS, TOKEN_MASS and MASS
@@ -35,9 +35,9 @@ class Stays:
         found: np.ndarray = self.masses[MASS]
         return found
 
-    def of(self, utterances: np.ndarray) -> Stays:
+    def of(self, utterances: np.ndarray) -> UnextendedRows:
         """Returns those of some utterances."""
-        return Stays(self.masses.take(utterances, axis=1), self.score.take(utterances, axis=0))
+        return UnextendedRows(self.masses.take(utterances, axis=1), self.score.take(utterances, axis=0))
 
 
 @dataclass

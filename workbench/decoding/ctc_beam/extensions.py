@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.decoding.ctc_beam.candidates import Extensions, Stays, among
+from workbench.decoding.ctc_beam.candidates import Extensions, UnextendedRows, among
 from workbench.decoding.ctc_beam.knowledge import Columns, Knowledge
 from workbench.decoding.ctc_beam.pairs import Pairs, likely_pairs
 from workbench.decoding.ctc_beam.progress import Progress
@@ -54,7 +54,7 @@ class Frame:
 
     rows: Rows
     who: np.ndarray  # int64 [utterances]: the utterances, among those of `rows`
-    stays: Stays  # their rows if they gain no token, [utterances, rows]
+    stays: UnextendedRows  # their rows if they gain no token, [utterances, rows]
     base: np.ndarray  # float64 [utterances, rows]: their scores before the frame, without look-ahead
     log_probs: np.ndarray  # float64 [utterances, vocabulary]; -inf for tokens that may not be appended
     top: np.ndarray  # float64 [utterances]: no token has more
@@ -115,7 +115,7 @@ class Extender:
         """Returns floors without the most that language may add."""
         return np.maximum(floor - self._knowledge.gain, LOWEST)
 
-    def quiet(self, rows: Rows, progress: Progress, stays: Stays, floor: np.ndarray) -> np.ndarray:
+    def quiet(self, rows: Rows, progress: Progress, stays: UnextendedRows, floor: np.ndarray) -> np.ndarray:
         """Returns in which next frames no new hypothesis can reach the floor, bool [active]."""
         if not self._knowledge.bounded:
             return np.zeros(len(floor), dtype=bool)

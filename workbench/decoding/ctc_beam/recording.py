@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.decoding.ctc_beam.candidates import Extensions, Stays
+from workbench.decoding.ctc_beam.candidates import Extensions, UnextendedRows
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.knowledge import Columns, Knowledge
 from workbench.decoding.ctc_beam.record import MOST_LIVING, MOST_PRUNED, FrameRecord, Scores, SearchRecord
@@ -47,7 +47,7 @@ class Recorder:
         self._merges = np.zeros((0, 2), dtype=np.int64)
         rows.remember()
 
-    def frame(self, rows: Rows, stays: Stays, new: Extensions, chosen: Chosen) -> None:
+    def frame(self, rows: Rows, stays: UnextendedRows, new: Extensions, chosen: Chosen) -> None:
         """Notes what the frame drops and joins."""
         ints, floats = rows.ints[:, 0], rows.floats[:, 0]
         numbers = self._known(ints)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from workbench.decoding.ctc_beam.candidates import Extensions, Stays
+from workbench.decoding.ctc_beam.candidates import Extensions, UnextendedRows
 from workbench.decoding.ctc_beam.extensions import Extender, Frame
 from workbench.decoding.ctc_beam.knowledge import Knowledge
 from workbench.decoding.ctc_beam.logits import Frames
@@ -40,7 +40,7 @@ from workbench.decoding.ctc_beam.word_extensions import WordExtender
 class Observer(Protocol):
     """Watches a search. It sees every candidate, so the search is slower with it, and no different."""
 
-    def frame(self, rows: Rows, stays: Stays, new: Extensions, chosen: Chosen) -> None:
+    def frame(self, rows: Rows, stays: UnextendedRows, new: Extensions, chosen: Chosen) -> None:
         """Is called after the choice of each frame, before the rows change."""
         ...
 
@@ -122,7 +122,7 @@ class Search:
                 moved = running
             progress.step(moved)
 
-    def _move(self, rows: Rows, stays: Stays, moved: np.ndarray) -> None:
+    def _move(self, rows: Rows, stays: UnextendedRows, moved: np.ndarray) -> None:
         """Takes the utterances that `moved` [active] tells over a frame in which they gain no token."""
         before = rows.floats[: len(stays.masses), : len(moved)]
         if moved.all():
@@ -130,7 +130,7 @@ class Search:
         else:
             np.copyto(before, stays.masses, where=moved[:, None])
 
-    def _stay(self, rows: Rows, progress: Progress) -> Stays:
+    def _stay(self, rows: Rows, progress: Progress) -> UnextendedRows:
         """Returns the rows after a frame of blanks or repeats, joined by the alignments of their parents."""
         active = progress.active
         floats = rows.floats[:, :active]
@@ -141,9 +141,9 @@ class Search:
         # Of an empty hypothesis, this is the log-probability of any token, as its mass here is -inf.
         token_mass += progress.of_tokens(rows.ints[LAST, :active])
         self._add(blank_mass, token_mass, out=mass)
-        return Stays(masses, mass + floats[LANGUAGE])
+        return UnextendedRows(masses, mass + floats[LANGUAGE])
 
-    def _quiet(self, rows: Rows, progress: Progress, stays: Stays, floor: np.ndarray) -> np.ndarray:
+    def _quiet(self, rows: Rows, progress: Progress, stays: UnextendedRows, floor: np.ndarray) -> np.ndarray:
         """Returns in which next frames the same hypotheses live on, bool [active]."""
         quiet = self._extender.quiet(rows, progress, stays, floor)
         if self._may_drop(rows) and quiet.any():
@@ -160,7 +160,9 @@ class Search:
         """Returns which rows have no unfinished word, in the shape of their states; None without a lexicon."""
         return None if self._knowledge.spelling is None else self._knowledge.spelling.whole.take(spelling)
 
-    def _frame(self, rows: Rows, who: np.ndarray, progress: Progress, stays: Stays, floor: np.ndarray) -> Frame:
+    def _frame(
+        self, rows: Rows, who: np.ndarray, progress: Progress, stays: UnextendedRows, floor: np.ndarray
+    ) -> Frame:
         """Returns what the extender must know of the next frames of some utterances."""
         if len(who) < len(floor):
             stays, floor = stays.of(who), floor.take(who)
@@ -183,7 +185,9 @@ class Search:
         size, threshold = self._size, self._options.threshold
         chosen = choose(frame.stays.score, new.score, new.utterances, size, threshold, whole, self._options.nbest)
         if observer is not None:
-            observer.frame(rows, Stays(masses.reshape(len(masses), -1), frame.stays.score.ravel()), new, chosen)
+            observer.frame(
+                rows, UnextendedRows(masses.reshape(len(masses), -1), frame.stays.score.ravel()), new, chosen
+            )
         rows.floats[: len(masses), who] = masses
         self._replace(rows, who, new.take(chosen.comes), chosen)
         if observer is not None:

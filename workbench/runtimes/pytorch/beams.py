@@ -105,26 +105,26 @@ def _search(
     network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int, watch: _Watch | None = None
 ) -> Generator[np.ndarray, None, None]:
     """Yields the same as `beam_search`, for rows with the same limit."""
-    desk = _Desk()
-    more = (network, prompt, decoding, limit, desk, watch)
+    exchange = _TokenExchange()
+    more = (network, prompt, decoding, limit, exchange, watch)
     thread = threading.Thread(target=_run, args=more, daemon=True, name="beams")
     thread.start()
     try:
         while True:
-            found = desk.handed.get()
+            found = exchange.handed.get()
             if isinstance(found, Exception):
                 raise found
             if found is None:
                 return
             yield _table([_until_stop(row, decoding.stop_ids) for row in found])
-            desk.wanted.release()
+            exchange.wanted.release()
     finally:
-        desk.left = True
-        desk.wanted.release()
+        exchange.left = True
+        exchange.wanted.release()
         thread.join()
 
 
-class _Desk(StoppingCriteria):
+class _TokenExchange(StoppingCriteria):
     """The exchange between threads: the search puts its tokens here and asks whether to continue."""
 
     def __init__(self) -> None:
@@ -161,10 +161,10 @@ class _Watch(LogitsProcessor):
 
 @torch.inference_mode()
 def _run(
-    network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int, desk: _Desk, watch: _Watch | None
+    network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int, exchange: _TokenExchange, watch: _Watch | None
 ) -> None:
-    """Runs the search; puts its result and None on the desk at the end, or the error that ended it."""
-    desk.rows = len(prompt.attention_mask)
+    """Runs the search; puts its result and None into the exchange at the end, or the error that ended it."""
+    exchange.rows = len(prompt.attention_mask)
     network.generation_config = GenerationConfig()  # the model's own would fill in settings that are not set below
     settings = GenerationConfig(
         max_new_tokens=limit,
@@ -188,12 +188,12 @@ def _run(
                 attention_mask=torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(prompt.embeddings.device),
                 generation_config=settings,
                 logits_processor=LogitsProcessorList([*penalty, *([watch] if watch else [])]),
-                stopping_criteria=StoppingCriteriaList([desk]),
+                stopping_criteria=StoppingCriteriaList([exchange]),
             )
-        desk.handed.put(result.cpu().numpy())
-        desk.handed.put(None)
+        exchange.handed.put(result.cpu().numpy())
+        exchange.handed.put(None)
     except Exception as error:  # raised again where the tokens are read
-        desk.handed.put(error)
+        exchange.handed.put(error)
 
 
 def _until_stop(row: np.ndarray, stop_ids: tuple[int, ...]) -> np.ndarray:

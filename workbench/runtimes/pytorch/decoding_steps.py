@@ -65,7 +65,7 @@ def _hook(network: Any, recorder: Recorder, hooks: contextlib.ExitStack, logits:
     places += [(body.norm, "llm.norm"), *([(network.lm_head, "logits")] if logits else [])]
     for module, stage in places:
         hooks.callback(tap_output(module, stage, tap).remove)
-    hooks.enter_context(looking_inside_stack("llm.layers", body.layers, LANGUAGE, _ButKeys(recorder)))
+    hooks.enter_context(looking_inside_stack("llm.layers", body.layers, LANGUAGE, _RecorderWithoutKeys(recorder)))
 
 
 @contextlib.contextmanager
@@ -85,7 +85,7 @@ def _keys_shown(cache: Any, recorder: Recorder) -> Iterator[None]:
         del cache.update
 
 
-class _ButKeys(Recorder):
+class _RecorderWithoutKeys(Recorder):
     """A recorder for the inside of layers in a pass with a cache, where attention gets its keys from the cache."""
 
     def __init__(self, recorder: Recorder):

@@ -23,7 +23,7 @@ Arithmetic = Callable[[], AbstractContextManager[object]]
 """Returns the context in which a network computes, such as `workbench.runtimes.pytorch.arithmetic.in_steps`."""
 
 
-class _Again(torch.autograd.Function):
+class _RecomputedLayer(torch.autograd.Function):
     """A layer of which only the inputs are kept; what `torch.utils.checkpoint` does after an import of seconds."""
 
     @staticmethod
@@ -57,7 +57,7 @@ def keeping_inputs(layers: Sequence[nn.Module]) -> Iterator[None]:
     """
 
     def again(forward: Callable[..., Tensor], *inputs: Any, **named: Any) -> Tensor:
-        found: Tensor = _Again.apply(partial(forward, **named), *inputs)
+        found: Tensor = _RecomputedLayer.apply(partial(forward, **named), *inputs)
         return found
 
     for layer in layers:

@@ -24,7 +24,7 @@ from workbench.training.decoding_samples import LISTED, LISTED_SEED, TRAINING_SE
 from workbench.training.digits import Take, load_fsdd, split_by_speaker, words_of
 from workbench.training.evaluation import GAP_SECONDS, LEAD_SECONDS, assemble, in_white_noise
 from workbench.training.take_bank import TakeBank
-from workbench.training.telephone import draw_numbers, found_country
+from workbench.training.telephone import draw_numbers, found_numbering_plan
 
 MODEL = "demo/sensevoice"
 TAKES = ("even", "odd")
@@ -79,7 +79,7 @@ def main() -> None:
 
 def draw_calls(takes: Sequence[Take], count: int, snr_db: float, seed: int) -> list[Call]:
     """Returns so many calls to listed numbers, and so many to numbers that are not in the list."""
-    country = found_country()
+    country = found_numbering_plan()
     listed = draw_numbers(country, LISTED, LISTED_SEED)
     others = [number for number in draw_numbers(country, 2 * count, seed) if number not in listed][:count]
     choose = np.random.default_rng([seed, 0])

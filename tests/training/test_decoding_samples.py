@@ -17,7 +17,7 @@ from workbench.decoding.ngram.read import read_ngram_model
 from workbench.families.sensevoice import read_sensevoice
 from workbench.registry.sources import assets
 from workbench.training.decoding_samples import SPOKEN, main
-from workbench.training.telephone import draw_numbers, found_country
+from workbench.training.telephone import draw_numbers, found_numbering_plan
 
 SHIPPED = assets() / "decoding"
 
@@ -50,7 +50,7 @@ def test_the_model_of_telephone_numbers_knows_them() -> None:
             total += float(part[0])
         return total + float(model.final(state)[0])
 
-    numbers = draw_numbers(found_country(), 30, seed=99)
+    numbers = draw_numbers(found_numbering_plan(), 30, seed=99)
     others = np.random.default_rng(0).integers(10, size=(30, 10)).tolist()
     assert np.mean([ln(each) for each in numbers]) > np.mean([ln(tuple(each)) for each in others]) + 10
 

@@ -1,9 +1,9 @@
 import pytest
 
 from workbench.core.errors import BadInput
-from workbench.training.course import CONTINUING, Phase
 from workbench.training.loop import TrainOptions
 from workbench.training.model_card import CardFacts, Measured, continue_card, write_card
+from workbench.training.training_run import CONTINUING, Phase
 
 FACTS = CardFacts(
     "paraformer", 1000, ["anna"], ["zoe"], [Phase("listening", TrainOptions(), 500)], 0, 12.0, "a machine"

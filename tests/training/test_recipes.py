@@ -11,9 +11,9 @@ from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES, family_of
 from workbench.isolation.loader import open_here
 from workbench.registry.sources import assets
-from workbench.training.course import Course, DemoOptions
 from workbench.training.demo import check_start, recipe_of
 from workbench.training.digits import Take
+from workbench.training.training_run import DemoOptions, TrainingRun
 
 MEGABYTES = 12  # what a demo may weigh
 PARAMETERS = 6_000_000
@@ -27,26 +27,26 @@ def test_a_recipe_writes_a_checkpoint_that_opens_and_goes_on_from_it(family, tmp
     said = []
     options = DemoOptions(strings=60, workers=0, threads=1, updates_scale=1e-3)
     takes = [*tone_takes("a", "b"), *tone_takes("c", human=False)]
-    course = Course(options, takes, tmp_path / "cache", said.append)
+    run = TrainingRun(options, takes, tmp_path / "cache", said.append)
     recipe = recipe_of(family)
     out = tmp_path / "demo"
     out.mkdir()
-    parameters = recipe.write(recipe.teach(course), out)
+    parameters = recipe.write(recipe.teach(run), out)
 
     assert 0 < parameters <= PARAMETERS
     assert sum(path.stat().st_size for path in out.rglob("*")) <= MEGABYTES * 1_000_000
-    assert course.phases and all(phase.training.updates >= 1 for phase in course.phases)
+    assert run.phases and all(phase.training.updates >= 1 for phase in run.phases)
     assert family_of(out).name == family
     session = open_here(SessionSpec("demo", family, "pytorch", out))
     samples = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
     assert session.transcribe((samples, 16_000)).audio_seconds == pytest.approx(1.0)
 
     takes.append(Take("d", (), samples, 16_000))
-    course = Course(replace(options, strings=12), takes, tmp_path / "cache", said.append)
+    run = TrainingRun(replace(options, strings=12), takes, tmp_path / "cache", said.append)
     further = tmp_path / "further"
     further.mkdir()
     (out / "README.md").write_text("# a card\n")
-    assert recipe.write(check_start(family, recipe, out)(course, out), further) == parameters
+    assert recipe.write(check_start(family, recipe, out)(run, out), further) == parameters
     (out / "README.md").unlink()
     assert {path.relative_to(further) for path in further.rglob("*")} == {
         path.relative_to(out) for path in out.rglob("*")

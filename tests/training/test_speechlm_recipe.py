@@ -8,9 +8,9 @@ from workbench.core.settings import SessionSpec
 from workbench.families import family_of
 from workbench.isolation.loader import open_here
 from workbench.training import speechlm, speechlm_voices
-from workbench.training.course import Course, DemoOptions
 from workbench.training.digits import Take
 from workbench.training.speechlm_voices import HUMAN
+from workbench.training.training_run import DemoOptions, TrainingRun
 
 MEGABYTES = 40  # what the demo may weigh
 
@@ -33,15 +33,15 @@ def test_the_recipe_writes_a_checkpoint_that_converses(tmp_path, monkeypatch):
     said = []
     options = DemoOptions(strings=60, workers=0, threads=1, updates_scale=1e-3)
     takes = [*takes_of_the_voices(), *tone_takes("a"), *tone_takes("c", human=False)]
-    course = Course(options, takes, tmp_path / "cache", said.append)
+    run = TrainingRun(options, takes, tmp_path / "cache", said.append)
     out = tmp_path / "demo"
     out.mkdir()
-    speechlm.write(speechlm.teach(course), out)
+    speechlm.write(speechlm.teach(run), out)
 
     files = [path for path in out.rglob("*") if path.is_file()]
     assert all(path.stat().st_size < 10_000_000 for path in files)
     assert sum(path.stat().st_size for path in files) < MEGABYTES * 1_000_000
-    assert len(course.phases) == 2 + len(speechlm.LESSONS)
+    assert len(run.phases) == 2 + len(speechlm.LANGUAGE_PHASES)
     assert family_of(out).name == "speechlm"
     session = open_here(SessionSpec("demo", "speechlm", "pytorch", out))
     messages = [{"role": "user", "content": "say three"}]

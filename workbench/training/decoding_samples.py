@@ -24,7 +24,7 @@ from workbench.decoding.ngram.train import train
 from workbench.families.spelling import sensevoice_speller
 from workbench.registry.sources import assets
 from workbench.training.digits import WORDS
-from workbench.training.telephone import draw_numbers, found_country, sentences_of
+from workbench.training.telephone import draw_numbers, found_numbering_plan, sentences_of
 
 TELEPHONE_NUMBERS, TELEPHONE_ORDER = 1000, 4
 LISTED = 20  # numbers in the list of phrases
@@ -104,11 +104,11 @@ BLANK = "<blk>"
 def write_samples(out: Path) -> None:
     """Writes all files into a folder."""
     speller = sensevoice_speller(assets() / "demo-sensevoice")
-    country = found_country()
-    heard = sentences_of(draw_numbers(country, TELEPHONE_NUMBERS, TRAINING_SEED))
+    numbering_plan = found_numbering_plan()
+    heard = sentences_of(draw_numbers(numbering_plan, TELEPHONE_NUMBERS, TRAINING_SEED))
     model = train([speller.spell(each) for each in heard], TELEPHONE_ORDER, speller.tokens)
     write_arpa(model.tables, out / "telephone.arpa.gz", zipped=True)
-    listed = sentences_of(draw_numbers(country, LISTED, LISTED_SEED))
+    listed = sentences_of(draw_numbers(numbering_plan, LISTED, LISTED_SEED))
     _write(out / "telephone_list.txt", [" ".join(speller.spell(each)) for each in listed])
 
     spelled = {word: speller.spell(digit) for digit in WORDS for word in (digit, *SOUND_LIKE.get(digit, ()))}

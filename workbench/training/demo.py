@@ -13,28 +13,28 @@ import torch
 
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, load
-from workbench.training.course import Course, DemoOptions
 from workbench.training.digits import Take, load_fsdd, split_by_speaker
 from workbench.training.model_card import CardFacts, Measured, continue_card, measure_checkpoint, write_card
 from workbench.training.other_speech import backwards, recorded_speech, synthetic_speech
+from workbench.training.training_run import DemoOptions, TrainingRun
 from workbench.training.voices import synthetic_takes
 
 
 class Recipe(Protocol):
     """The recipe to train and write a family's demo.
 
-    A recipe whose demo can be trained further has a function `go_on(course, directory)`, which returns the same as
+    A recipe whose demo can be trained further has a function `go_on(run, directory)`, which returns the same as
     `teach`. A recipe of a model that is no recogniser has a function `finish(directory, held_out, facts)`, too, which
     measures the checkpoint and writes its card.
     """
 
     ABOUT: str  # the card's text on the training, beyond the text for all families
 
-    def teach(self, course: Course) -> Any:
+    def teach(self, run: TrainingRun) -> Any:
         """Trains the network; returns what `write` needs."""
         ...
 
-    def write(self, taught: Any, directory: Path) -> int:
+    def write(self, trained: Any, directory: Path) -> int:
         """Writes the checkpoint into the directory; returns its number of parameters."""
         ...
 
@@ -67,27 +67,27 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         cache = options.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
         log("speaking the synthetic voices")
-        course = Course(options, human + synthetic_takes(cache), cache, log)
+        run = TrainingRun(options, human + synthetic_takes(cache), cache, log)
         if options.start is None:
-            taught = recipe.teach(course)
+            trained = recipe.teach(run)
         else:
             log("speaking what is no digits")
-            course.takes = [*course.takes, *synthetic_speech(cache), *backwards(human)]
+            run.takes = [*run.takes, *synthetic_speech(cache), *backwards(human)]
             if options.other_speech is not None:
                 others = recorded_speech(options.other_speech)
                 recorded = sorted({take.speaker.partition(",")[0] for take in others})
-                course.takes += others
-            taught = further(course, options.start)
+                run.takes += others
+            trained = further(run, options.start)
     minutes = (time.monotonic() - begun) / 60
 
     out.mkdir(parents=True, exist_ok=True)
-    parameters = recipe.write(taught, out)
+    parameters = recipe.write(trained, out)
     facts = CardFacts(
         family=family,
         parameters=parameters,
         speakers=sorted({take.speaker for take in human}),
         held_out=sorted({take.speaker for take in held_out}),
-        phases=course.phases,
+        phases=run.phases,
         seed=options.seed,
         minutes=minutes,
         machine=f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}",
@@ -102,9 +102,9 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
     return measured
 
 
-def check_start(family: str, recipe: Recipe, start: Path) -> Callable[[Course, Path], Any]:
+def check_start(family: str, recipe: Recipe, start: Path) -> Callable[[TrainingRun, Path], Any]:
     """Returns the recipe's `go_on`; raises `BadInput` unless it can train the checkpoint in the folder further."""
-    go_on: Callable[[Course, Path], Any] | None = getattr(recipe, "go_on", None)
+    go_on: Callable[[TrainingRun, Path], Any] | None = getattr(recipe, "go_on", None)
     if go_on is None:
         raise BadInput(f"the demo of {family} cannot be trained further; leave the checkpoint to start from out")
     if not start.is_dir() or not FAMILIES[family].recognises(start) or not (start / "README.md").is_file():

@@ -26,7 +26,6 @@ from workbench.runtimes.pytorch.conformer import ConformerEncoder
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork, read_checkpoint
 from workbench.runtimes.pytorch.lora import WRAPPER
 from workbench.runtimes.pytorch.weights import read_safetensors
-from workbench.training.course import CONTINUING_MASKS, Course
 from workbench.training.language import QWEN2_SPECIAL, VOCABULARY, make_tokenizer, write_language_folder
 from workbench.training.loop import Draw, TrainOptions, epochs
 from workbench.training.lora import add_lora, base_tensors, lora_tensors
@@ -43,6 +42,7 @@ from workbench.training.speech_language import (
     text_loss,
 )
 from workbench.training.start import copy_tensors
+from workbench.training.training_run import CONTINUING_MASKS, TrainingRun
 
 ENCODER = ConformerConfig(idim=80, n_layers=4, n_head=4, d_model=112, kernel_size=15, pe_maxlen=5000)
 DOWNSAMPLE_RATE = 2
@@ -150,22 +150,22 @@ LoRA weights of rank 64, as the original is trained.
 
 
 @dataclass(frozen=True)
-class Taught:
+class TrainedModel:
     """The result of the training, from which the checkpoint is written."""
 
     network: TrainingNetwork
     statistics: np.ndarray  # CMVN sums in Kaldi's form [2, 81]
 
 
-def teach(course: Course) -> Taught:
+def teach(run: TrainingRun) -> TrainedModel:
     """Trains the network; returns it with the statistics of its features."""
-    pool = course.pool(window="povey")
+    pool = run.pool(window="povey")
     statistics = cmvn_sums(pool)
     cmvn = normalisation(statistics)
 
     encoder_loss = EncoderLoss(ConformerEncoder(ENCODER, ENCODER_ALONE.dropout))
-    course.train("hearing, short strings", encoder_loss, _short(pool, cmvn), ENCODER_SHORT, len(pool))
-    encoder = course.train(
+    run.train("hearing, short strings", encoder_loss, _short(pool, cmvn), ENCODER_SHORT, len(pool))
+    encoder = run.train(
         "hearing", encoder_loss, epochs(pool, cmvn, ENCODER_ALONE.frames_per_batch), ENCODER_ALONE, len(pool)
     )
 
@@ -177,23 +177,23 @@ def teach(course: Course) -> Taught:
             yield [prompt_ids(tokenizer)] * READING_ROWS
 
     reading = LanguageLoss(make_language(), vectors, tokenizer, dense=False)
-    network = TrainingNetwork(course.train("reading", reading, prompts, READING), LISTENING.dropout)
+    network = TrainingNetwork(run.train("reading", reading, prompts, READING), LISTENING.dropout)
     network.encoder.load_state_dict(encoder.state_dict())
     loss = FireRedAsrLoss(network, vectors, tokenizer)
-    network = course.train("listening", loss, epochs(pool, cmvn, LISTENING.frames_per_batch), LISTENING, len(pool))
+    network = run.train("listening", loss, epochs(pool, cmvn, LISTENING.frames_per_batch), LISTENING, len(pool))
 
     network.llm.load_state_dict({k: v.bfloat16().float() for k, v in network.llm.state_dict().items()})
     add_lora(network.llm)
-    pool = course.pool(0.5, finishing=True, window="povey")
+    pool = run.pool(0.5, finishing=True, window="povey")
     tight = "finishing on strings cut more tightly, LoRA"
     for phase, training in ((tight, FINISHING), (f"{tight}, again", FINISHING_AGAIN)):
         loss = FireRedAsrLoss(network, vectors, tokenizer)
         draw = epochs(pool, cmvn, training.frames_per_batch)
-        network = course.train(phase, loss, draw, training, len(pool))
-    return Taught(network, statistics)
+        network = run.train(phase, loss, draw, training, len(pool))
+    return TrainedModel(network, statistics)
 
 
-def go_on(course: Course, directory: Path) -> Taught:
+def go_on(run: TrainingRun, directory: Path) -> TrainedModel:
     """Trains the checkpoint in the directory further: encoder, adapter and the low-rank changes of its language
     model.
     """
@@ -209,12 +209,12 @@ def go_on(course: Course, directory: Path) -> Taught:
     base = {f"llm.{name}": value for name, value in language.state_dict().items() if "lora_" not in name}
     copy_tensors(network, {**checkpoint.hearing, **changes, **base}, checkpoint.where)
     statistics = _read_statistics(directory / "cmvn.ark")
-    pool = course.continuing_pool(window="povey")
+    pool = run.continuing_pool(window="povey")
     loss = FireRedAsrLoss(network, DigitVectors(WIDTH), make_tokenizer(QWEN2_SPECIAL))
     draw = epochs(pool, normalisation(statistics), GOING_ON.frames_per_batch, CONTINUING_MASKS)
-    course.train_heads(loss, loss.vectors, draw)
-    trained = course.train("going on, with recordings without digits, LoRA", loss, draw, GOING_ON, len(pool))
-    return Taught(trained, statistics)
+    run.train_heads(loss, loss.vectors, draw)
+    trained = run.train("going on, with recordings without digits, LoRA", loss, draw, GOING_ON, len(pool))
+    return TrainedModel(trained, statistics)
 
 
 def _short(pool: FeaturePool, cmvn: tuple[np.ndarray, np.ndarray]) -> Draw:
@@ -237,9 +237,9 @@ def make_language() -> Any:
     return Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCABULARY, **LANGUAGE))
 
 
-def write(taught: Taught, directory: Path) -> int:
+def write(trained_model: TrainedModel, directory: Path) -> int:
     """Writes the checkpoint; returns its number of parameters."""
-    network = taught.network
+    network = trained_model.network
     base = make_language()
     base.load_state_dict(base_tensors(network.llm))
     write_language_folder(directory / FOLDER, base.bfloat16(), QWEN2_SPECIAL, weights=True)
@@ -277,8 +277,8 @@ def write(taught: Taught, directory: Path) -> int:
     )
     state = {name: value.detach().clone() for name, value in tensors.items()}
     torch.save({"args": model, "model_state_dict": state}, directory / "model.pth.tar")
-    (directory / "cmvn.ark").write_bytes(_kaldi_matrix(taught.statistics))
-    rows = "\n  ".join(" ".join(f"{value:.9g}" for value in row) for row in taught.statistics)
+    (directory / "cmvn.ark").write_bytes(_kaldi_matrix(trained_model.statistics))
+    rows = "\n  ".join(" ".join(f"{value:.9g}" for value in row) for row in trained_model.statistics)
     (directory / "cmvn.txt").write_text(f" [\n  {rows} ]\n", encoding="utf-8")
     return sum(value.numel() for value in (*tensors.values(), *base.state_dict().values()))
 

@@ -21,7 +21,6 @@ from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.weights import read_state_dict
 from workbench.training import sensevoice
-from workbench.training.course import CONTINUING_MASKS, Course
 from workbench.training.digits import WORDS
 from workbench.training.funasr_files import write_funasr_files
 from workbench.training.language import QWEN3_SPECIAL, VOCABULARY, make_tokenizer, write_language_folder
@@ -40,6 +39,7 @@ from workbench.training.speech_language import (
     text_loss,
 )
 from workbench.training.start import copy_tensors
+from workbench.training.training_run import CONTINUING_MASKS, TrainingRun
 
 WIDTH = 128  # of the language model
 ADAPTOR = AdaptorConfig(
@@ -135,7 +135,7 @@ there took more training than a demo is worth.
 """
 
 
-def teach(course: Course) -> TrainingNetwork:
+def teach(run: TrainingRun) -> TrainingNetwork:
     """Trains the network and returns it."""
     tokenizer = make_tokenizer(QWEN3_SPECIAL)
 
@@ -144,20 +144,20 @@ def teach(course: Course) -> TrainingNetwork:
             yield [draw_prompt(tokenizer, rng)] * READING_ROWS
 
     reading = LanguageLoss(make_language(), DigitVectors(WIDTH), tokenizer, dense=True)
-    network = TrainingNetwork(course.train("reading", reading, prompts, READING), LISTENING.dropout)
+    network = TrainingNetwork(run.train("reading", reading, prompts, READING), LISTENING.dropout)
     encoder = read_state_dict(assets() / "demo-sensevoice" / "model.pt")
     network.audio_encoder.load_state_dict(
         {name.removeprefix("encoder."): value for name, value in encoder.items() if name.startswith("encoder.")}
     )
     tight = "finishing on strings cut more tightly"
     for phase, training in (("listening", LISTENING), (tight, FINISHING), (f"{tight}, again", FINISHING_AGAIN)):
-        pool = course.pool(0.5, finishing=training is not LISTENING)
+        pool = run.pool(0.5, finishing=training is not LISTENING)
         draw = epochs(pool, NO_CMVN, training.frames_per_batch)
-        network = course.train(phase, FunasrNanoLoss(network, tokenizer), draw, training, len(pool))
+        network = run.train(phase, FunasrNanoLoss(network, tokenizer), draw, training, len(pool))
     return network
 
 
-def go_on(course: Course, directory: Path) -> TrainingNetwork:
+def go_on(run: TrainingRun, directory: Path) -> TrainingNetwork:
     """Trains the checkpoint in the directory further and returns the network."""
     weights = directory / "model.pt"
     network = TrainingNetwork(make_language(), GOING_ON.dropout)
@@ -166,10 +166,10 @@ def go_on(course: Course, directory: Path) -> TrainingNetwork:
         tensors["llm.lm_head.weight"] = tensors["llm.model.embed_tokens.weight"]
     copy_tensors(network, tensors, f"{directory.name}/{weights.name}")
     loss = FunasrNanoLoss(network, make_tokenizer(QWEN3_SPECIAL))
-    pool = course.continuing_pool()
+    pool = run.continuing_pool()
     draw = epochs(pool, NO_CMVN, GOING_ON.frames_per_batch, CONTINUING_MASKS)
-    course.train_heads(loss, loss.frames, draw)
-    trained: TrainingNetwork = course.train("going on, with recordings without digits", loss, draw, GOING_ON, len(pool))
+    run.train_heads(loss, loss.frames, draw)
+    trained: TrainingNetwork = run.train("going on, with recordings without digits", loss, draw, GOING_ON, len(pool))
     return trained
 
 
@@ -180,13 +180,13 @@ def make_language() -> Any:
     return Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCABULARY, **LANGUAGE))
 
 
-def write(taught: TrainingNetwork, directory: Path) -> int:
+def write(trained: TrainingNetwork, directory: Path) -> int:
     """Writes the checkpoint; returns its number of parameters."""
-    write_language_folder(directory / FOLDER, taught.llm, QWEN3_SPECIAL)
+    write_language_folder(directory / FOLDER, trained.llm, QWEN3_SPECIAL)
     # Half of the weights are stored in half precision: hubs store files above 10 MB only in large-file storage.
     tensors = {
         name: value if name.startswith("audio_encoder.") else value.bfloat16()
-        for name, value in taught.state_dict().items()
+        for name, value in trained.state_dict().items()
         if name != "llm.lm_head.weight"  # it equals the embedding table
     }
     return write_funasr_files(directory, configuration(), FILES, None, tensors)

@@ -11,9 +11,9 @@ from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
 from workbench.isolation.loader import open_here
 from workbench.session.protocols import Transcribes
-from workbench.training.course import CONTINUING, Phase
 from workbench.training.digits import Take
 from workbench.training.evaluation import CONDITIONS, DigitString, evaluation_strings, measure, under
+from workbench.training.training_run import CONTINUING, Phase
 
 STRINGS = 300
 COMMON = """Half of the strings are of human speakers

@@ -20,11 +20,11 @@ from workbench.families.paraformer import NORM_EPS, CifConfig, DecoderConfig
 from workbench.families.sanm import SanmConfig
 from workbench.runtimes.pytorch.cif import fire
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
-from workbench.training.course import Course
 from workbench.training.digits import WORDS
 from workbench.training.funasr_files import write_funasr_files
 from workbench.training.pool import Batch
 from workbench.training.recogniser import MAIN, go_on_recogniser, teach_recogniser
+from workbench.training.training_run import TrainingRun
 
 ENCODER = SanmConfig(
     input_size=560,
@@ -54,19 +54,19 @@ def network(dropout: float) -> ParaformerNetwork:
     return ParaformerNetwork(ENCODER, PREDICTOR, DECODER, len(PIECES), dropout)
 
 
-def teach(course: Course) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
+def teach(run: TrainingRun) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
     """Trains the network; returns it and its CMVN."""
-    return teach_recogniser(course, network, ParaformerLoss, FINISHING_ROUNDS)
+    return teach_recogniser(run, network, ParaformerLoss, FINISHING_ROUNDS)
 
 
-def go_on(course: Course, directory: Path) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
+def go_on(run: TrainingRun, directory: Path) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
     """Trains the checkpoint in the directory further; returns the network and its CMVN."""
-    return go_on_recogniser(course, directory, network(MAIN.dropout), ParaformerLoss, lambda loss: loss.ctc)
+    return go_on_recogniser(run, directory, network(MAIN.dropout), ParaformerLoss, lambda loss: loss.ctc)
 
 
-def write(taught: tuple[nn.Module, tuple[np.ndarray, np.ndarray]], directory: Path) -> int:
+def write(trained_model: tuple[nn.Module, tuple[np.ndarray, np.ndarray]], directory: Path) -> int:
     """Writes the checkpoint; returns its number of parameters."""
-    trained, cmvn = taught
+    trained, cmvn = trained_model
     write_vocabulary(directory)
     return write_funasr_files(directory, configuration(), FILES, cmvn, trained.state_dict())
 

@@ -13,10 +13,10 @@ import numpy as np
 from torch import nn
 
 from workbench.audio.cmvn import read_am_mvn
-from workbench.training.course import CONTINUING_MASKS, Course
 from workbench.training.loop import Loss, TrainOptions, epochs
 from workbench.training.pool import cmvn_statistics
 from workbench.training.start import load_start
+from workbench.training.training_run import CONTINUING_MASKS, TrainingRun
 
 MAIN = TrainOptions()
 FINISHING = TrainOptions(updates=2000, learning_rate=6e-4, warm_up=100)
@@ -24,28 +24,28 @@ GOING_ON = TrainOptions(updates=1800, learning_rate=6e-4, warm_up=100)
 
 
 def teach_recogniser(
-    course: Course,
+    run: TrainingRun,
     make_network: Callable[[float], nn.Module],
     make_loss: Callable[[Any], Loss],
     finishing_rounds: int,
 ) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
     """Trains the network; returns it and its CMVN (shift, scale)."""
-    pool = course.pool()
+    pool = run.pool()
     cmvn = cmvn_statistics(pool)
     network = make_network(MAIN.dropout)
     draw = epochs(pool, cmvn, MAIN.frames_per_batch)
-    network = course.train("training", make_loss(network), draw, MAIN, len(pool))
-    pool = course.pool(0.5, finishing=True)
+    network = run.train("training", make_loss(network), draw, MAIN, len(pool))
+    pool = run.pool(0.5, finishing=True)
     draw = epochs(pool, cmvn, FINISHING.frames_per_batch)
     for number in range(finishing_rounds):
         phase = f"finishing on strings cut more tightly, round {number + 1} of {finishing_rounds}"
         training = TrainOptions(**{**vars(FINISHING), "seed": number})
-        network = course.train(phase, make_loss(network), draw, training, len(pool))
+        network = run.train(phase, make_loss(network), draw, training, len(pool))
     return network, cmvn
 
 
 def go_on_recogniser(
-    course: Course,
+    run: TrainingRun,
     directory: Path,
     network: nn.Module,
     make_loss: Callable[[Any], Any],
@@ -58,10 +58,10 @@ def go_on_recogniser(
     load_start(network, directory / "model.pt")
     stored = read_am_mvn(directory / "am.mvn")
     cmvn = (stored.shift, stored.scale)
-    pool = course.continuing_pool()
+    pool = run.continuing_pool()
     draw = epochs(pool, cmvn, GOING_ON.frames_per_batch, CONTINUING_MASKS)
     loss = make_loss(network)
     head = heads(loss)
     if head is not None:
-        course.train_heads(loss, head, draw)
-    return course.train("going on, with recordings without digits", loss, draw, GOING_ON, len(pool)), cmvn
+        run.train_heads(loss, head, draw)
+    return run.train("going on, with recordings without digits", loss, draw, GOING_ON, len(pool)), cmvn

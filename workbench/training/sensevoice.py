@@ -24,11 +24,11 @@ from workbench.families.sensevoice import (
 )
 from workbench.families.vocabulary import WORD_START
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
-from workbench.training.course import Course
 from workbench.training.digits import WORDS
 from workbench.training.funasr_files import write_funasr_files
 from workbench.training.pool import Batch
 from workbench.training.recogniser import MAIN, go_on_recogniser, teach_recogniser
+from workbench.training.training_run import TrainingRun
 
 ENCODER = SanmConfig(
     input_size=560,
@@ -58,19 +58,19 @@ def network(dropout: float) -> SenseVoiceNetwork:
     return SenseVoiceNetwork(ENCODER, len(PIECES), dropout)
 
 
-def teach(course: Course) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
+def teach(run: TrainingRun) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
     """Trains the network; returns it and its CMVN."""
-    return teach_recogniser(course, network, SenseVoiceLoss, FINISHING_ROUNDS)
+    return teach_recogniser(run, network, SenseVoiceLoss, FINISHING_ROUNDS)
 
 
-def go_on(course: Course, directory: Path) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
+def go_on(run: TrainingRun, directory: Path) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
     """Trains the checkpoint in the directory further; returns the network and its CMVN."""
-    return go_on_recogniser(course, directory, network(MAIN.dropout), SenseVoiceLoss)
+    return go_on_recogniser(run, directory, network(MAIN.dropout), SenseVoiceLoss)
 
 
-def write(taught: tuple[nn.Module, tuple[np.ndarray, np.ndarray]], directory: Path) -> int:
+def write(trained_model: tuple[nn.Module, tuple[np.ndarray, np.ndarray]], directory: Path) -> int:
     """Writes the checkpoint; returns its number of parameters."""
-    trained, cmvn = taught
+    trained, cmvn = trained_model
     write_vocabulary(directory)
     return write_funasr_files(directory, configuration(), FILES, cmvn, trained.state_dict())
 

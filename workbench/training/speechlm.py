@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from workbench.training.course import Course
 from workbench.training.digits import WORDS, Take
 from workbench.training.loop import TrainOptions
 from workbench.training.model_card import CardFacts, Measured
@@ -33,9 +32,10 @@ from workbench.training.speechlm_lm import LANGUAGE, DialogueOptions, SpeechLM, 
 from workbench.training.speechlm_rows import RowWriter
 from workbench.training.speechlm_tower import TOWER, TowerLoss, make_tower, recordings
 from workbench.training.speechlm_voices import MARGIN, Speaker, general_clips, voice_clips
+from workbench.training.training_run import TrainingRun
 
 FRONT_END = "whisper"
-POOL = 2 / 3  # of the course's strings
+POOL = 2 / 3  # of the training strings
 FINISHING_POOL = 1 / 3
 HEARING = TrainOptions(updates=5000, learning_rate=1.5e-3, frames_per_batch=800, warm_up=200)
 HEARING_TIGHT = replace(HEARING, updates=1500, learning_rate=7e-4)
@@ -43,7 +43,7 @@ DROPOUT = 0.05  # of the language model and of the tower that it hears through
 
 
 @dataclass(frozen=True)
-class Lesson:
+class LanguagePhase:
     """A phase of the language model's training."""
 
     name: str
@@ -55,37 +55,37 @@ class Lesson:
 
 # What to say next is hard to learn, and a row of speech in 27 decides it. So the order of the digits is learnt first
 # where it is dense: in text, then in speech of a few frames for each digit.
-LESSONS = (
-    Lesson(
+LANGUAGE_PHASES = (
+    LanguagePhase(
         "order, in text",
         TrainOptions(updates=1500, learning_rate=3e-3, warm_up=150),
         DialogueOptions(heard_share=0.0, text_share=0.95),
         cut=True,
     ),
-    Lesson(
+    LanguagePhase(
         "order, in speech cut short",
         TrainOptions(updates=1000, learning_rate=2.5e-3, warm_up=150),
         DialogueOptions(heard_share=0.35, text_share=0.15),
         cut=True,
     ),
-    Lesson(
+    LanguagePhase(
         "writing what is heard",
         TrainOptions(updates=700, learning_rate=2e-3, warm_up=150),
         DialogueOptions(heard_share=0.85, text_share=0.9),
         cut=True,
         align=True,
     ),
-    Lesson(
+    LanguagePhase(
         "all together",
         TrainOptions(updates=4500, learning_rate=1.5e-3, warm_up=150),
         DialogueOptions(heard_share=0.5, text_share=0.35),
     ),
-    Lesson(
+    LanguagePhase(
         "all together, more of it writing",
         TrainOptions(updates=4500, learning_rate=1.2e-3, warm_up=150, seed=1),
         DialogueOptions(heard_share=0.6, text_share=0.6),
     ),
-    Lesson(
+    LanguagePhase(
         "all together, more of it repeating",
         TrainOptions(updates=4500, learning_rate=1.2e-3, warm_up=150, seed=2),
         DialogueOptions(heard_share=0.65, text_share=0.35),
@@ -102,38 +102,38 @@ digits' words. Then it learns all that it does. One take of each digit and voice
 
 
 @dataclass(frozen=True)
-class Taught:
+class TrainedModel:
     """The result of the training."""
 
     codec: Any
     network: SpeechLM
 
 
-def teach(course: Course) -> Taught:
+def teach(run: TrainingRun) -> TrainedModel:
     """Fits the codec and trains the network."""
-    course.log("computing the codec")
-    clips = voice_clips(course.takes)
-    codec = fit_codec([np.pad(clip, MARGIN * FRAME) for clip in clips.values()], _general(course.takes), CodecOptions())
+    run.log("computing the codec")
+    clips = voice_clips(run.takes)
+    codec = fit_codec([np.pad(clip, MARGIN * FRAME) for clip in clips.values()], _general(run.takes), CodecOptions())
     speaker = Speaker.of(codec, clips)
 
-    pool = course.pool(POOL, front_end=FRONT_END)
-    tight = course.pool(FINISHING_POOL, finishing=True, front_end=FRONT_END)
+    pool = run.pool(POOL, front_end=FRONT_END)
+    tight = run.pool(FINISHING_POOL, finishing=True, front_end=FRONT_END)
     tower_loss = TowerLoss(make_tower(HEARING.dropout))
     for name, strings, training in (("hearing", pool, HEARING), ("hearing tight cuts", tight, HEARING_TIGHT)):
         draw = recordings(strings, training.frames_per_batch)
-        tower_loss.network = course.train(name, tower_loss, draw, training, len(strings))
+        tower_loss.network = run.train(name, tower_loss, draw, training, len(strings))
 
     network = SpeechLM(DROPOUT)
     network.tower.load_state_dict(tower_loss.network.state_dict())
     tower_loss.network, both = network.tower, JoinedPools([pool, tight])
     speakers = {False: speaker, True: speaker.shortened()}
-    for lesson in LESSONS:
-        if lesson.align:
+    for phase in LANGUAGE_PHASES:
+        if phase.align:
             align_adaptor(network, tower_loss, tight, digit_words())
-        draw = dialogues(both, row_writer(both, speakers[lesson.cut]), lesson.dialogues)
-        network = course.train(lesson.name, SpeechLMLoss(network), draw, lesson.training, len(both))
+        draw = dialogues(both, row_writer(both, speakers[phase.cut]), phase.dialogues)
+        network = run.train(phase.name, SpeechLMLoss(network), draw, phase.training, len(both))
         tower_loss.network = network.tower
-    return Taught(codec, network)
+    return TrainedModel(codec, network)
 
 
 def _general(takes: Sequence[Take]) -> list[Any]:
@@ -158,11 +158,11 @@ def row_writer(pool: Strings, speaker: Speaker) -> RowWriter:
     )
 
 
-def write(taught: Taught, directory: Path) -> int:
+def write(trained: TrainedModel, directory: Path) -> int:
     """Writes the checkpoint; returns its number of parameters, the codec's with its codebooks."""
     write_tokenizer(directory)
     write_configuration(directory, LANGUAGE, TOWER)
-    return write_weights(directory, taught.network.state_dict()) + write_codec(directory, taught.codec)
+    return write_weights(directory, trained.network.state_dict()) + write_codec(directory, trained.codec)
 
 
 def finish(directory: Path, held_out: Sequence[Take], facts: CardFacts) -> list[Measured]:

@@ -20,7 +20,7 @@ LINES = 1000  # of an exchange
 
 
 @dataclass(frozen=True)
-class Country:
+class NumberingPlan:
     """The areas with their exchanges, each code in digits."""
 
     areas: tuple[tuple[int, ...], ...]
@@ -34,21 +34,21 @@ class Country:
         return (0, *self.areas[area], *exchange, *_digits(int(rng.integers(LINES))))
 
 
-def found_country(seed: int = 18) -> Country:
-    """Returns the country: the same for the same seed."""
+def found_numbering_plan(seed: int = 18) -> NumberingPlan:
+    """Returns the plan: the same for the same seed."""
     rng = np.random.default_rng(seed)
     areas = tuple(_digits(int(code)) for code in rng.choice(np.arange(100, 1000), AREAS, replace=False))
     exchanges = tuple(
         tuple(_digits(int(code)) for code in rng.choice(np.arange(200, 1000), EXCHANGES, replace=False)) for _ in areas
     )
     shares = 1 / np.arange(1.0, AREAS + 1)
-    return Country(areas, exchanges, tuple((shares / shares.sum()).tolist()))
+    return NumberingPlan(areas, exchanges, tuple((shares / shares.sum()).tolist()))
 
 
-def draw_numbers(country: Country, count: int, seed: int) -> list[tuple[int, ...]]:
+def draw_numbers(plan: NumberingPlan, count: int, seed: int) -> list[tuple[int, ...]]:
     """Returns the digits of so many numbers: the same for the same seed."""
     rng = np.random.default_rng([18, seed])
-    return [country.draw(rng) for _ in range(count)]
+    return [plan.draw(rng) for _ in range(count)]
 
 
 def sentences_of(numbers: Sequence[Sequence[int]]) -> list[str]:

@@ -55,7 +55,7 @@ class Phase:
 
 
 @dataclass
-class Course:
+class TrainingRun:
     """The training of one demo; counts the updates of its recipe."""
 
     options: DemoOptions

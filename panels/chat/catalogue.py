@@ -100,7 +100,7 @@ def _option(spec: OptionSpec) -> dict[str, Any]:
     return {
         "name": spec.name,
         "label": label_of(spec.name),
-        "info": spec.told,
+        "info": spec.help_with_limits,
         "kind": "choice" if spec.choices else KINDS.get(spec.kind, "lines"),
         "choices": list(spec.choices),
         "default": default,

@@ -29,7 +29,11 @@ def make_settings() -> list[gr.components.Component]:
 
 
 def _input(spec: OptionSpec) -> gr.components.Component:
-    common: dict[str, Any] = {"label": label_of(spec.name), "info": spec.told, "elem_id": f"setting-{spec.name}"}
+    common: dict[str, Any] = {
+        "label": label_of(spec.name),
+        "info": spec.help_with_limits,
+        "elem_id": f"setting-{spec.name}",
+    }
     choices = tuple(SWITCH) if spec.kind is bool else spec.choices
     if choices:
         return gr.Dropdown([AS_USUAL, *((each, each) for each in choices)], value=UNSET, **common)

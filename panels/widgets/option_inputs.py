@@ -53,7 +53,7 @@ class Shown:
     def info(self) -> str:
         """The option's effect and its families."""
         kind = self.spec.kind
-        does = self.spec.told if kind in (bool, float, int, str) else f"{self.spec.help}; one to a line"
+        does = self.spec.help_with_limits if kind in (bool, float, int, str) else f"{self.spec.help}; one to a line"
         return does if self.everywhere or not self.only else f"{does} ({self._titles})"
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench.compare import compare, judge, noise_or_bug
-from workbench.compare.steps import last_alike, ranges, said_of_steps
+from workbench.compare.steps import last_alike, ranges, steps_clauses
 from workbench.trace.trace import Trace
 
 RNG = np.random.default_rng(0)
@@ -65,5 +65,5 @@ def test_a_dump_that_names_no_tokens_has_followed_the_references() -> None:
 def test_steps_in_words() -> None:
     assert ranges([4]) == "step 4"
     assert ranges([1, 2, 3, 7, 9, 10]) == "steps 1 to 3, 7 and 9 to 10"
-    assert said_of_steps(["steps.1.logits"], ["steps.1.logits"]) == ["it first differs at step 1, logits"]
-    assert said_of_steps(["logits", "tokens"], []) == []
+    assert steps_clauses(["steps.1.logits"], ["steps.1.logits"]) == ["it first differs at step 1, logits"]
+    assert steps_clauses(["logits", "tokens"], []) == []

@@ -144,14 +144,14 @@ def test_limits_read_like_text(given: dict[str, Any], expected: str) -> None:
     assert str(caught.value).endswith(f"; expected {expected}")
     [name] = given
     [spec] = (spec for spec in option_specs(Limited) if spec.name == name)
-    assert spec.limits == expected and spec.told == f"{spec.help} ({expected})"
+    assert spec.limits == expected and spec.help_with_limits == f"{spec.help} ({expected})"
 
 
 def test_values_within_the_limits_are_accepted() -> None:
     given = {"share": 1e-9, "heat": 0.0, "power": -10.0, "top": -3, "free": 1e300}
     assert build_options(Limited, given, "a model") == Limited(**given)  # type: ignore[arg-type]
     assert build_options(Limited, {"heat": 0.01}, "a model").heat == 0.01
-    assert {spec.name: spec.told for spec in option_specs(Limited)}["free"] == "any"
+    assert {spec.name: spec.help_with_limits for spec in option_specs(Limited)}["free"] == "any"
 
 
 NUMBERS = [

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.system.atomic_files import UNFINISHED, told
+from workbench.system.atomic_files import UNFINISHED, explained_file_errors
 
 BLOCK = 1 << 24  # bytes read in one go
 DESCRIPTIONS = {".md", ".png", ".jpg"}  # suffixes of files that only people read
@@ -91,7 +91,7 @@ class Digests:
         return {name: each for name, each in content.items() if isinstance(each, list) and len(each) == 3}
 
     def _remember(self, found: dict[str, list[Any]]) -> None:
-        with told(self.memory):
+        with explained_file_errors(self.memory):
             self.memory.parent.mkdir(parents=True, exist_ok=True)
             # Read again: another process may have added to it meanwhile. Lost digests are computed again.
             kept = {name: each for name, each in self._read().items() if Path(name).is_file()}

@@ -28,7 +28,7 @@ from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
 from workbench.families.gguf_files import CONVERTER, FORMAT_VERSION
 from workbench.formats.quantization import AUTO, LARGE, TYPES, check_type, resolve_quantization
-from workbench.system.atomic_files import UNFINISHED, told
+from workbench.system.atomic_files import UNFINISHED, explained_file_errors
 from workbench.system.user_cache import file_name, user_cache
 
 NEEDS = ("torch", "gguf", "transformers")  # packages that a conversion imports
@@ -85,7 +85,7 @@ class Entry:
     def locked(self, on_progress: OnProgress | None) -> Iterator[None]:
         """Locks the entry inside the block, and creates its folder."""
         with locked(self.folder, self.directory.name, on_progress):
-            with told(self.folder):
+            with explained_file_errors(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
             yield
 
@@ -107,7 +107,7 @@ class Entry:
         about = {"directory": str(self.directory), "family": self.family, "sizes": found["sizes"], "seals": seals}
         content = json.dumps({**about, "outside": _stamps(found["outside"])}, indent=1)
         written = self.folder / f".{ABOUT}{UNFINISHED}"
-        with told(written):
+        with explained_file_errors(written):
             written.write_text(content, encoding="utf-8")
             written.replace(self.folder / ABOUT)
 

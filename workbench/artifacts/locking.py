@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.progress import OnProgress
-from workbench.system.atomic_files import told
+from workbench.system.atomic_files import explained_file_errors
 
 WAIT_SECONDS = 0.25  # between checks whether another conversion is done
 
@@ -22,7 +22,7 @@ def locked(place: Path, name: str, on_progress: OnProgress | None) -> Iterator[N
     """
     from filelock import FileLock
 
-    with told(place):
+    with explained_file_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(place.parent / f".{place.name}.lock")
     while not _acquired(lock, place):
@@ -38,7 +38,7 @@ def _acquired(lock: Any, place: Path) -> bool:
     """Returns whether the lock was free within a short time."""
     from filelock import Timeout
 
-    with told(place):
+    with explained_file_errors(place):
         try:
             lock.acquire(timeout=WAIT_SECONDS)
         except Timeout:  # a subclass of OSError

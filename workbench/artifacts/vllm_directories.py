@@ -25,7 +25,7 @@ from workbench.artifacts.seals import seal, unbroken
 from workbench.core.progress import OnProgress
 from workbench.families.causal_lm import loads_as_it_is
 from workbench.families.language import SERVED_FORMAT
-from workbench.system.atomic_files import UNFINISHED, told
+from workbench.system.atomic_files import UNFINISHED, explained_file_errors
 
 DIGESTS = "digests.json"  # digests of files that were read before
 READING = 0.2  # share of the progress for reading the checkpoint
@@ -140,7 +140,7 @@ class _Entry:
 
     def _remember(self, known: dict[str, Any]) -> None:
         written = self.about.with_name(f"{self.about.name}{UNFINISHED}")
-        with told(self.about):
+        with explained_file_errors(self.about):
             written.write_text(json.dumps(known, indent=1), encoding="utf-8")
             written.replace(self.about)
 

@@ -17,7 +17,7 @@ from workbench.families.spelling import Speller
 from workbench.pipelines.token_files import read_tokens
 from workbench.registry.registry import Registry
 from workbench.registry.sources import fetch
-from workbench.system.atomic_files import check_place, temporary, told
+from workbench.system.atomic_files import check_place, explained_file_errors, temporary
 
 Say = Callable[[str], None]
 """A function that prints a sentence on stderr."""
@@ -43,7 +43,7 @@ def train_language_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     trained = train(sentences, parsed.order, vocabulary, source)
     with temporary(parsed.out) as file:
         write_arpa(trained.tables, file, zipped=parsed.out.name.endswith(".gz"))
-        with told(parsed.out):
+        with explained_file_errors(parsed.out):
             file.replace(parsed.out)
     say(f"{source}: {trained.sentences} sentences, {trained.tokens} tokens")
     if trained.unknown:

@@ -93,7 +93,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return f"step{'s' * (len(numbers) > 1)} {joined}"
 
 
-def said_of_steps(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
+def steps_clauses(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
     """Returns what a verdict says about decoding steps, as parts of its sentence.
 
     Args:

@@ -10,7 +10,7 @@ from workbench.compare.guesses.guess import Hint
 from workbench.compare.logits import Choice
 from workbench.compare.noise import REFERENCE, NoiseReport
 from workbench.compare.stage import StageComparison
-from workbench.compare.steps import said_of_steps
+from workbench.compare.steps import steps_clauses
 
 Evidence = Literal["tolerance", "float64", "tolerance and float64"]
 
@@ -96,7 +96,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     elif first and largest:
         where = "there too" if largest is first else f"at {largest.stage}"
         parts.append(f"the error grows most {where}, {_step(largest)}")
-    parts += said_of_steps([each.stage for each in comparison.stages], [each.stage for each in faulty])
+    parts += steps_clauses([each.stage for each in comparison.stages], [each.stage for each in faulty])
     parts += _about_ids(comparison) if comparison.first_id else _about_tokens(comparison)
     if noise and not hidden:
         parts.append(noise.sentence + (", so no stage is at fault" if first and not (faulty or rounded) else ""))

@@ -19,7 +19,7 @@ from workbench.conversion.plan import Plan, PlannedTensor, Value, paths_of, tota
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
 from workbench.formats.quantization import HALF_MOST, check_type, padded, stored_bytes
-from workbench.system.atomic_files import check_place, check_room, temporary, told
+from workbench.system.atomic_files import check_place, check_room, explained_file_errors, temporary
 
 CHUNK_VALUES = 1 << 20  # values read, quantised and written at a time: 4 MiB in float32
 
@@ -44,10 +44,10 @@ def write(plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnPr
         for plan, path in zip(plans, paths, strict=True):
             file = cleanup.enter_context(temporary(path))
             unfinished.append(file)
-            with told(path):
+            with explained_file_errors(path):
                 _write_file(plan, quantization, file, progress)
         for file, path in zip(unfinished, paths, strict=True):
-            with told(path):
+            with explained_file_errors(path):
                 file.replace(path)
     return paths
 

@@ -129,7 +129,7 @@ class OptionSpec:
         return found if self.smallest is None else f"0, or {found}"
 
     @property
-    def told(self) -> str:
+    def help_with_limits(self) -> str:
         """The help text, followed by the limits of a number."""
         return f"{self.help} ({self.limits})" if self.limits else self.help
 

@@ -32,7 +32,7 @@ from workbench.evaluation.store import (
     read_run,
     slug,
 )
-from workbench.system.atomic_files import UNFINISHED, temporary, told
+from workbench.system.atomic_files import UNFINISHED, explained_file_errors, temporary
 
 OWN = {RUN, UTTERANCES, SKIPPED, RESULTS, LOCK}
 SYNC_SECONDS = 2.0  # rows are on the disk after so long at the latest, against a loss of power
@@ -78,7 +78,7 @@ def claimed(directory: Path) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    with told(directory):
+    with explained_file_errors(directory):
         if directory.exists() and not directory.is_dir():
             raise BadInput(f"{directory} is a file; expected the directory of an evaluation, or the name of a new one")
         if directory.is_dir() and not (directory / RUN).exists():
@@ -91,7 +91,7 @@ def claimed(directory: Path) -> Iterator[None]:
         new = not directory.exists()
         directory.mkdir(parents=True, exist_ok=True)
     lock = FileLock(directory / LOCK)
-    with told(directory):
+    with explained_file_errors(directory):
         try:
             lock.acquire(timeout=0)
         except Timeout:  # a subclass of OSError
@@ -128,7 +128,7 @@ class Draft:
     def accept(self) -> None:
         """Puts the files in place."""
         for file, name in zip(self.files, (UTTERANCES, SKIPPED)):
-            with told(self.directory / name):
+            with explained_file_errors(self.directory / name):
                 file.replace(self.directory / name)
 
 
@@ -141,7 +141,7 @@ def drafted(directory: Path, rows: Iterable[Utterance | Mapping[str, str]]) -> I
     """
     with temporary(directory / UTTERANCES) as good, temporary(directory / SKIPPED) as bad:
         digest, utterances, skipped = hashlib.sha256(), 0, 0
-        with told(directory / UTTERANCES), good.open("wb") as good_file, bad.open("wb") as bad_file:
+        with explained_file_errors(directory / UTTERANCES), good.open("wb") as good_file, bad.open("wb") as bad_file:
             for row in rows:
                 if isinstance(row, Utterance):
                     line = row.to_line().encode("utf-8")
@@ -158,7 +158,7 @@ def drafted(directory: Path, rows: Iterable[Utterance | Mapping[str, str]]) -> I
 
 def write_run(directory: Path, run: Run) -> None:
     """Writes run.json, in place of an earlier one, at once."""
-    with told(directory / RUN), temporary(directory / RUN) as new:
+    with explained_file_errors(directory / RUN), temporary(directory / RUN) as new:
         new.write_text(run.to_json(), encoding="utf-8")
         _sync(new)
         new.replace(directory / RUN)
@@ -235,7 +235,7 @@ class Writer:
         """Takes over what is there of a model's results, without rows that are torn, strange or there twice."""
         done = self._done[key] = bytearray(len(self.corpus))
         folder = self.directory / RESULTS / slug(key)
-        with told(folder):
+        with explained_file_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             for path in sorted(folder.glob("[0-9]*.jsonl")):
                 number = int(path.stem)
@@ -292,7 +292,7 @@ class Writer:
         if shard is None:
             path = self.directory / RESULTS / slug(result.model) / f"{number:05d}.jsonl"
             shard = self._shards[result.model, number] = _Shard(path, [])
-        with told(shard.path):
+        with explained_file_errors(shard.path):
             self._append(shard, result.to_line().encode("utf-8"))
         shard.positions.append(position)
         self._done[result.model][position] = 1
@@ -323,7 +323,7 @@ class Writer:
         self._close(shard)
         if shard.positions == sorted(shard.positions):
             return
-        with told(shard.path):
+        with explained_file_errors(shard.path):
             lines = shard.path.read_bytes().splitlines(keepends=True)
             if len(lines) != len(shard.positions):  # interrupted in the middle of a row; the next run mends it
                 return
@@ -338,7 +338,7 @@ class Writer:
 
     def _close(self, shard: _Shard) -> None:
         if shard.file is not None:
-            with told(shard.path):
+            with explained_file_errors(shard.path):
                 if shard.dirty:
                     os.fsync(shard.file)
             os.close(shard.file)
@@ -367,7 +367,7 @@ def _sync(path: Path) -> None:
 def _index(path: Path) -> tuple[Corpus, dict[str, Position]]:
     """Returns the corpus, and the position of each id."""
     starts, positions, at = array("q"), dict[str, Position](), 0
-    with told(path), path.open("rb") as file:
+    with explained_file_errors(path), path.open("rb") as file:
         for number, line in enumerate(file):
             starts.append(at)
             at += len(line)

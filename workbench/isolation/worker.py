@@ -132,13 +132,13 @@ class _Server:
             if kind == "call":
                 self.take(number, payload)
             else:
-                self.heed(kind, number, *values)
+                self.handle(kind, number, *values)
 
     def take(self, number: int, payload: bytes) -> None:
         """Puts a call in the queue."""
         self.calls.put((number, payload))
 
-    def heed(self, kind: str, number: int, *values: Any) -> None:
+    def handle(self, kind: str, number: int, *values: Any) -> None:
         """Does what a message asks for that is no call."""
         if kind == "pause":
             with self.pausing:
@@ -268,7 +268,7 @@ class ParallelServer(_Server):
             del self.running[number]
             self.answer("error", number, _portable(error, f"{self.spec.name} on {self.spec.runtime} failed"))
 
-    def heed(self, kind: str, number: int, *values: Any) -> None:
+    def handle(self, kind: str, number: int, *values: Any) -> None:
         """Does what a message asks for that is no call."""
         running = self.running.get(number)
         if kind == "close":

@@ -27,7 +27,7 @@ from workbench.runtimes.vllm.embedding_part import PART, read_part
 from workbench.serving.bodies import read_json
 from workbench.serving.carried import Streamed, events_of, whole
 from workbench.serving.offers import RuntimeOffer, check_places
-from workbench.serving.service import Call, OnActivity, ignore_activity, told
+from workbench.serving.service import Call, OnActivity, error_reply, ignore_activity
 from workbench.serving.transcriptions import EVENTS, sent
 from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent
 from workbench.session.values import PROMPT, Piece
@@ -248,7 +248,7 @@ async def _parts(
             status = 200
             yield DONE.encode()
     except Exception as error:
-        status, body = told(error)
+        status, body = error_reply(error)
         yield sent([dict(body)])
     finally:
         call.end(status)

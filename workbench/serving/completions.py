@@ -25,7 +25,7 @@ from workbench.openai_api.stopping import Stopping
 from workbench.serving.bodies import read_json
 from workbench.serving.carried import Streamed, events_of, whole
 from workbench.serving.offers import RuntimeOffer, options_for
-from workbench.serving.service import Call, told
+from workbench.serving.service import Call, error_reply
 from workbench.serving.transcriptions import EVENTS, sent
 from workbench.session.values import Generation, Piece
 
@@ -105,7 +105,7 @@ async def _parts(
             status = 200
             yield DONE.encode()
     except Exception as error:
-        status, body = told(error)
+        status, body = error_reply(error)
         yield sent([dict(body)])
     finally:
         call.end(status)

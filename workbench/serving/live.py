@@ -28,7 +28,7 @@ from workbench.serving.live_connection import (
     live_request,
     transcriber,
 )
-from workbench.serving.service import Service, told
+from workbench.serving.service import Service, error_reply
 
 
 async def listen(service: Service, socket: WebSocket) -> None:
@@ -46,7 +46,7 @@ async def listen(service: Service, socket: WebSocket) -> None:
         except WebSocketDisconnect:
             raise
         except Exception as error:
-            connection.say({"type": "refused", "sentence": told(error)[1]["error"]["message"]})
+            connection.say({"type": "refused", "sentence": error_reply(error)[1]["error"]["message"]})
 
 
 async def _hear(service: Service, connection: Connection, wanted: LiveRequest) -> None:
@@ -109,7 +109,7 @@ def page_event(event: LiveEvent) -> dict[str, Any]:
     if isinstance(event, PartialText):
         return {"type": "written", **plain, "text": event.text}
     if isinstance(event, Failed):
-        return {"type": "failed", **plain, "sentence": told(event.error)[1]["error"]["message"]}
+        return {"type": "failed", **plain, "sentence": error_reply(event.error)[1]["error"]["message"]}
     heard = event.transcript
     parts = [{"start": round(each.start, 3), "end": round(each.end, 3), "text": each.text} for each in heard.segments]
     found = {"text": heard.text, "language": heard.language, "segments": parts, "notes": list(heard.notes)}

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from workbench import __version__
 from workbench.core.errors import BadInput
 from workbench.serving.mcp_files import PATH
-from workbench.serving.service import Service, told
+from workbench.serving.service import Service, error_reply
 
 NAME = "speech-workbench"
 INSTRUCTIONS = (
@@ -86,7 +86,7 @@ def _sentence(tool: str, error: BaseException) -> str:
         if first["type"] == "extra_forbidden":
             return f"{place} is no field here; a file has data (base64) or upload (an id), and a name"
         return f"{place} is not as {tool} expects it: {first['msg'][:1].lower()}{first['msg'][1:]}"
-    return str(told(error)[1]["error"]["message"])
+    return str(error_reply(error)[1]["error"]["message"])
 
 
 def _without_data(value: Any) -> Any:

@@ -27,7 +27,7 @@ from workbench.serving.live_connection import (
     live_request,
     transcriber,
 )
-from workbench.serving.service import Service, told
+from workbench.serving.service import Service, error_reply
 
 REALTIME_RATE = 24000  # Hz, of OpenAI's realtime API
 
@@ -57,7 +57,7 @@ class Realtime:
 
     def refuse(self, error: BaseException, event_id: Any = None) -> None:
         """Sends an error."""
-        _, body = told(error)
+        _, body = error_reply(error)
         self.say("error", error={**body["error"], "event_id": event_id})
 
     def take(self, event: Mapping[str, Any]) -> None:
@@ -158,7 +158,7 @@ class Realtime:
                 usage = {"type": "duration", "seconds": seconds}
                 self.say(f"{prefix}.completed", **about, transcript=event.transcript.text, usage=usage)
             else:
-                self.say(f"{prefix}.failed", **about, error=told(event.error)[1]["error"])
+                self.say(f"{prefix}.failed", **about, error=error_reply(event.error)[1]["error"])
             for kept in (self._items, self._sent, self._last):
                 kept.pop(event.number, None)
 
@@ -195,7 +195,7 @@ async def realtime(service: Service, socket: WebSocket) -> None:
         except WebSocketDisconnect:
             raise
         except Exception as error:
-            connection.say({"type": "error", **told(error)[1]})
+            connection.say({"type": "error", **error_reply(error)[1]})
 
 
 async def _converse(service: Service, connection: Connection) -> None:

@@ -170,7 +170,7 @@ def route(service: Service, path: str, methods: str, kind: str, answer: Answer) 
     return Route(path, endpoint, methods=every, name=f"serving {kind}")
 
 
-def told(error: BaseException) -> tuple[int, Mapping[str, Any]]:
+def error_reply(error: BaseException) -> tuple[int, Mapping[str, Any]]:
     """Returns (status, body) for anything that went wrong; what nobody foresaw is logged."""
     if isinstance(error, Cancelled):
         return error_answer(Unavailable(f"the work was stopped before its end: {error}"))
@@ -182,7 +182,7 @@ def told(error: BaseException) -> tuple[int, Mapping[str, Any]]:
 
 def error_response(error: BaseException) -> JSONResponse:
     """Returns the answer to a request that failed."""
-    status, body = told(error)
+    status, body = error_reply(error)
     seconds = max(1, round(getattr(error, "retry_seconds", 2.0)))
     headers = {"retry-after": str(seconds)} if status in (429, 503) else None
     return JSONResponse(body, status, headers)

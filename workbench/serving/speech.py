@@ -24,7 +24,7 @@ from workbench.openai_api.speech_request import PCM_RATE, SpeechRequest, read_sp
 from workbench.serving.bodies import read_json
 from workbench.serving.carried import Streamed, events_of, whole
 from workbench.serving.offers import RuntimeOffer
-from workbench.serving.service import Call, told
+from workbench.serving.service import Call, error_reply
 from workbench.serving.transcriptions import EVENTS, sent
 from workbench.session.conversation import Answer, AudioPiece, ConversationEvent
 from workbench.session.values import CONVERSATION
@@ -123,7 +123,7 @@ async def _parts(
                 yield sent([{"type": "speech.audio.done", "usage": usage}])
             status = 200
     except Exception as error:
-        status, body = told(error)
+        status, body = error_reply(error)
         if request.events:
             yield sent([dict(body)])
     finally:

@@ -18,7 +18,7 @@ from workbench.openai_api.transcription_request import TranscriptionRequest, rea
 from workbench.serving.bodies import Form, read_form
 from workbench.serving.carried import Streamed, events_of, whole
 from workbench.serving.offers import RuntimeOffer, options_for
-from workbench.serving.service import Call, told
+from workbench.serving.service import Call, error_reply
 from workbench.session.values import Event, Transcript
 
 TASK = "transcribe"
@@ -103,7 +103,7 @@ async def _parts(
                     yield part
             status = 200
     except Exception as error:
-        status, body = told(error)
+        status, body = error_reply(error)
         yield sent([dict(body)])
     finally:
         call.end(status)

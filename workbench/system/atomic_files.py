@@ -22,7 +22,7 @@ UNFINISHED = ".part"  # suffix of a file that is still being written
 
 def check_place(out: Path) -> None:
     """Raises `BadInput` if no file can be made under this name. Callers check before they start the work."""
-    with told(out):
+    with explained_file_errors(out):
         if not out.parent.is_dir():
             raise BadInput(f"there is no folder {out.parent}; expected the name of a file in a folder that exists")
         if out.is_dir() or not out.name:
@@ -33,7 +33,7 @@ def check_place(out: Path) -> None:
 
 def check_directory(out: Path) -> None:
     """Raises `BadInput` if no directory can be made under this name. Callers check before they start the work."""
-    with told(out):
+    with explained_file_errors(out):
         if not out.name or out.name in (".", ".."):
             raise BadInput(f"{out} is no name of a directory; expected a new one in a folder that exists")
         if out.is_dir() and any(out.iterdir()):
@@ -47,7 +47,7 @@ def check_directory(out: Path) -> None:
 
 
 @contextlib.contextmanager
-def told(path: Path) -> Iterator[None]:
+def explained_file_errors(path: Path) -> Iterator[None]:
     """Turns an error of the file system inside the block into `BadInput` or `Unavailable` with one plain sentence."""
     try:
         yield
@@ -62,7 +62,7 @@ def temporary(path: Path) -> Iterator[Path]:
     """Yields a new file beside `path`. Removes it at the end, unless the caller has renamed it."""
     file = path.with_name(f".workbench-{secrets.token_hex(6)}{UNFINISHED}")
     try:
-        with told(path):
+        with explained_file_errors(path):
             os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield file
     finally:

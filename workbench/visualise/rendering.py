@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.system.atomic_files import check_place, temporary, told
+from workbench.system.atomic_files import check_place, explained_file_errors, temporary
 from workbench.visualise.picture import Axis, Layer, Picture
 
 
@@ -34,7 +34,7 @@ def write(picture: Picture, path: str | Path) -> Path:
     """Writes a picture to a file of the kind that the path names; an existing file is replaced."""
     place, kind = Path(path).expanduser(), kind_of(path)
     content = render(picture, kind)
-    with temporary(place) as file, told(place):
+    with temporary(place) as file, explained_file_errors(place):
         file.write_bytes(content)
         file.replace(place)
     return place

@@ -13,7 +13,7 @@ from torch import nn
 from tests.runtimes.vllm.small_runner import WORDS, FormalNorm, Layer, Model, Norm, Runner, WholeLayer, config
 from workbench.runtimes.vllm import hooks as module
 from workbench.runtimes.vllm.capture import Capture, Captures
-from workbench.runtimes.vllm.hooks import Hooks, decoder, unable
+from workbench.runtimes.vllm.hooks import Hooks, decoder, why_not_capturing
 
 PROMPT = [1, 2, 3, 4, 5]
 STAGES = ["llm.embeddings", "llm.layers.0", "llm.layers.1", "llm.layers.2", "llm.norm", "logits"]
@@ -159,7 +159,7 @@ def test_a_pair_that_is_not_to_be_added_is_not_added() -> None:
     ],
 )
 def test_engines_that_cannot_be_captured_from(changes: dict[str, Any], reason: str) -> None:
-    found = unable(Runner(), config(**changes))
+    found = why_not_capturing(Runner(), config(**changes))
     assert reason in found
     assert bool(found) == bool(reason)
     assert "\n" not in found
@@ -167,8 +167,10 @@ def test_engines_that_cannot_be_captured_from(changes: dict[str, Any], reason: s
 
 def test_other_runners_and_models_are_refused() -> None:
     second = SimpleNamespace(get_model=Model)
-    assert "VLLM_USE_V2_MODEL_RUNNER=0" in unable(second, config())
-    assert "Linear: its decoder layers and last norm were not found" in unable(Runner(nn.Linear(2, 2)), config())
+    assert "VLLM_USE_V2_MODEL_RUNNER=0" in why_not_capturing(second, config())
+    assert "Linear: its decoder layers and last norm were not found" in why_not_capturing(
+        Runner(nn.Linear(2, 2)), config()
+    )
 
 
 class Hearing(nn.Module):

@@ -18,7 +18,7 @@ from typing import Any
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, write_safetensors
 from workbench.core.progress import OnProgress
 from workbench.families.language import SERVED_FORMAT, SERVED_SECTION, LanguageConfig, LanguageTokenizer
-from workbench.system.atomic_files import UNFINISHED, check_directory, check_room, told
+from workbench.system.atomic_files import UNFINISHED, check_directory, check_room, explained_file_errors
 
 WEIGHTS = "model.safetensors"
 SHARD_BYTES = 5 << 30  # larger weights become several files
@@ -55,7 +55,7 @@ def write_directory(model: ServedModel, out: Path, on_progress: OnProgress | Non
     check_directory(out)
     total = sum(tensor.nbytes for tensor in model.tensors)
     check_room(out, total, "make room there")
-    with told(out), _unfinished(out) as folder:
+    with explained_file_errors(out), _unfinished(out) as folder:
         _write_texts(model, folder)
         done = 0
 

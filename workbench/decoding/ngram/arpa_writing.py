@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.decoding.ngram.tables import Ngrams, NgramTables
-from workbench.system.atomic_files import told
+from workbench.system.atomic_files import explained_file_errors
 
 _AT_ONCE = 1 << 14  # n-grams that become text together
 
@@ -22,7 +22,7 @@ def write_arpa(tables: NgramTables, path: Path, zipped: bool = False) -> None:
 
     Raises `BadInput` or `Unavailable` if the file cannot be written.
     """
-    with told(path), path.open("wb") as raw:
+    with explained_file_errors(path), path.open("wb") as raw:
         if zipped:
             # Without a time in the file, the same model gives the same bytes.
             with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as file:

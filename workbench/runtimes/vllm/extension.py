@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.runtimes.vllm.capture import Capture, Captures, FollowedIds
-from workbench.runtimes.vllm.hooks import Hooks, unable
+from workbench.runtimes.vllm.hooks import Hooks, why_not_capturing
 from workbench.trace.spill import release
 
 
@@ -45,7 +45,7 @@ class Extension:
             return str(error)
         hooks = self._workbench_hooks
         if hooks is None:
-            if problem := unable(self.model_runner, self.vllm_config):
+            if problem := why_not_capturing(self.model_runner, self.vllm_config):
                 return problem
             first = self.rank % self.vllm_config.parallel_config.tensor_parallel_size == 0
             hooks = Hooks(self.model_runner, Captures(), keeps=first)

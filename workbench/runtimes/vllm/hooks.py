@@ -26,7 +26,7 @@ INPUT = "hidden_states"  # the argument of vLLM's decoder layers with the hidden
 LOGIT_ROWS = 64  # computed at a time: with a vocabulary of 150 000 that is 40 MB
 
 
-def unable(runner: Any, config: Any) -> str:
+def why_not_capturing(runner: Any, config: Any) -> str:
     """Returns why stages cannot be captured with this model runner and `VllmConfig`, as a sentence; else empty."""
     parallel = config.parallel_config
     if not config.model_config.enforce_eager:
@@ -83,7 +83,7 @@ class Hooks:
         self._spans: list[RowSpan] = []
         self._handles: list[Any] = []
         found = decoder(self._model)
-        assert found is not None  # `unable` has checked it
+        assert found is not None  # `why_not_capturing` has checked it
         layers, norm = found
         self._adds = _adds_residual(norm)
         self._shares = _shares(layers[0])

@@ -20,7 +20,7 @@ from typing import Any
 from workbench.core.errors import Unavailable, WorkbenchError
 from workbench.core.settings import Server
 from workbench.runtimes.vllm.remote.events import DONE, EventReader
-from workbench.runtimes.vllm.remote.refusals import broken, refused, reported, shortened, strange, unreachable
+from workbench.runtimes.vllm.remote.refusals import broken, refused, reported, shortened, unexpected_answer, unreachable
 
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 600.0  # without a byte: a busy server may let a request wait that long
@@ -151,7 +151,7 @@ class Client:
         except (ValueError, RecursionError):
             if status == 200:
                 found = shortened(content.decode("utf-8", "replace")) or "nothing"
-                raise strange(self.server, f"{path} with no JSON ({found})") from None
+                raise unexpected_answer(self.server, f"{path} with no JSON ({found})") from None
             return Answer(status, None)
 
     async def _streamed(self, calls: Sequence[Call], arrived: queue.SimpleQueue[Any]) -> None:
@@ -180,11 +180,11 @@ class Client:
             async for chunk in chunks:
                 size += len(chunk)
                 if size > LARGEST_STREAM:
-                    raise strange(self.server, f"with a stream of more than {LARGEST_STREAM >> 30} GB")
+                    raise unexpected_answer(self.server, f"with a stream of more than {LARGEST_STREAM >> 30} GB")
                 try:
                     events = reader.feed(chunk)
                 except ValueError as error:
-                    raise strange(self.server, f"with {error}") from None
+                    raise unexpected_answer(self.server, f"with {error}") from None
                 for data in events:
                     if data == DONE:
                         await _rest_of(chunks)
@@ -196,9 +196,9 @@ class Client:
         try:
             event = json.loads(data)
         except (ValueError, RecursionError):
-            raise strange(self.server, f"with an event that is no JSON ({shortened(data)})") from None
+            raise unexpected_answer(self.server, f"with an event that is no JSON ({shortened(data)})") from None
         if not isinstance(event, dict):
-            raise strange(self.server, f"with an event that is no JSON object ({shortened(data)})")
+            raise unexpected_answer(self.server, f"with an event that is no JSON object ({shortened(data)})")
         if event.get("error"):
             raise reported(self.server, event["error"])
         return event
@@ -208,7 +208,7 @@ class Client:
         async for chunk in response.aiter_bytes():
             size += len(chunk)
             if size > LARGEST_ANSWER:
-                raise strange(self.server, f"with more than {LARGEST_ANSWER >> 20} MB")
+                raise unexpected_answer(self.server, f"with more than {LARGEST_ANSWER >> 20} MB")
             parts.append(chunk)
         return b"".join(parts)
 
@@ -230,7 +230,7 @@ class Client:
         except httpx.TimeoutException:
             raise broken(self.server, f"has sent nothing for {SILENCE_SECONDS:g} seconds") from None
         except httpx.DecodingError:
-            raise strange(self.server, "with bytes that cannot be decompressed") from None
+            raise unexpected_answer(self.server, "with bytes that cannot be decompressed") from None
         except (httpx.HTTPError, httpx.StreamError, OSError):
             raise broken(self.server, "closed the connection") from None
 

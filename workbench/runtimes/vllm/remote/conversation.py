@@ -23,7 +23,7 @@ from workbench.openai_api.sound_formats import PCM
 from workbench.pipelines.spoken_messages import heard
 from workbench.runtimes.vllm.remote.answers import ENDS
 from workbench.runtimes.vllm.remote.client import Call, Client
-from workbench.runtimes.vllm.remote.refusals import shortened, strange
+from workbench.runtimes.vllm.remote.refusals import shortened, unexpected_answer
 from workbench.runtimes.vllm.remote.service import CHAT, Service
 from workbench.runtimes.vllm.remote.sound import FULL_SCALE, wav
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
@@ -122,14 +122,16 @@ class _Reading:
         try:
             return self._events(chunk)
         except (TypeError, ValueError, KeyError, AttributeError, IndexError, binascii.Error):
-            raise strange(self._server, f"with an event of another form ({shortened(str(chunk))})") from None
+            raise unexpected_answer(self._server, f"with an event of another form ({shortened(str(chunk))})") from None
 
     def _events(self, chunk: Mapping[str, Any]) -> list[ConversationEvent]:
         inside = chunk.get("speech_workbench")
         found: list[ConversationEvent] = []
         if not self.started:
             if inside is None:
-                raise strange(self._server, "without the ids of a SpeechLM; install this project there as well")
+                raise unexpected_answer(
+                    self._server, "without the ids of a SpeechLM; install this project there as well"
+                )
             self.started = True
             notes = (*self._notes, *map(str, inside["notes"]))
             found.append(Begun(inside["settings"], int(inside["prompt_rows"]), inside["layout"], notes=notes))

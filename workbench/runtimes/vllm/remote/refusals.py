@@ -55,7 +55,7 @@ def broken(server: Server, why: str) -> WorkbenchError:
     return SessionDied(f"the server {server.url} {why} before its answer was complete; the next call asks again")
 
 
-def strange(server: Server, what: str) -> WorkbenchError:
+def unexpected_answer(server: Server, what: str) -> WorkbenchError:
     """Returns the error for an answer that is not in OpenAI's format."""
     return WorkbenchError(f"the server {server.url} answers {what}; expected an OpenAI-compatible server of vLLM")
 

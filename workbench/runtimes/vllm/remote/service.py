@@ -9,7 +9,7 @@ from typing import Any
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.families.language import TURN_END
 from workbench.runtimes.vllm.remote.client import Answer, Client
-from workbench.runtimes.vllm.remote.refusals import refused, strange
+from workbench.runtimes.vllm.remote.refusals import refused, unexpected_answer
 
 CHAT, COMPLETIONS, TRANSCRIPTIONS = "/v1/chat/completions", "/v1/completions", "/v1/audio/transcriptions"
 MODELS, TOKENIZE, DETOKENIZE = "/v1/models", "/tokenize", "/detokenize"
@@ -69,7 +69,7 @@ def _model(client: Client, named: str) -> str:
     try:
         names = [str(each["id"]) for each in answer.content["data"]]
     except (TypeError, KeyError):
-        raise strange(client.server, f"{MODELS} with no list of models") from None
+        raise unexpected_answer(client.server, f"{MODELS} with no list of models") from None
     listed = ", ".join(names[:MOST_NAMES]) + (" ..." if len(names) > MOST_NAMES else "")
     if named:
         if named in names:
@@ -88,7 +88,7 @@ def _model(client: Client, named: str) -> str:
 
 def _no_models(client: Client, answer: Answer) -> WorkbenchError:
     if answer.status in (404, 405):
-        return strange(client.server, f"{MODELS} with {answer.status}")
+        return unexpected_answer(client.server, f"{MODELS} with {answer.status}")
     return refused(client.server, answer.status, _as_bytes(answer.content))
 
 

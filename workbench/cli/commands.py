@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -23,15 +22,14 @@ from workbench.cli.arguments import parser
 from workbench.cli.help_text import one_line, short_line
 from workbench.cli.live import check_live, transcribe_live
 from workbench.cli.model_flags import chosen_options, chosen_settings
+from workbench.cli.models import model_lines
 from workbench.cli.serving_commands import change_keys, start_page, start_server
 from workbench.cli.sources import source_of
 from workbench.cli.standard_input import read_prompt, recording_paths
 from workbench.cli.transcribe import ProgressLine, doubts, transcripts
 from workbench.cli.writing import chosen_embeddings, print_text
 from workbench.core.errors import BadInput, WorkbenchError, named_message_of
-from workbench.core.runtimes import RUNTIMES
 from workbench.embeddings import Embedding
-from workbench.registry.cards import Card
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import check_options
@@ -99,25 +97,7 @@ def _say(sentence: str) -> None:
 
 
 def _models(parsed: argparse.Namespace) -> int:
-    registry = Registry()
-    cards, bad = registry.cards(), registry.bad_cards()
-    if parsed.json:
-        listed = [*(_listed(registry, card) for card in cards), *(each.to_dict() for each in bad if each.id)]
-        print(json.dumps(listed, indent=2, ensure_ascii=False))
-        for each in bad:
-            if not each.id:
-                _say(f"workbench: {each.reason}")
-        return 0
-    for card in cards:
-        languages = ", ".join(card.languages)
-        print(one_line(f"{card.id}: {card.name}" + (f" ({languages})" if languages else "")))
-        for name in RUNTIMES:
-            state = registry.availability(card, name)
-            sizes = ", ".join(each.label for each in registry.weights(card, name))
-            print(f"  {name}: {'ready' if state.ready else state.reason}" + (f" ({sizes})" if sizes else ""))
-    for each in bad:
-        print(one_line(each.reason))
-    return 0
+    return _printed(model_lines(Registry(), parsed.json, _say))
 
 
 def _options(parsed: argparse.Namespace) -> int:
@@ -126,28 +106,6 @@ def _options(parsed: argparse.Namespace) -> int:
     for line in option_lines(Registry(), parsed.model, parsed.json):
         print(line)
     return 0
-
-
-def _listed(registry: Registry, card: Card) -> dict[str, Any]:
-    """Returns a model as plain JSON values."""
-    return {
-        "id": card.id,
-        "name": card.name,
-        "family": card.family,
-        "languages": card.languages,
-        "tasks": card.tasks,
-        "licence": card.licence,
-        "source": dict(card.source),
-        "runtimes": {name: _runtime(registry, card, name) for name in RUNTIMES},
-    }
-
-
-def _runtime(registry: Registry, card: Card, name: str) -> dict[str, Any]:
-    state = registry.availability(card, name)
-    found: dict[str, Any] = {"ready": state.ready, "reason": state.reason}
-    if RUNTIMES[name].opens_gguf:
-        found["quantizations"] = [each.to_dict() for each in registry.weights(card, name)]
-    return found
 
 
 def _transcribe(parsed: argparse.Namespace) -> int:

@@ -9,7 +9,8 @@ and `noise` say what it means, and `report` formats it. All of it knows arrays a
 `workbench.trace.read` reads traces of any program.
 """
 
-from workbench.compare.compare import Comparison, compare
+from workbench.compare.compare import compare
+from workbench.compare.comparison import Comparison
 from workbench.compare.noise import NoiseReport, noise_or_bug
 from workbench.compare.presets import PRESETS, Tolerances, find_preset, preset_of, read_rules
 from workbench.compare.report import to_dict

@@ -7,10 +7,7 @@ This file reads one stage of each trace at a time. If the traces are read from f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
+from dataclasses import replace
 
 from workbench.compare.answers import (
     FOLLOWING,
@@ -33,11 +30,11 @@ from workbench.compare.choices import (
     setting_changes,
     tells_choices,
 )
-from workbench.compare.discrete import as_tokens
+from workbench.compare.comparison import AS_ASKED, Comparison
 from workbench.compare.explain import with_hints
-from workbench.compare.inputs import Whose, whose_inputs
-from workbench.compare.logits import Choice, choice_among, choice_at, deciding_row, spread_of
-from workbench.compare.logprobs import IDS, ReportedTokens, reported_tokens
+from workbench.compare.first_token import first_token, near_tie_noise
+from workbench.compare.inputs import whose_inputs
+from workbench.compare.logprobs import IDS, reported_tokens
 from workbench.compare.logprobs import STAGE as LOGPROBS
 from workbench.compare.presets import Tolerances, check_rules, preset_of
 from workbench.compare.stage import StageComparison, compare_logprobs, compare_stage, logprobs_compared
@@ -47,81 +44,8 @@ from workbench.trace.cuts import cut_like, cuts_of
 from workbench.trace.order import computation_order, is_aside, layer_counts
 from workbench.trace.trace import StageFilter, Trace
 
-AS_ASKED = "as asked"  # the reason for a tolerance that was chosen
 _WRITTEN = ("tokens", "tokens.logprobs", "text", ROWS)  # results of the whole model, not of one stage
 _FLOOR = 0.1  # share of a stage's limit, but at least one rounding; smaller errors do not count
-
-
-@dataclass(frozen=True)
-class FirstToken:
-    """The first token that differs, with the choice that decided it.
-
-    `choice` is known if the traces hold that row of the logits, or the likeliest tokens of each step.
-    """
-
-    place: int
-    reference: int | None  # None if the sequence has ended
-    candidate: int | None
-    choice: Choice | None
-    near_tie: bool  # whether the tolerance's arithmetic explains both sides' margins
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The complete result of a comparison of a reference and a candidate."""
-
-    stages: tuple[StageComparison, ...]  # the common stages, in the order of the computation
-    tolerances: Tolerances
-    reason: str  # why this tolerance was chosen
-    reference: dict[str, Any]  # metadata
-    candidate: dict[str, Any]
-    only_reference: tuple[str, ...]  # stages
-    only_candidate: tuple[str, ...]
-    first_token: FirstToken | None
-    warnings: tuple[str, ...]
-    inputs: Whose | None = None  # see `whose_inputs`
-    first_id: FirstId | None = None  # of answers with parallel streams
-
-    def __getitem__(self, stage: str) -> StageComparison:
-        try:
-            return next(each for each in self.stages if each.stage == stage)
-        except StopIteration:
-            raise KeyError(f"no stage {stage!r} was compared") from None
-
-    def passes(self, stage: StageComparison) -> bool:
-        """Returns whether a stage is within tolerance: by its limits, or by a near tie, which excuses tokens, text, the
-        choices of a beam search, and what is made of an answer's ids.
-        """
-        if stage.passes or stage.near_tie:
-            return True
-        if stage.kind in ("tokens", "text") and not stage.stage.startswith("prompt."):
-            return self.first_token is not None and self.first_token.near_tie
-        return stage.stage in (ROWS, *FOLLOWING) and self.first_id is not None and self.first_id.near_tie
-
-    @property
-    def isolated(self) -> bool:
-        """Whether both sides computed each stage from the same input, so that errors do not add up."""
-        return self.inputs is not None
-
-    @property
-    def within(self) -> bool:
-        """Whether every stage is within tolerance."""
-        return all(map(self.passes, self.stages))
-
-    @property
-    def tokens_agree(self) -> bool | None:
-        """Whether both sides wrote the same tokens; None if a trace does not hold them."""
-        return next((not each.differs for each in self.stages if each.stage == "tokens"), None)
-
-    def __repr__(self) -> str:
-        beyond = [each.stage for each in self.stages if not self.passes(each)]
-        said = f"{len(beyond)} beyond, first {beyond[0]}" if beyond else "all within"
-        return f"<Comparison of {len(self.stages)} stages: {said} tolerance {self.tolerances.preset.name}>"
-
-    def _repr_html_(self) -> str:
-        from workbench.compare.display import comparison_html
-
-        return comparison_html(self)
 
 
 def compare(
@@ -212,7 +136,7 @@ def compare(
         layout = layout_of(reference.meta) if stage == ROWS else None
         limits = tolerances.of(stage)
         compared_stage = compare_stage(stage, reference[stage], candidate[stage], limits, guess, layout)
-        found.append(with_beams(compared_stage, reference, candidate, _noise(tolerances)))
+        found.append(with_beams(compared_stage, reference, candidate, near_tie_noise(tolerances)))
         guess = guess and (found[-1].passes or found[-1].sequence is not None)  # later errors have the same cause
     part = first_id(reference, candidate, answers, tolerances) if answers else None
     if part:
@@ -225,7 +149,7 @@ def compare(
         candidate=dict(candidate.meta),
         only_reference=tuple(lacking),
         only_candidate=tuple(surplus),
-        first_token=_first_token(reference, candidate, found, tolerances, part),
+        first_token=first_token(reference, candidate, found, tolerances, part),
         warnings=tuple(warnings),
         inputs=inputs,
         first_id=part,
@@ -310,70 +234,6 @@ def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterab
         first = False
         before = error
         yield each
-
-
-def _first_token(
-    reference: Trace,
-    candidate: Trace,
-    found: list[StageComparison],
-    tolerances: Tolerances,
-    part: FirstId | None = None,
-) -> FirstToken | None:
-    differing = next((each for each in found if each.stage == "tokens" and each.differs), None)
-    if differing is None or differing.sequence is None or differing.sequence.first_difference is None:
-        return None
-    place = differing.sequence.first_difference
-    tokens = tuple(as_tokens("tokens", trace["tokens"]) for trace in (reference, candidate))
-    ids = [int(each[place]) if place < len(each) else None for each in tokens]
-    choice = None
-    if part is not None:  # a later difference follows from the first one
-        choice = part.choice if (part.position, part.stream) == (place, 0) else None
-        return FirstToken(place, ids[0], ids[1], choice, part.near_tie)
-    if "logits" not in cuts_of(candidate) and any(each.stage == "logits" and each.numbers for each in found):
-        logits = reference["logits"], candidate["logits"]
-        row = deciding_row(*logits, (tokens[0], tokens[1]), place, _prompt_positions(reference))
-        choice = None if row is None else choice_at(*logits, row)
-    stepped = f"steps.{place}.logits"
-    if choice is None and None not in ids and any(each.stage == stepped and each.numbers for each in found):
-        choice = choice_at(reference[stepped], candidate[stepped], 0)
-    if choice is None and ids[0] is not None and ids[1] is not None:
-        choice = _reported_choice(reference, candidate, place, (ids[0], ids[1]))
-    return FirstToken(place, ids[0], ids[1], choice, choice is not None and choice.is_near_tie(_noise(tolerances)))
-
-
-def _noise(tolerances: Tolerances) -> float:
-    """Returns the relative error that explains a near tie.
-
-    Under the preset `exact` a near tie is still no clear choice, so at least float32's limit applies.
-    """
-    return max(tolerances.preset.limits.relative_l2, 1e-4)
-
-
-def _reported_choice(reference: Trace, candidate: Trace, place: int, ids: tuple[int, int]) -> Choice | None:
-    """Returns the choice at a place from the likeliest tokens that both traces report there; None if one reports none.
-
-    These do not state the deviation of the logits. It is taken from the last row of logits in a trace, or, without
-    logits, from the reported log-probabilities.
-    """
-    ours, theirs = (_step(reported_tokens(trace), place) for trace in (reference, candidate))
-    if ours is None or theirs is None:
-        return None
-    rows = (trace["logits"][-1] for trace in (reference, candidate) if "logits" in trace and len(trace["logits"]))
-    return choice_among(ours, theirs, ids, spread_of(next(rows, ours[1])))
-
-
-def _step(found: ReportedTokens | None, place: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns (ids, log-probabilities) of the likeliest tokens at a place; None if the trace does not hold them."""
-    return None if found is None or place >= len(found.ids) else (found.ids[place], found.logprobs[place])
-
-
-def _prompt_positions(trace: Trace) -> int | None:
-    """Returns the number of positions of a language model's prompt; None for other models or if it is unknown."""
-    if "llm.embeddings" in trace:
-        return len(trace["llm.embeddings"])
-    if "prompt.tokens" not in trace or (trace["prompt.tokens"] < 0).any():  # a placeholder for speech of unknown length
-        return None
-    return int(np.size(trace["prompt.tokens"]))
 
 
 def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from workbench.compare.compare import Comparison
+from workbench.compare.comparison import Comparison
 from workbench.compare.stage import StageComparison
 from workbench.compare.verdict import WORDS, Verdict, judge
 from workbench.display.html import Html, TableCell, card, element, facts, folded, notes, table

@@ -27,7 +27,7 @@ from workbench.trace.cuts import cut_like
 from workbench.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from workbench.compare.compare import Comparison
+    from workbench.compare.comparison import Comparison
     from workbench.compare.noise import NoiseReport
     from workbench.compare.stage import StageComparison
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.compare.compare import AS_ASKED, Comparison, compare
+from workbench.compare.compare import compare
+from workbench.compare.comparison import AS_ASKED, Comparison
 from workbench.compare.explain import with_hints
 from workbench.compare.noise import NoiseReport, noise_or_bug
 from workbench.compare.presets import Tolerances, find_preset, preset_of, read_rules

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.compare.compare import Comparison
+from workbench.compare.comparison import Comparison
 from workbench.compare.measures import Measures
 from workbench.compare.noise import NoiseReport
 from workbench.compare.stage import StageComparison

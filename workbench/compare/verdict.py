@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.compare.compare import AS_ASKED, Comparison, FirstToken
+from workbench.compare.comparison import AS_ASKED, Comparison, FirstToken
 from workbench.compare.guesses.guess import Hint
 from workbench.compare.logits import Choice
 from workbench.compare.noise import REFERENCE, NoiseReport

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.compare.compare import Comparison
+from workbench.compare.comparison import Comparison
 from workbench.compare.measures import as_table
 from workbench.compare.noise import NoiseReport
 from workbench.compare.stage import StageComparison

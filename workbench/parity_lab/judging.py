@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 
-from workbench.compare.compare import AS_ASKED, compare
+from workbench.compare.compare import compare
+from workbench.compare.comparison import AS_ASKED
 from workbench.compare.consistency import Look, looks_of
 from workbench.compare.explain import with_hints
 from workbench.compare.noise import NoiseReport, noise_or_bug

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.compare.compare import Comparison
+from workbench.compare.comparison import Comparison
 from workbench.compare.consistency import Look
 from workbench.compare.noise import NoiseReport
 from workbench.compare.report import to_dict

@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from workbench.compare.compare import FirstToken
+from workbench.compare.comparison import FirstToken
 from workbench.compare.discrete import Edit, as_text, as_tokens
 from workbench.compare.noise import NoiseReport
 from workbench.compare.stage import StageComparison

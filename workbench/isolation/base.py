@@ -22,7 +22,7 @@ from workbench.session.calls import Call, with_calls
 from workbench.session.values import RECORDING
 from workbench.system.memory import resident_bytes
 
-BEAT_SECONDS = 0.25  # whoever waits for a load is told how far it is after so long, and can stop it then
+BEAT_SECONDS = 0.25  # how often a caller that waits for a load receives its progress, and can stop it
 WAITING = "waiting for another run of this model"
 
 
@@ -50,7 +50,10 @@ class Calls:
 
     @abstractmethod
     def cancel(self) -> None:
-        """Stops what is running, from any thread; it raises `Cancelled`. Nothing happens where nothing runs."""
+        """Stops the running call, which raises `Cancelled`.
+
+        Any thread may call this. Without a running call nothing happens.
+        """
 
     def _carry(self, call: Call, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         """Makes a call; returns its result, or its stream. Closing the stream stops the work."""
@@ -78,10 +81,10 @@ def _result(call: Call, ready: inspect.BoundArguments, replies: Iterable[Any]) -
 class IsolatedSession(Calls):
     """A session whose model lives in a child process.
 
-    The process starts with the first call or with `start`, and ends with `unload`, after which the next call starts it
-    again, or with `close`. Every method may be called from any thread. Whoever waits for the model to load is told how
-    far that is if they listen (`workbench.core.progress.listening`); what it raises ends the wait, and the load
-    where nobody else waits for it.
+    The process starts with the first call or with `start`. It ends with `close` or with `unload`; after `unload`, the
+    next call starts it again. Every method may be called from any thread. A caller that waits for the load receives its
+    progress if it listens (`workbench.core.progress.listening`). If the listener raises, the wait ends; the load ends
+    too if no other caller waits for it.
 
     Args:
         spec: what to open.
@@ -99,7 +102,7 @@ class IsolatedSession(Calls):
         self.load_seconds = 0.0  # of the process that runs now, its start included
         self.log: Path | None = None  # of what the model's engine does, where it keeps one
         self.last_used = time.monotonic()
-        self.allowance_bytes: int | None = None  # what its process may take beyond what it has when it is loaded
+        self.allowance_bytes: int | None = None  # memory that its process may take beyond what it has when it is loaded
         self._admitted = admitted
         self._closed = False
 
@@ -167,7 +170,7 @@ class IsolatedSession(Calls):
             raise BadInput(f"the session of {self.model} is closed; open it again")
 
     def _death(self, how: str, doing: str) -> SessionDied:
-        """What to raise where the child has ended in the middle of something."""
+        """The error to raise if the child has ended during a call or a load."""
         if self._closed:
             return SessionDied(f"the session of {self.model} on {self.runtime} was closed while {doing}")
         return SessionDied(

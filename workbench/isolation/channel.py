@@ -29,8 +29,8 @@ from workbench.system.process_groups import end_group, is_stopped
 from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
 EXIT_SECONDS = 3.0  # how long a child that has hung up may take to be gone
-CHECK_SECONDS = 1.0  # how often whoever waits for a message looks whether the process is still there
-WORK_SECONDS = 0.1  # how often whoever waits for a message looks whether the work was stopped
+CHECK_SECONDS = 1.0  # how often a wait for a message checks whether the process still runs
+WORK_SECONDS = 0.1  # how often a wait for a message checks whether the work was stopped
 STOPPED_SECONDS = 10.0  # how long a process may be stopped (SIGSTOP, a debugger) in the middle of a call
 MODULE = "workbench.isolation.worker"
 WORKER = ("-P", "-m", MODULE)  # -P: a torch.py in the user's folder is not torch
@@ -43,7 +43,7 @@ class ConnectionLost(Exception):
 def wait_until_prepared(spec: SessionSpec, command: Sequence[str]) -> None:
     """Returns when a prepared process is ready for the session, or when it is clear that none will be.
 
-    Whoever listens (`workbench.core.progress`) is told of the wait, and may raise to end it.
+    A listener (`workbench.core.progress`) receives the wait, and may raise to end it.
     """
     if _module(command):
         PREPARED.wait_for(kind_of(spec), spec.name)
@@ -52,7 +52,7 @@ def wait_until_prepared(spec: SessionSpec, command: Sequence[str]) -> None:
 def _forked(
     spec: SessionSpec, command: Sequence[str], environment: Mapping[str, str], theirs: socket.socket
 ) -> ForkedProcess | None:
-    """Returns the session's process, forked from a prepared one; None where there is none."""
+    """Returns the session's process, forked from a prepared one; None if there is none."""
     module = _module(command)
     if module is None:
         return None
@@ -92,8 +92,8 @@ class Channel:
 
     Args:
         command: the arguments of Python that start the child.
-        parallel: the child is to take several calls at once. It, and what it starts, then have a folder of their own
-            for temporary files, which goes with it.
+        parallel: the child takes several calls at once. It and what it starts then have their own folder for temporary
+            files, which is removed with it.
     """
 
     def __init__(self, spec: SessionSpec, command: Sequence[str], parallel: bool = False):
@@ -127,14 +127,14 @@ class Channel:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs; when it has ended, what it started is ended too, and nothing of it stays."""
+        """Whether the process runs. If it has ended, this also ends what it started, and removes its files."""
         if self.process.poll() is None:
             return True
         self.end()
         return False
 
     def send(self, *message: Any, payload: bytes | None = None) -> None:
-        """Sends one message, and after it what is pickled already; raises `ConnectionLost` where nobody reads it."""
+        """Sends one message, then a payload that is already pickled; raises `ConnectionLost` if the child is gone."""
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
         with self._sending, self._whole_message():
             self._connection.send_bytes(data)
@@ -149,11 +149,11 @@ class Channel:
         return message
 
     def ready(self, given_up: Callable[[], bool] | None = None) -> bool:
-        """Waits until a message is there, and returns whether it is: it is not where `given_up` said true.
+        """Waits until a message is there and returns True; returns False if `given_up` returns True before.
 
-        Raises `ConnectionLost` where there will be none. Ends a process that somebody has stopped (SIGSTOP) for
-        `STOPPED_SECONDS`, as it would never answer. Raises what the work of this context raises when it is to end
-        (`workbench.core.visitors`).
+        Raises `ConnectionLost` if no message will come. Ends a process that was stopped (SIGSTOP) for
+        `STOPPED_SECONDS`, because it would never answer. Raises the error of this context's work when the work has to
+        end (`workbench.core.visitors`).
         """
         seconds = CHECK_SECONDS if present_work() is None else WORK_SECONDS
         checked = since = time.monotonic()
@@ -161,7 +161,7 @@ class Channel:
             check_work()
             if given_up is not None and given_up():
                 return False
-            # What the child has forked has our socket too, and keeps it open when the child itself is gone.
+            # Processes that the child has forked share our socket, and keep it open when the child itself is gone.
             if self.process.poll() is not None and not self.waits(0.0):
                 raise ConnectionLost
             now = time.monotonic()
@@ -175,7 +175,7 @@ class Channel:
         return True
 
     def waits(self, seconds: float) -> bool:
-        """Whether a message, or the end, is there to be received within that time."""
+        """Whether a message or the end of the connection comes within that time."""
         try:
             return self._connection.poll(seconds)  # apart from reading, so that Ctrl-C meanwhile does no harm
         except OSError:
@@ -195,7 +195,7 @@ class Channel:
         """Ends the process and all that it has started, and waits until their memory is free. May be called again.
 
         Args:
-            patience: seconds that the process may take to end by itself, as it was asked to.
+            patience: seconds that the process may take to end by itself after it was asked to.
         """
         with self._ending:
             if self._ended:

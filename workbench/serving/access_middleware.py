@@ -1,9 +1,9 @@
 """Middleware before all routes of a server, the page's and the API's: who may send a request, and how large a one.
 
-In this order: the size of the headers, the name of the server (in DNS rebinding, a page of another site asks by a name
-that the owner does not know), the origin of requests that change something, routes that nobody needs, keys, rates, and
-the size and pace of the body. Every refusal is one sentence with its status. What is answered carries headers that keep
-the page's scripts its own. Within, `workbench.core.visitors` knows who asks.
+It checks in this order: the size of the headers, the name of the server (in DNS rebinding, a page of another site asks
+by a name that the owner does not know), the origin of requests that change something, routes that nobody needs, keys,
+rates, and the size and pace of the body. Every refusal is one sentence with its status. The answers carry headers that
+let no other scripts than the page's own run. During a request, `workbench.core.visitors` knows who asks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNUSED = re.compile(
     r"|component_server|custom_component|file=[a-z][a-z0-9+.-]*:|file=//)"
 )
 ASKING = re.compile(r"/gradio_api/(run/|api/|call/|queue/join)|/v1/|/mcp|/chat/|/live")
-# Tells apart the browsers behind one address, such as those of a class. Who sends none shares with all who send none.
+# Distinguishes the browsers behind one address, such as those of a class. Those that send no cookie count as one.
 COOKIE = re.compile(r"(?:^|; ?)workbench-visitor=([A-Za-z0-9_-]{22})(?:;|$)")
 HARMLESS = ("GET", "HEAD", "OPTIONS")
 _SCRIPT = re.compile(rb"<script(?=[\s>])")
@@ -52,7 +52,7 @@ class AccessMiddleware:
         guard: the mode, the limits and the rates.
         hosts: names of the server beside loopback's and addresses; in public mode, any name if there are none.
         origins: other sites whose pages may ask, as `https://example.org`.
-        keys: of programs; without any, none is asked for.
+        keys: of programs; if there are none, a request needs none.
         signed_in: whether a request's visitor has signed in, where the page asks for a name and a password.
         embedders: sites that may show the page in a frame.
         scripts: digests of scripts that the page adds to its head itself, as a policy has them.
@@ -101,7 +101,7 @@ class AccessMiddleware:
                 await _refuse(scope, receive, answer, error)
 
     def _let_in(self, scope: Scope, headers: Headers) -> Visitor:
-        """Returns who asks; raises what says why the request is not answered."""
+        """Returns who asks; raises `Refusal` or `Busy` for a request that is not answered."""
         guard, path = self._guard, scope["path"]
         if sum(len(name) + len(value) for name, value in scope["headers"]) > guard.limits.header_kb << 10:
             raise Refusal(f"the headers have more than {guard.limits.header_kb} kB", status=431)
@@ -161,7 +161,7 @@ class AccessMiddleware:
 
     def _own_headers(self, scope: Scope, nonce: str) -> Mapping[bytes, bytes]:
         path = scope["path"]
-        if path.startswith(FILES):  # what visitors have uploaded, or got: never a page
+        if path.startswith(FILES):  # what visitors have uploaded or received: never a page
             policy = "default-src 'none'; style-src 'unsafe-inline'; media-src 'self'; img-src 'self'; sandbox"
         else:
             policy = page_policy(nonce, self._ancestors, self._scripts)

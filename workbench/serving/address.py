@@ -55,7 +55,7 @@ def _number(port: str) -> int:
 
 
 def _any_free(places: list[tuple[socket.AddressFamily, str]]) -> int:
-    """Returns a free port of the first address; 0 if the system refuses, as the check that follows finds the reason."""
+    """Returns a free port of the first address; 0 if the system refuses: the check that follows finds the reason."""
     with contextlib.suppress(OSError), socket.socket(places[0][0], socket.SOCK_STREAM) as trial:
         trial.bind((places[0][1], 0))
         return int(trial.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The network addresses of visitors, and the names under which a server may be asked. This file serves nothing."""
+"""The network addresses of visitors, and the names by which requests may address a server. This file serves nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def host_name(header: str) -> str:
 def names_this_machine(header: str, allowed: Iterable[str]) -> bool:
     """Returns whether a Host header names the server by a name that its owner knows.
 
-    An address is always one: DNS rebinding needs a name. So is loopback's name.
+    An address always counts as such a name, because DNS rebinding needs a name. So does the name of loopback.
     """
     name = host_name(header)
     if name in allowed or is_loopback(name):

@@ -1,13 +1,15 @@
 """The queue of the calls that wait for a model: bounded, fair between visitors, with a place and an estimate for each.
 
-A model that takes one call at a time serves one; others wait. Next is the visitor for whom the fewest calls run, then
-the one who was served longest ago, so whoever sends much waits behind whoever sends little.
+A model that takes one call at a time serves one call, and the others wait. The next visitor is the one for whom the
+fewest calls run; among equals, the one who was served longest ago. So a visitor who sends many calls waits behind one
+who sends few.
 
-A long recording is computed stretch by stretch. After a slice of time its call lets others go first, between two
-stretches (`Turn.let_go`): those who wait for the same model, and the short calls at work where more calls work than
-there are processors. While short calls come without a pause, the long ones still get a ninth of the time.
+A model computes a long recording stretch by stretch. After a slice of time, the call of a long recording lets others go
+first, between two stretches (`Turn.let_go`): the calls that wait for the same model, and, if more calls work than there
+are processors, the short calls at work. If short calls come without a pause, the long ones still get a ninth of the
+time.
 
-This file knows no model; `resource` is any name of what a call needs alone.
+This file knows no model; `resource` names what only one call can use at a time.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from workbench.serving.limits import Limits
 from workbench.system.processors import available_processors
 
 SLICE_SECONDS = 0.25  # how long a call works before it lets others go first: a short one ends before
-OTHERS = 8.0  # after a call gave way, others go first for so many times as long as it held them up
-SHORT_SECONDS = 2.0  # a call that has worked for so long is a long one
-BEAT_SECONDS = 0.25  # how often whoever waits is told of their place, and may be stopped
+OTHERS = 8.0  # after a call gave way, others go first for this many times the time that it held them up
+SHORT_SECONDS = 2.0  # a call that has worked this long is a long one
+BEAT_SECONDS = 0.25  # how often a waiting call reports its place, and may be stopped
 LOOK_SECONDS = 1.0  # how often their place is counted
 FIRST_GUESS = 2.0  # seconds that a call takes, until one was measured
 WEIGHT = 0.2  # of the latest call in the mean
@@ -63,7 +65,10 @@ class Turn:
 
     @property
     def wanted(self) -> bool:
-        """Whether this call holds others up, and has had its slice of time. Only a call that can let go may ask."""
+        """Whether this call holds others up and has used its slice of time.
+
+        Only a call that can let others go first may ask.
+        """
         return self._queue.wanted(self._entry)
 
     def let_go(self) -> None:
@@ -139,10 +144,11 @@ class CallQueue:
         Args:
             work: for whom, and what ends it.
             resource: what the call needs; if `alone`, only one call has it at a time.
-            on_progress: hears the place in the queue and the estimate while the call waits; may raise to leave it.
+            on_progress: receives the place in the queue and the estimate while the call waits; may raise to leave the
+                queue.
 
-        A call inside another one of the same work and thread does not wait, as the other holds a turn already. Raises
-        `Busy` if too many wait, and what `Work.check` raises.
+        A call inside another one of the same work and thread does not wait, because the other already holds a turn.
+        Raises `Busy` if too many wait, and what `Work.check` raises.
         """
         holder = (id(work.stop), threading.get_ident())  # copies of a work share its stop
         entry = _Entry(work.visitor, resource, alone, 0, nested=bool(self._holders[holder]))
@@ -161,7 +167,10 @@ class CallQueue:
             self.pause(entry, ended=True)
 
     def wanted(self, entry: _Entry) -> bool:
-        """Whether a call holds others up, and has worked for its slice of time; it must be able to let them go."""
+        """Whether a call holds others up and has used its slice of time.
+
+        The call must be able to let others go first.
+        """
         if not entry.running or not entry.alone:
             return False
         now = time.monotonic()
@@ -245,7 +254,7 @@ class CallQueue:
         self._waiting.add(entry.visitor, -1)
 
     def _wake(self) -> None:
-        """Begins the turns of all calls that may go now; each thread that waits wakes for its own turn alone."""
+        """Begins the turns of all calls that may go now. A waiting thread wakes only for its own turn."""
         while (entry := self._next()) is not None:
             self._begin(entry)
             entry.woken.set()
@@ -285,7 +294,9 @@ class CallQueue:
         return len(self._working) > self.processors and self._long_working(now) < len(self._working)
 
     def _has_room_for_long(self) -> bool:
-        """Whether a call that gave way may go on: beside idle processors or long calls only, or for its share."""
+        """Whether a call that gave way may go on: if a processor is idle, if only long calls work, or if its share is
+        due.
+        """
         now = time.monotonic()
         long = self._long_working(now)
         return (
@@ -309,7 +320,7 @@ class CallQueue:
         )
 
     def _before(self, entry: _Entry) -> int:
-        """How many calls go before one: those that rank before it and need the same."""
+        """The number of calls that rank before this one and need the same resource."""
         mine = self._rank(entry)
         return sum(each.resource == entry.resource and self._rank(each) < mine for each in self._entries)
 

@@ -1,4 +1,4 @@
-"""Carries work that blocks a thread into an event loop: its events as they come, and a stop within one of them."""
+"""Brings the events of work that blocks a thread into an event loop. The work stops within one event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Event = TypeVar("Event")
 Work = Callable[[threading.Event], Generator[Event, None, None]]
 """Yields events in a thread. It ends soon after the event that it is given is set."""
 
-GONE = 499  # the status that web servers note for a client that went away; nobody receives it
+GONE = 499  # the status that web servers log for a client that went away; no client receives it
 
 
 class ClientGone(Exception):

@@ -1,7 +1,6 @@
 """Counts what a server does, for Prometheus: requests, seconds of audio, how long answers take, memory of models.
 
-The figures of each server are its own. Where prometheus-client is not installed, nothing is counted and /metrics says
-so.
+Each server has its own figures. Without the package prometheus-client nothing is counted, and /metrics says so.
 """
 
 from __future__ import annotations

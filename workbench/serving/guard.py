@@ -10,8 +10,8 @@
     guard.arrived(visitor)              raises `Busy` if a visitor sends too many requests
     with visited_by(visitor): ...       (workbench.core.visitors) says for whom the calls of sessions within are made
 
-Calls of sessions that come from a `SessionPool` ask by themselves (`admitted`): for their options, their texts, a place
-in the queue and a deadline. So no route has to.
+A session from a `SessionPool` checks each of its calls by itself (`admitted`): its options and texts. It also takes a
+place in the queue and a deadline. So no route has to do that.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Guard:
     def check_card(self, card: Card) -> None:
         """Raises `Refused` in public mode for a model that visitors may not open.
 
-        Open are the models whose files the owner has put on this machine, those on a server that the owner has named,
-        and those of a hub whose card says `visitors = true`.
+        Visitors may open models whose files the owner has put on this machine, models on a server that the owner has
+        named, and models of a hub whose card says `visitors = true`.
         """
         if self.public and not open_to_visitors(card):
             raise Refused(
@@ -137,9 +137,9 @@ class Guard:
             self.check_values(value, f"option {name:.40}")
 
     def check_arrays(self, paths: Iterable[str | Path]) -> None:
-        """Raises `BadInput` for an archive (.npz, .zip) that says to unpack into more than the limit.
+        """Raises `BadInput` for an archive (.npz, .zip) whose declared unpacked size is over the limit.
 
-        Whoever unpacks it reads no more than it says.
+        The code that unpacks it reads no more than that size.
         """
         for path in map(Path, paths):
             with contextlib.suppress(OSError, zipfile.BadZipFile, ValueError):  # who reads it says what is wrong
@@ -231,7 +231,7 @@ def extent(given: Any, deepest: int) -> tuple[int, int]:
 
 
 class Rate:
-    """How often each visitor asks: at most `most` times within `seconds`, and an address `per_address` times that."""
+    """A limit of requests: `most` of a visitor within `seconds`, and `per_address` times as many of an address."""
 
     def __init__(self, most: int, seconds: float, what: str, per_address: int):
         self._most, self._seconds, self._what, self._per_address = most, seconds, what, per_address

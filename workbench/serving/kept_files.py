@@ -2,8 +2,9 @@
 
     ROOT/visitors/VISITOR/RANDOM/...
 
-VISITOR is a keyed hash of the address, whose key lies in ROOT, so quotas hold after a restart too. Whoever knows the
-random name may read the file, and nobody else can find it: there is no list. The oldest folders go first.
+VISITOR is a keyed hash of the address. The key is stored in ROOT, so quotas also hold after a restart. A client that
+knows the random name may read the file. No other client can find it, because there is no list. The oldest folders are
+removed first.
 """
 
 from __future__ import annotations

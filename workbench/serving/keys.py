@@ -1,7 +1,7 @@
 """API keys of a server: made once, shown once, kept as hashes. `workbench key add|list|remove` changes them.
 
 The file (`keys.json` in the configuration folder, or $WORKBENCH_KEYS) has one entry for each name: the hash of the key,
-and when it was made. A key has 256 random bits, so that a plain SHA-256 of it tells nothing.
+and when it was made. A key has 256 random bits, so its plain SHA-256 reveals nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Keys:
         return bool(self.entries())
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """Returns name, hash and time of every key; raises `BadInput` for a file that is none of keys."""
+        """Returns name, hash and time of every key; raises `BadInput` for a file that is not a file of keys."""
         if self._path is None:
             return {}
         try:
@@ -72,7 +72,10 @@ class Keys:
         return found
 
     def add(self, name: str) -> str:
-        """Makes a key and returns it; nobody can read it later. Raises `BadInput` for a name that is taken or odd."""
+        """Makes a key and returns it; nobody can read it later.
+
+        Raises `BadInput` for a name that is taken or not allowed.
+        """
         if not NAME.fullmatch(name):
             raise BadInput(f"the name of the key is {name!r:.80}; expected 1 to 64 letters, figures, dots or dashes")
         if name in self.entries():
@@ -82,7 +85,7 @@ class Keys:
         return key
 
     def remove(self, name: str) -> None:
-        """Removes a key; it opens nothing from now on. Raises `BadInput` if there is none of that name."""
+        """Removes a key, which is invalid from now on. Raises `BadInput` if no key has that name."""
         left = dict(self.entries())
         if left.pop(name, None) is None:
             raise BadInput(f"there is no key {name!r:.80}; the keys are {', '.join(left) or 'none'}")

@@ -1,7 +1,7 @@
-"""The limits of a server: what one visitor may ask for, and all together. Each is documented where it is declared.
+"""The limits of a server, for each visitor and for all visitors together. Each is documented where it is declared.
 
-The owner changes them in a TOML file (`limits.toml` in the configuration folder, or `--limits FILE`): one line for
-each, such as `audio_minutes = 20`. This file enforces none.
+The owner changes them in a TOML file (`limits.toml` in the configuration folder, or `--limits FILE`), with a line such
+as `audio_minutes = 20` for each. This module does not enforce them.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ LIMITS: Mapping[str, OptionSpec] = {spec.name: spec for spec in option_specs(Lim
 
 
 def limits_path() -> Path:
-    """Returns where the owner's limits are looked for if no file is named."""
+    """Returns the path of the owner's limits if no file is named."""
     return user_config() / FILE
 
 
 def read_limits(base: Limits, named: Path | None = None) -> Limits:
-    """Returns the limits of a mode, with those of the owner's file in place of its own.
+    """Returns the limits of a mode; limits in the owner's file replace them.
 
     Args:
         base: `LOCAL` or `PUBLIC`.

@@ -1,8 +1,9 @@
 """The websocket of the page's microphone.
 
 The page sends one JSON object (`model`, `options`, `rate`, `endSilence` in ms), then samples as int16, low byte first,
-and `{"type": "commit"}` or `{"type": "stop"}`. It gets objects with `type`: `ready`, `began`, `written`, `final`,
-`failed`, `refused` and `end`. Without a model it gets `began` and `spoke` alone: when somebody speaks.
+and `{"type": "commit"}` or `{"type": "stop"}`. The server sends objects with `type`: `ready`, `began`, `written`,
+`final`, `failed`, `refused` and `end`. Without a model it sends only `began` and `spoke`, which say when somebody
+speaks.
 
 The server keeps the stretch that is being spoken, and a few that wait for the model. A client that sends sound faster
 than the model works has to wait.

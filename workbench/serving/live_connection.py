@@ -55,7 +55,7 @@ class PcmDecoder:
 
 @dataclass(frozen=True)
 class LiveRequest:
-    """What a client wants to hear of its sound."""
+    """What a client wants to know of its sound."""
 
     offer: RuntimeOffer | None  # None: only when somebody speaks
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class LiveRequest:
 
 
 def live_request(service: Service, given: Mapping[str, Any]) -> LiveRequest:
-    """Returns what the page asks for; raises `BadInput` for what cannot be followed."""
+    """Returns what the page asks for; raises `BadInput` for an invalid value."""
     rate, silence = given.get("rate", SAMPLE_RATE), given.get("endSilence", 400)
     for name, value, (least, most) in (("rate", rate, RATES), ("endSilence", silence, SILENCES)):
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -115,7 +115,7 @@ class Connection:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Accepts the connection, and closes it when all is sent; a client that goes away ends the block."""
+        """Accepts the connection, and closes it when everything is sent. The block ends if the client goes away."""
         await self.socket.accept()
         sending = asyncio.create_task(self._send())
         try:

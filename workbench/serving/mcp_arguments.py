@@ -1,4 +1,4 @@
-"""What the tools of MCP are given: files, arguments by name, and one sentence for those that cannot be followed."""
+"""The arguments of the tools of MCP: files, arguments by name, and one sentence for invalid ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SentEmbedding(SentFile):
 
 @contextlib.contextmanager
 def _own_logging() -> Iterator[None]:
-    """Keeps the package from writing the log of the whole process in its own way: it leaves a log with a handler."""
+    """Keeps the package from changing the log of the whole process: it leaves a log that has a handler as it is."""
     handler = logging.NullHandler()
     logging.getLogger().addHandler(handler)
     try:
@@ -51,7 +51,7 @@ def _own_logging() -> Iterator[None]:
 
 
 class Tools(MCPServer):
-    """A server of tools that checks arguments by name, and answers with the sentence of what went wrong alone."""
+    """A server of tools that checks arguments by name. Its answer to an error is one sentence."""
 
     def __init__(self, service: Service):
         with _own_logging():

@@ -1,4 +1,4 @@
-"""One call of a tool of MCP: work in a thread, whose progress goes to the client, and which ends when that leaves."""
+"""One call of a tool of MCP: work in a thread. Its progress goes to the client, and it ends when the client leaves."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from workbench.serving.service import Call, Service
 from workbench.serving.work import follower
 
 Event = TypeVar("Event")
-STEP = 1e-3  # of what is left: how much the progress grows where nobody knows how far the work is
+STEP = 1e-3  # of what is left: how much the progress grows at each report if the total is unknown
 LONGEST_MESSAGE = 160  # characters
 QUIET_SECONDS = 5.0  # before what was said already is said again
 
 
 class ProgressSender:
-    """Sends a client how far a call is. `say` may be called in any thread; what comes too fast is left out."""
+    """Sends the progress of a call to the client.
+
+    `say` may be called in any thread; reports that come too fast are left out.
+    """
 
     def __init__(self, context: Context[Any, Any]):
         self._context, self._loop = context, asyncio.get_running_loop()
@@ -77,8 +80,10 @@ async def worked(
     context: Context[Any, Any],
     work: Callable[[threading.Event, ProgressSender], Generator[Event, None, None]],
 ) -> list[Event]:
-    """Returns all events of work. What models say while they load, or wait, goes to the client; if it leaves, or
-    cancels, the work stops."""
+    """Returns all events of work.
+
+    The progress of loads and waits goes to the client. If the client leaves or cancels, the work stops.
+    """
     progress = ProgressSender(context)
 
     def run(stop: threading.Event) -> Generator[Event, None, None]:
@@ -91,7 +96,7 @@ async def worked(
 
 @contextlib.asynccontextmanager
 async def counted(service: Service, context: Context[Any, Any], tool: str) -> AsyncIterator[Call]:
-    """Yields the call of a tool, which is counted and checked as a request of a route is."""
+    """Yields the call of a tool. It is counted and checked like a request of a route."""
     request: Any = context.request_context.request
     call = Call(service, request, f"mcp {tool}")
     status = 500

@@ -2,7 +2,7 @@
 
     POST /mcp/files   a form with one file, as `curl -F file=@talk.wav` sends it; answers {"id", "name", "bytes"}
 
-A file of the server is never named by its path: whoever asks has what they sent, and nothing else.
+No request can name a file of the server by its path: a client can use only the files that it sent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DATA_URL = re.compile(r"data:[^,]{0,200},")
 
 
 def file_name(name: str, otherwise: str) -> str:
-    """Returns the name that a client gave a file, without folders and without letters that mean something to a disk."""
+    """Returns the name that a client gave a file, without folders and with harmless characters only."""
     last = PurePath(name.replace("\\", "/")).name
     return re.sub(r"[^A-Za-z0-9._ -]", "_", last).strip(" .")[-LONGEST_NAME:] or otherwise
 

@@ -1,6 +1,6 @@
 """The tools of MCP: transcribe, compare, inject, chat and models, as an assistant reads and calls them.
 
-Each computes what its route, its tab or its command computes. What goes wrong is one sentence.
+Each tool computes what its route, its tab or its command computes. An error is one sentence.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
         ],
         options: Annotated[dict[str, Any], OPTIONS] = {},  # noqa: B006
     ) -> CallToolResult:
-        """Puts embeddings in the places of a prompt, and tells what a language model writes after it."""
+        """Puts embeddings in the places of a prompt, and returns what a language model writes after it."""
         async with counted(service, ctx, "inject") as call:
             offer = await call.choose(model, "generate")
             registry = service.pool.registry

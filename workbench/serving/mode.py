@@ -1,6 +1,6 @@
 """How far a server trusts who uses it: `local` on the owner's own machine, `public` where strangers come.
 
-In public mode a visitor can use what the owner has opened, and nothing else; `docs/security.md` lists that.
+In public mode a visitor can use only what the owner has opened; `docs/security.md` lists that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def mode_for(host: str, asked: str | None = None, environment: Mapping[str, str]
     Args:
         asked: the owner's choice; by default local on loopback, and public elsewhere and on Spaces.
 
-    Raises `BadInput` for a mode that there is not.
+    Raises `BadInput` for an unknown mode.
     """
     if asked is not None:
         if asked not in MODES:

@@ -134,7 +134,7 @@ def neural_choices(registry: Registry) -> tuple[str, ...]:
 def options_for(
     registry: Registry, model: str, given: Mapping[str, Any], uploaded: Callable[[Any], bool] = lambda path: False
 ) -> dict[str, Any]:
-    """Returns those of the options that the model has, checked.
+    """Returns the given options that the model has, after a check of their values.
 
     Args:
         uploaded: whether a value is the path of a file that the user has uploaded.

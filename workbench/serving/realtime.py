@@ -35,8 +35,8 @@ REALTIME_RATE = 24000  # Hz, of OpenAI's realtime API
 class Realtime:
     """A transcription session: events in, events out.
 
-    The text so far of a stretch may change, and a delta only adds. So a delta has the words on which two texts in a row
-    agree, and `completed` has the final text.
+    The partial text of a stretch may change, but a delta can only add to it. So a delta holds the words on which two
+    partial texts in a row agree, and `completed` holds the final text.
     """
 
     def __init__(self, service: Service, connection: Connection, model: str):
@@ -61,7 +61,7 @@ class Realtime:
         self.say("error", error={**body["error"], "event_id": event_id})
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """Follows an event of the client; raises `BadInput` for one that cannot be followed."""
+        """Handles an event of the client; raises `BadInput` for an invalid one."""
         kind = event.get("type")
         if kind in ("session.update", "transcription_session.update"):
             self._update(event.get("session"))

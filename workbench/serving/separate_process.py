@@ -1,7 +1,8 @@
-"""Calls of functions in a process of their own: with a memory limit, and until whoever asked for the work leaves.
+"""Calls functions in a separate process with a memory limit.
 
-Small files may hold much (gigabytes from 260 kB), so a server itself reads no trace.
-`workbench.serving.separate_process_child` is the other end and lists the messages. This file knows no trace.
+The process ends if the visitor of the work leaves. A small file may unpack into much memory (gigabytes from 260 kB), so
+the server itself reads no trace. `workbench.serving.separate_process_child` is the other end and lists the messages.
+This file knows no trace.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def application(service: Service) -> Starlette:
 
 
 def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Namespace | None = None) -> None:
-    """Serves the models of the registry until interrupted; an interrupt ends it in order.
+    """Serves the models of the registry until an interrupt, which ends the server in order.
 
     Args:
         chosen: the flags that say how it is opened to visitors (`workbench.serving.flags`).

@@ -1,7 +1,7 @@
 """What all routes of a server share: the sessions, the gate, the figures, and answers to what goes wrong.
 
-Errors have OpenAI's form and the right status: 400 for a bad request, 404 for an unknown model or route, 405, 413, 415,
-429, 503 for a runtime that is not available, 500 for a fault, whose traceback goes to the log alone.
+Errors have OpenAI's form and a fitting status: 400 for a bad request, 404 for an unknown model or route, 405, 413, 415,
+429, 503 for a runtime that is not available, and 500 for a fault, whose traceback goes only to the log.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OnActivity = Callable[[str], None]
 
 
 def ignore_activity(activity: str) -> None:
-    """Takes what a load, or a wait, says of itself."""
+    """Ignores the progress of a load or a wait."""
 
 
 class Service:
@@ -64,7 +64,7 @@ class Service:
         return tuple(offer for offer in self._known(task) if offer.possible)
 
     def _known(self, task: str) -> tuple[RuntimeOffer, ...]:
-        """Returns all offers for a task as they were a moment ago: finding them looks at many files."""
+        """Returns all offers for a task, remembered for a moment, because finding them reads many files."""
         found, now = self._offers.get(task), time.monotonic()
         if found is None or now - found[0] > KNOWN_SECONDS:
             found = self._offers[task] = (now, self.pool.guard.open_offers(offers(self.pool.registry, task)))
@@ -105,7 +105,7 @@ class Service:
     def waiting(
         self, stop: threading.Event, on_activity: OnActivity = ignore_activity
     ) -> contextlib.AbstractContextManager[None]:
-        """Ends the waits of this thread for a busy model when `stop` is set; `on_activity` hears of them."""
+        """Ends the waits of this thread for a busy model when `stop` is set; `on_activity` receives their progress."""
         return listening(follower(stop, on_activity))
 
 

@@ -33,7 +33,7 @@ class SessionPool:
     Args:
         registry: opens them; closed together with the pool.
         idle_minutes: a session without calls for this long is unloaded; the next call loads it again.
-        guard: what visitors may do; by default what the owner may.
+        guard: what visitors may do; by default the same as the owner.
         opens_ahead: small models that are likely to be used next are loaded before they are asked for.
     """
 

@@ -30,7 +30,7 @@ from workbench.session.conversation import Answer, AudioPiece, ConversationEvent
 from workbench.session.values import CONVERSATION
 
 TYPES = {"wav": "audio/wav", "flac": "audio/flac", "mp3": "audio/mpeg", "opus": "audio/ogg", PCM: "audio/pcm"}
-SAY = "say "  # begins the request to a model for what it shall say
+SAY = "say "  # begins the request to a model to say a text
 SPOKEN = {"modalities": "audio"}
 
 
@@ -77,7 +77,7 @@ def spoken(
 
 
 async def _streamed(call: Call, request: SpeechRequest, made: AsyncGenerator[ConversationEvent, None]) -> Streamed:
-    """Returns the stream of the sound, once its first samples are there: until then it can be refused."""
+    """Returns the stream of the sound when its first samples are there. Until then the request can be refused."""
     first: AudioPiece | None = None
     try:
         async for event in made:

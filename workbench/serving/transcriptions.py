@@ -79,7 +79,7 @@ def transcript_events(
 
 
 async def _streamed(call: Call, held: contextlib.AsyncExitStack, events: AsyncGenerator[Event, None]) -> Streamed:
-    """Returns the stream of a transcription, once its first event is there: until then it can be refused."""
+    """Returns the stream of a transcription when its first event is there. Until then the request can be refused."""
     try:
         first = await anext(events)
     except BaseException:

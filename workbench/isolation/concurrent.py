@@ -1,9 +1,9 @@
 """A session in a process of its own that takes several calls at once: the model batches them, not we.
 
-One thread reads what the child says and hands it to the calls by their numbers, one writes what is said to the child.
-Neither waits for a caller: of each call the child sends only as many events ahead as the caller has made room for. A
-crash or a kill of the process ends every running call with one clear error; the next call starts a new process. This
-file knows no model.
+One thread reads the child's messages and passes them to the calls by their numbers; another thread writes the messages
+to the child. Neither thread waits for a caller, because the child sends only as many events of a call as its caller has
+room for. A crash or a kill of the process ends every running call with one clear error; the next call starts a new
+process. This file knows no model.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ParallelSession(IsolatedSession):
 
     @property
     def occupied(self) -> bool:
-        """Whether a call would have to wait for a load that another one asked for."""
+        """Whether a call would have to wait for a load that another call started."""
         return self.loading
 
     @property
@@ -84,7 +84,7 @@ class ParallelSession(IsolatedSession):
             with self._joined(self) as (worker, _, fresh):
                 if fresh or (worker.channel is not None and worker.channel.alive):
                     return
-            worker.thread.join()  # it has died, and is about to be taken note of
+            worker.thread.join()  # it has died; its thread will soon notice
 
     def unload(self) -> bool:
         """Ends the process unless a call is running; returns whether it did. The next call loads the model again."""
@@ -156,7 +156,7 @@ class ParallelSession(IsolatedSession):
 
     @contextlib.contextmanager
     def _joined(self, user: object) -> Iterator[tuple[_WorkerProcess, _OpenCall, bool]]:
-        """A call among those of the running process, which is started if need be; and whether it waited for that."""
+        """Yields the process (started if needed), a new call in it, and whether the call waited for the start."""
         call = _OpenCall(next(self._numbers), user)
         with self._state:
             self._check_open()
@@ -174,7 +174,7 @@ class ParallelSession(IsolatedSession):
             self._leave(worker, call)
 
     def _wait_for_load(self, worker: _WorkerProcess, call: _OpenCall) -> None:
-        """Returns when the model is loaded, and passes on meanwhile how far that is."""
+        """Returns when the model is loaded; reports the progress of the load meanwhile."""
         while not worker.opened:
             check_work()
             report(*worker.told)
@@ -186,7 +186,7 @@ class ParallelSession(IsolatedSession):
                     raise self._load_error(worker)
 
     def _load_error(self, worker: _WorkerProcess) -> WorkbenchError:
-        """Why a load came to nothing: an error for each of those who waited, as raising one changes it."""
+        """Why a load failed: a new error for each caller that waited, because raising an error changes it."""
         error = worker.error
         if error is None or self._closed:
             return self._death(worker.how, "loading")
@@ -198,7 +198,7 @@ class ParallelSession(IsolatedSession):
         return again
 
     def _leave(self, worker: _WorkerProcess, call: _OpenCall) -> None:
-        """The end of a call, also of one that is collected with its stream: no lock may be waited for then."""
+        """Ends a call. The garbage collector may call this with a stream, so it must not wait for a lock."""
         worker.calls.pop(call.number, None)
         self.last_used = time.monotonic()
         if call.sent:
@@ -221,7 +221,7 @@ class ParallelSession(IsolatedSession):
                 call.messages.put(("cancelled", None))
 
     def _leave_behind(self, worker: _WorkerProcess | None) -> None:
-        """Makes the next call start a new process, when that of this worker is gone. With `_state` held."""
+        """Makes the next call start a new process after this worker's has ended. The caller holds `_state`."""
         if worker is not None and self._worker is worker:
             self._worker, self._previous = None, worker
 
@@ -278,16 +278,19 @@ class _WorkerProcess:
         self._outbox: queue.SimpleQueue[tuple[tuple[Any, ...], bytes | None] | None] = queue.SimpleQueue()
 
     def send(self, *message: Any, payload: bytes | None = None) -> None:
-        """Sends a message to the child in a while; of no consequence when that is gone."""
+        """Queues a message to the child; has no effect if the child has ended."""
         self._outbox.put((message, payload))
 
     def notify_calls(self, kind: str, value: Any = None) -> None:
-        """A message to every call."""
+        """Puts a message in the queue of every call."""
         for call in list(self.calls.values()):
             call.messages.put((kind, value))
 
     def end(self, patience: float = 0.0) -> None:
-        """Ends the process and waits until its memory is free; before, it may close its model for so many seconds."""
+        """Ends the process and waits until its memory is free.
+
+        The child has `patience` seconds to close its model first.
+        """
         with self._session._state:
             self._unwanted = True
             channel = self.channel
@@ -341,20 +344,20 @@ class _WorkerProcess:
         self.notify_calls("opened")
 
     def _note(self, fraction: float, activity: str) -> None:
-        """Keeps how far the load is for those who wait for it."""
+        """Keeps the progress of the load for the calls that wait for it."""
         if self._unwanted:
             raise ConnectionLost
         self.told = fraction, activity
 
     def _write(self, channel: Channel | ThreadChannel) -> None:
-        """Sends what is to be sent. The outbox may be filled from anywhere, a stream that is collected included."""
+        """Sends the messages in the outbox. Any thread may fill it, even the garbage collector with a stream."""
         with contextlib.suppress(ConnectionLost):
             while (sent := self._outbox.get()) is not None:
                 message, payload = sent
                 channel.send(*message, payload=payload)
 
     def _finish(self) -> None:
-        """Tells every call of the end, when the process is gone."""
+        """Sends every call a message about the end of the process."""
         session = self._session
         try:
             if self.channel is not None:
@@ -370,7 +373,7 @@ class _WorkerProcess:
 
 
 def _message(call: _OpenCall) -> tuple[str, Any]:
-    """Waits for the next message of a call; raises what the work of this context raises when it is to end."""
+    """Waits for the next message of a call; raises the error of this context's work when the work has to end."""
     if present_work() is None:
         return call.messages.get()
     while True:
@@ -381,5 +384,5 @@ def _message(call: _OpenCall) -> tuple[str, Any]:
 
 
 def _new_channel(spec: SessionSpec) -> Channel | ThreadChannel:
-    """Starts the process of a session, or what stands for it where it needs none."""
+    """Starts the process of a session; a session on a server gets threads in its place."""
     return ThreadChannel() if in_threads(spec) else Channel(spec, serial.CHILD, parallel=True)

@@ -14,7 +14,7 @@ from workbench.system.processors import available_processors
 def kind_of(spec: SessionSpec) -> Kind | None:
     """Returns the kind of a session; None if nothing is known of its imports.
 
-    That is so for families of other packages, and for sessions that only ask a server.
+    That holds for families of other packages, and for sessions that only send requests to a server.
     """
     family = FAMILIES.get(spec.family)
     if family is None or family.package or spec.server is not None or spec.runtime not in RUNTIMES:
@@ -28,7 +28,7 @@ def kind_of(spec: SessionSpec) -> Kind | None:
 
 
 def _default_threads() -> int | None:
-    """Returns how many threads an engine has where its settings name no number; None if that cannot be told."""
+    """Returns the number of threads of an engine whose settings name none; None if it is unknown."""
     named = os.environ.get("OMP_NUM_THREADS")
     if named:
         return int(named) if named.isdecimal() else None

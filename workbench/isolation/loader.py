@@ -1,4 +1,4 @@
-"""Opens a session in this process: family and runtime to the cell's module."""
+"""Opens a session in this process, with the module of its family on its runtime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER_ARITHMETIC = "workbench.runtimes.pytorch.other_arithmetic"  # opens sessio
 
 
 def why_not(family: str, runtime: str, server: bool = False) -> str | None:
-    """Why the family cannot run on that runtime here, or None where it can. Raises `BadInput` for unknown names.
+    """Returns why the family cannot run on that runtime here; None if it can. Raises `BadInput` for unknown names.
 
     Args:
         server: whether another machine's runtime is meant, which needs nothing to be installed here.
@@ -38,7 +38,7 @@ def why_not(family: str, runtime: str, server: bool = False) -> str | None:
 
 
 def open_alone(spec: SessionSpec) -> Session:
-    """Opens a session as `open_here` does, and sets the threads of this process, which must do nothing else."""
+    """Opens a session like `open_here`, and sets the threads of this process, which must have no other work."""
     session = open_here(spec)
     if spec.runtime == "pytorch" and spec.settings.threads is None and spec.settings.device == "cpu":
         import torch
@@ -48,9 +48,9 @@ def open_alone(spec: SessionSpec) -> Session:
 
 
 def open_here(spec: SessionSpec) -> Session:
-    """Loads the model in this process, or asks its server whether it is there.
+    """Loads the model in this process, or checks that its server answers.
 
-    Raises `Unavailable` for an empty cell and where the server is not there, `BadInput` for a bad checkpoint.
+    Raises `Unavailable` for an empty cell and for a server that does not answer, and `BadInput` for a bad checkpoint.
     """
     if spec.family not in FAMILIES:
         raise BadInput(

@@ -29,8 +29,8 @@ from workbench.session.values import Progress
 from workbench.system.memory import limit_data
 
 CHILD = WORKER
-SHORT_SECONDS = 30.0  # of speech; a call for a recording up to so long keeps its turn to its end
-FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for
+SHORT_SECONDS = 30.0  # of speech; a call for a recording up to this length keeps its turn to its end
+FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call checks what it waits for
 
 _flow: ContextVar[object] = ContextVar("flow")
 
@@ -44,9 +44,9 @@ class ProcessSession(IsolatedSession):
         admitted: Callable[[IsolatedSession], contextlib.AbstractContextManager[None]] | None = None,
     ):
         super().__init__(spec, admitted)
-        self._turn = threading.Lock()  # held for the length of a call, also while a stream waits to be read on
+        self._turn = threading.Lock()  # held during a call, also while a stream waits for its reader
         self._holder: tuple[object, int] | None = None  # who moved the call that has the turn
-        self._resting = False  # whether that call is a stream that waits to be read on
+        self._resting = False  # whether that call is a stream that waits for its reader
         self._preparing = False  # whether a load waits for a prepared process
         self._told: tuple[float, str] | None = None  # what that call waits for, before the model is loaded
         self._state = threading.Lock()  # guards what follows; held for moments only
@@ -55,7 +55,7 @@ class ProcessSession(IsolatedSession):
         self._working = 0  # the number of the call that has the turn, 0 while none has it
         self._cancelled = 0  # the number of the call that was cancelled last
         self.short_seconds = SHORT_SECONDS
-        self._paused: dict[int, deque[tuple[str, Any]]] = {}  # what came for streams that let others go first
+        self._paused: dict[int, deque[tuple[str, Any]]] = {}  # messages of streams that let others go first
 
     # What the registry asks.
 
@@ -106,7 +106,10 @@ class ProcessSession(IsolatedSession):
     # The session.
 
     def cancel(self) -> None:
-        """Stops the running call, from any thread; that call raises `Cancelled`. Nothing happens where none runs."""
+        """Stops the running call, which raises `Cancelled`.
+
+        Any thread may call this. Without a call nothing happens.
+        """
         with self._state:
             if not self._turn.locked():
                 return
@@ -158,7 +161,7 @@ class ProcessSession(IsolatedSession):
         self._turn.release()
 
     def _let_others_go(self, channel: Channel, number: int) -> None:
-        """Lets those who wait in the queue of a server go first; the child does so when it has ended a stretch."""
+        """Lets the calls that wait in the queue of a server go first, as soon as the child has ended a stretch."""
         work = present_work()
         assert work is not None
         self._paused.setdefault(number, deque())
@@ -170,7 +173,7 @@ class ProcessSession(IsolatedSession):
         channel.send("go on", number)
 
     def _wait_for_turn(self) -> None:
-        """Waits for the turn. Whoever listens hears meanwhile what is waited for."""
+        """Waits for the turn; reports to a listener what the call waits for."""
         here, patience, beat = _here(), FIRST_CHECK_SECONDS, 0.0
         due = time.monotonic() + patience
         while not self._turn.acquire(timeout=beat):
@@ -178,7 +181,7 @@ class ProcessSession(IsolatedSession):
             check_work()
             late = time.monotonic() >= due
             if self._resting and (late or self._holder == here):
-                gc.collect()  # a stream that was dropped inside a cycle of references keeps the turn until then
+                gc.collect()  # an unused stream in a reference cycle keeps the turn until it is collected
                 if self._holder == here:
                     raise BadInput(f"a stream of {self.model} is still open here; read it to its end or close it first")
             if late:
@@ -226,12 +229,12 @@ class ProcessSession(IsolatedSession):
                             channel.send("cancel", number)
 
     def _is_long(self, event: Any) -> bool:
-        """Returns whether the event tells of a recording that takes so long that others may go before its end."""
+        """Returns whether the event belongs to a recording that is so long that other calls may go before its end."""
         value = event[1] if isinstance(event, tuple) else event
         return isinstance(value, Progress) and value.total > self.short_seconds
 
     def _next_message(self, channel: Channel, number: int, lets_go: bool) -> tuple[str, Any]:
-        """Returns what comes next for a call; keeps what comes for streams that let it go first."""
+        """Returns the next message of a call; keeps the messages of streams that let this call go first."""
         while True:
             if lets_go and _wanted():
                 self._let_others_go(channel, number)
@@ -247,7 +250,10 @@ class ProcessSession(IsolatedSession):
                 self._paused[of].append((kind, value))
 
     def _started(self, number: int) -> tuple[Channel, bool]:
-        """The running child, and whether it was started only now. Only whoever has the turn may ask."""
+        """Returns the channel to the running child, and whether it was started only now.
+
+        The caller must have the turn.
+        """
         channel = self._channel
         if channel is not None and channel.alive:
             return channel, False
@@ -291,13 +297,13 @@ class ProcessSession(IsolatedSession):
         return channel
 
     def _note(self, number: int, fraction: float, activity: str) -> None:
-        """Keeps what the call waits for, for those that wait for their turn; raises where it was cancelled."""
+        """Keeps what this call waits for, so that waiting calls can report it. Raises if this call was cancelled."""
         self._told = fraction, activity
         if number == self._cancelled:
             raise self._stopped("loading")
 
     def _loaded(self, channel: Channel) -> tuple[str, Any]:
-        """Waits for the end of the load, and passes on meanwhile how far it is."""
+        """Waits for the end of the load; reports its progress meanwhile."""
         told = (0.0, f"loading {self.model}")
         while True:
             check_work()
@@ -316,7 +322,7 @@ class ProcessSession(IsolatedSession):
         channel.end()
 
     def _died(self, channel: Channel, doing: str, number: int) -> WorkbenchError:
-        """What to raise when the child has hung up."""
+        """Returns the error to raise when the child has hung up."""
         how = channel.how_it_ended()
         self._forget(channel)
         if not self._closed and number == self._cancelled:
@@ -331,7 +337,7 @@ def _wanted() -> bool:
 
 
 def _here() -> tuple[object, int]:
-    """Names this line of execution: the thread, and the context, as pools run steps of many streams in one thread."""
+    """Identifies the thread and the context; a pool may run steps of many streams in one thread."""
     flow = _flow.get(None)
     if flow is None:
         flow = object()

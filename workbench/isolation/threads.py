@@ -1,7 +1,7 @@
-"""Sessions on a server run in threads of this process: they compute nothing here, so they need no process.
+"""Sessions on a server, which run in threads of this process: they compute nothing here, so they need no process.
 
 Queues join the client end (`workbench.isolation.concurrent`) and the worker end (`workbench.isolation.worker`). So
-these sessions cancel, close and wait as sessions in processes do.
+these sessions cancel, close and wait like sessions in processes.
 """
 
 from __future__ import annotations

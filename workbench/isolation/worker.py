@@ -1,7 +1,7 @@
 """The child's end of a session in a process of its own: loads one model and serves calls until the parent hangs up.
 
-The other end is `serial` for one call at a time, `concurrent` for several. What they exchange travels as pickles over a
-private socket pair between two processes of the same program. This file knows no model; `loader` loads it.
+The other end is `serial` for one call at a time, and `concurrent` for several. They exchange pickles over a private
+socket pair between two processes of the same program. This file knows no model; `loader` loads it.
 
 To the child go ("open", spec, whether several calls run at once, folder of temporary files or None), then ("cancel",
 number), and ("call", number) with the pickle of (method, arguments, options) behind it; where one runs at a time, also
@@ -51,14 +51,14 @@ from workbench.system.memory import is_lack_of_memory, take_buffers
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_tempdir
 
-CANCEL_SECONDS = 5.0  # a cancelled call that has given no sign of life for so long is ended with the process
-MOST_CANCELLED = 1024  # calls whose end was asked for that are remembered
+CANCEL_SECONDS = 5.0  # a cancelled call that still runs after this time is ended with the process
+MOST_CANCELLED = 1024  # how many cancelled calls are remembered
 AHEAD = 16  # events of a call that are sent before its caller has used the first, where several calls run at once
 ERRORS = (BadInput, Unavailable, SessionDied, Cancelled, OutOfMemory, WorkbenchError)
 
 
 class ConnectionLike(Protocol):
-    """What messages come and go through: a `multiprocessing.connection.Connection`, or what stands for one."""
+    """Carries messages: a `multiprocessing.connection.Connection`, or an object with the same methods."""
 
     def recv(self) -> Any:
         """Waits for a message; raises `EOFError` where there will be none."""
@@ -108,7 +108,7 @@ class _Server:
             self.working = 0
 
     def load(self) -> bool:
-        """Loads the model and says so, or why it could not be loaded; returns whether it was."""
+        """Loads the model, and sends that it is loaded, or why not. Returns whether it is loaded."""
         spec = self.spec
         try:
             with without(*_unused(spec)), self.reporting(0):
@@ -122,7 +122,7 @@ class _Server:
         return True
 
     def listen(self) -> None:
-        """Takes messages until the parent hangs up, then ends, at once."""
+        """Receives messages until the parent hangs up, then ends at once."""
         while True:
             try:
                 kind, number, *values = self.connection.recv()
@@ -187,7 +187,7 @@ class _Server:
             self.answer("done", number, None)
 
     def pass_on(self, number: int, events: Generator[Any, None, None]) -> bool:
-        """Sends the events of a stream as its caller has room for them; returns whether it has ended."""
+        """Sends the events of a stream when its caller has room for them; returns whether the stream has ended."""
         stands_aside = False
         try:
             self.stop_if_cancelled(number)
@@ -208,7 +208,8 @@ class _Server:
     def stands_aside(self, number: int, event: Any, events: Generator[Any, None, None]) -> bool:
         """Puts a stream aside if it is to be paused, and returns whether it was.
 
-        Only between two stretches of a recording, which a `Progress` announces: a model computes nothing then.
+        That happens only between two stretches of a recording, where a `Progress` comes: the model computes nothing
+        then.
         """
         value = event[1] if isinstance(event, tuple) else event
         if not isinstance(value, Progress) or value.done >= value.total:
@@ -221,7 +222,7 @@ class _Server:
         return True
 
     def wait_for_room(self, number: int) -> None:
-        """Returns when the caller has room for another event; where one call runs, the socket alone sees to that."""
+        """Returns when the caller has room for another event. With one call at a time, the socket limits the events."""
 
     def stop_if_cancelled(self, number: int) -> None:
         """Raises `Cancelled` where the caller wants no more of the call."""
@@ -253,7 +254,7 @@ class _Server:
 
 
 class ParallelServer(_Server):
-    """Runs each call in a thread of its own. One that does not stop when it is cancelled is left to itself."""
+    """Runs each call in a thread of its own. A cancelled call that does not stop is ignored."""
 
     def __init__(self, connection: ConnectionLike, spec: SessionSpec, tempdir: Path | None):
         super().__init__(connection, spec, tempdir)
@@ -298,7 +299,7 @@ class ParallelServer(_Server):
             raise Cancelled("the call was stopped")
 
     def close(self) -> None:
-        """Closes the model, which may take its engine to an orderly end, and ends the process."""
+        """Closes the model, so that an engine can end in order, and ends the process."""
         with contextlib.suppress(Exception):
             if self.session is not None:
                 self.session.close()
@@ -316,7 +317,7 @@ class _Running:
 def _end(tempdir: Path | None) -> NoReturn:
     """Ends this process and those that it has started, and removes their temporary files."""
     killed = {os.getpid()}
-    if os.getpgrp() == os.getpid():  # a group of its own, as whoever starts it sees to
+    if os.getpgrp() == os.getpid():  # a group of its own, which the parent has made
         killed |= end_others(os.getpid())
     if tempdir:
         remove_tempdir(tempdir, killed)
@@ -330,9 +331,9 @@ def _unused(spec: SessionSpec) -> list[str]:
 
 
 def _portable(error: BaseException, doing: str) -> tuple[type[WorkbenchError], str, str]:
-    """Class, sentence and notes of an error, all of which can be pickled whatever the error holds.
+    """Returns class, sentence and notes of an error. They can be pickled, whatever the error holds.
 
-    One of ours keeps its sentence; any other is named, and its traceback becomes the note.
+    An error of this project keeps its sentence. Any other error is named, and its traceback becomes the note.
     """
     if isinstance(error, WorkbenchError):
         return next(kind for kind in ERRORS if isinstance(error, kind)), str(error), ""
@@ -350,7 +351,7 @@ def main() -> None:
 def serve(socket: int) -> None:
     """Serves one session until the parent hangs up; `socket` is the number of the inherited socket."""
     connection = Connection(socket)
-    allow_forks(connection.close)  # else the parent would not notice that this process has ended
+    allow_forks(connection.close)  # otherwise the parent would not notice the end of this process
     with contextlib.suppress(EOFError):
         _, spec, parallel, tempdir = connection.recv()
         server = ParallelServer if parallel else _Server

@@ -1,11 +1,11 @@
-"""Evaluation: runs models of the registry over a corpus, and keeps what they wrote so that nothing is lost.
+"""Evaluation: runs models of the registry over a corpus, and keeps each result, so that an interruption loses nothing.
 
 >>> from workbench import evaluation
 >>> outcome = evaluation.run("corpus.csv", ["demo/sensevoice", "demo/sensevoice|gguf|q8_0"], "results")
 >>> for result in evaluation.read("results").results():
 ...     print(result.id, result.text)
 
-`manifests` reads corpora, `schedule` drives workers, `store` says what lies in the directory and reads it, `writer`
+`manifests` reads corpora, `schedule` drives workers, `store` describes and reads the directory of results, and `writer`
 writes it.
 """
 

@@ -1,8 +1,8 @@
 """The child's end of a worker in a process of its own: it opens a model, and answers batches until the driver hangs up.
 
-The other end is `workbench.evaluation.local`. To here go ("open", job, name), then ("batch", number, utterances).
-From here come ("opened", 0, seconds), then per batch ("result", number, result) for each utterance and
-("done", number, None); or ("failed", 0, (class, sentence)), after which the process ends.
+The other end is `workbench.evaluation.local`. The driver sends ("open", job, name), then ("batch", number, utterances).
+The child answers ("opened", 0, seconds), then for each batch ("result", number, result) for each utterance and ("done",
+number, None). It may also answer ("failed", 0, (class, sentence)), and then the process ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ERRORS = (BadInput, Unavailable, SessionDied, WorkbenchError)
 
 
 def portable(error: BaseException) -> tuple[type[WorkbenchError], str]:
-    """Returns the class and the sentence of an error, which can travel whatever the error holds."""
+    """Returns the class and the sentence of an error. They can be pickled, whatever the error holds."""
     if isinstance(error, WorkbenchError):
         return next(kind for kind in ERRORS if isinstance(error, kind)), str(error)
     return WorkbenchError, named_message_of(error)[:500]
@@ -35,7 +35,7 @@ def portable(error: BaseException) -> tuple[type[WorkbenchError], str]:
 def serve(socket: int) -> None:
     """Serves one worker until the driver hangs up; `socket` is the number of the inherited socket."""
     connection = Connection(socket)
-    allow_forks(connection.close)  # else the driver would not notice that this process has ended
+    allow_forks(connection.close)  # otherwise the driver would not notice the end of this process
     try:
         _, job, name = connection.recv()
     except EOFError:
@@ -74,7 +74,7 @@ def _answer(connection: Connection, *message: Any) -> None:
 
 def _end() -> None:
     """Ends this process and all that it has started."""
-    if os.getpgrp() == os.getpid():  # a group of its own, as whoever starts it sees to
+    if os.getpgrp() == os.getpid():  # a group of its own, which the driver has made
         with contextlib.suppress(Exception):
             end_others(os.getpid())
     os._exit(0)

@@ -31,12 +31,12 @@ class LocalWorkers:
         threading.Thread(target=worker.run, args=(job, f"local-{number}"), daemon=True).start()
 
     def submit(self, number: int, batch: int, utterances: Sequence[Utterance]) -> None:
-        """Hands a batch to a worker; if it is gone, its end is on the way as a reply."""
+        """Sends a batch to a worker. If the worker is gone, a reply that says so will come."""
         with contextlib.suppress(ConnectionLost):
             self._workers[number].send(batch, utterances)
 
     def replies(self, seconds: float) -> list[Reply]:
-        """Waits so long for workers to say something."""
+        """Waits so long for replies of workers."""
         found: list[Reply] = []
         try:
             found.append(self._said.get(timeout=seconds))
@@ -76,7 +76,7 @@ class _WorkerProcess:
         self._starting = threading.Lock()
 
     def run(self, job: Job, name: str) -> None:
-        """Starts the process and passes on what it says, until it ends."""
+        """Starts the process and passes on its replies until it ends."""
         try:
             wait_until_prepared(job.spec, CHILD)
             with self._starting:
@@ -108,7 +108,7 @@ class _WorkerProcess:
             self._said.put(Died(self.number, f"sent what nobody understands ({error})"))
 
     def send(self, batch: int, utterances: Sequence[Utterance]) -> None:
-        """Hands a batch over; raises `ConnectionLost` where nobody reads it."""
+        """Sends a batch; raises `ConnectionLost` if the process is gone."""
         if self.channel is None:
             raise ConnectionLost
         self.channel.send("batch", batch, list(utterances))

@@ -1,4 +1,4 @@
-"""Which models an evaluation runs: what the user names, resolved once to what every worker opens."""
+"""The models of an evaluation: the user names them, and each is resolved once, for all workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from workbench.system.user_cache import user_cache
 
 SEPARATOR = "|"
 USUAL = "float32"
-# They say where and how quickly it is computed, not what: a run goes on with others.
+# They decide where and how quickly a model computes, but not its results: a run may go on with other ones.
 OF_THE_MACHINE = {"threads", "device", "kv_gigabytes", "tensor_parallel"}
 DIGESTS = "digests.json"
 
@@ -51,7 +51,7 @@ class Chosen:
 
     @property
     def batches(self) -> bool:
-        """Whether the model has an option for how many stretches of speech it computes side by side."""
+        """Whether the model has an option for the number of stretches of speech that it computes side by side."""
         return BATCH in {spec.name for spec in _options(self.card)}
 
 
@@ -70,10 +70,10 @@ def choose_models(
     servers: Sequence[str] = (),
     on_progress: OnProgress | None = None,
 ) -> list[Chosen]:
-    """Resolves models; downloads and converts what is not there yet.
+    """Resolves models; downloads and converts their files if needed.
 
     Args:
-        models: each is a card's id or a path, and maybe a runtime and a type behind bars: demo/sensevoice|gguf|q8_0.
+        models: each is a card's id or a path. A runtime and a type may follow, as in demo/sensevoice|gguf|q8_0.
         settings: for the models whose runtime has them.
         options: of `transcribe`, for all of them.
         servers: more addresses that serve the models whose cards name a server.

@@ -1,6 +1,6 @@
 """Workers as actors on a Ray cluster: plain actors, no restarts by Ray, one writer in the driver.
 
-An actor that dies loses nothing: the driver (`workbench.evaluation.schedule`) gives what it held to another. Ray
+If an actor dies, nothing is lost: the driver (`workbench.evaluation.schedule`) gives its batches to another one. Ray
 schedules the actors by processors, memory and graphics cards; this file says how much of each a model needs.
 """
 
@@ -31,7 +31,7 @@ OPENING = 0  # the number of the batch that is no batch
 
 
 class Actor:
-    """A worker on some node. Errors are returned, as not every error can travel."""
+    """A worker on some node. It returns errors instead of raising them, because Ray cannot pickle every error."""
 
     def __init__(self, name: str, driver: str):
         self.name = f"{name}@{socket.gethostname()}"
@@ -39,7 +39,7 @@ class Actor:
         self.worker: Worker | None = None
 
     def open(self, job: Job, version: str) -> float | tuple[type[WorkbenchError], str]:
-        """Loads the model; returns the seconds that took, or an error's class and sentence."""
+        """Loads the model; returns the seconds of the load, or an error's class and sentence."""
         begun = time.perf_counter()
         try:
             if version != __version__:
@@ -65,17 +65,19 @@ class RayWorkers:
     Args:
         address: of the cluster, `auto`, or `local` for one on this machine, which ends with these workers. A program
             that has connected already uses its own connection.
-        models: those that will run, so that one that fits nowhere is refused at once.
+        models: those that will run; a model that fits on no node is refused at once.
 
-    Raises `Unavailable` where Ray is not installed, the cluster cannot be reached, or a model fits on no node.
+    Raises `Unavailable` if Ray is not installed, the cluster cannot be reached, or a model fits on no node.
     """
 
     def __init__(self, address: str, models: Sequence[Chosen]):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Ray 2 would else kill a worker because of the memory of other programs.
+        # Otherwise Ray 2 would kill a worker because of the memory of other programs.
         os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        os.environ.setdefault("RAY_worker_niceness", "0")  # at its usual 15 they starve beside other programs
+        os.environ.setdefault(
+            "RAY_worker_niceness", "0"
+        )  # with Ray's default of 15 they get too little time beside other programs
         try:
             import ray
         except ImportError as error:
@@ -97,7 +99,7 @@ class RayWorkers:
             self.close()
             raise
         self._actors: dict[int, Any] = {}
-        self._waiting: dict[Any, tuple[int, int]] = {}  # by what is awaited: the worker and the batch
+        self._waiting: dict[Any, tuple[int, int]] = {}  # by the awaited reference: the worker and the batch
 
     def _connect(self, address: str) -> None:
         if address == LOCAL:
@@ -119,7 +121,7 @@ class RayWorkers:
 
     @property
     def usual_count(self) -> int:
-        """How many of the largest model's workers the cluster has room for."""
+        """Returns how many workers of the largest model fit on the cluster."""
         return max(1, min(sum(_times(need, node) for node in self._nodes) for need in self._needs.values()))
 
     def start(self, number: int, job: Job) -> None:
@@ -138,7 +140,7 @@ class RayWorkers:
         self._waiting[opening.remote(job, __version__)] = number, OPENING
 
     def submit(self, number: int, batch: int, utterances: Sequence[Utterance]) -> None:
-        """Hands a batch to an actor; if it is gone, its end is on the way as a reply."""
+        """Sends a batch to an actor. If the actor is gone, a reply that says so will come."""
         self._waiting[self._actors[number].compute.remote(list(utterances))] = number, batch
 
     def replies(self, seconds: float) -> list[Reply]:
@@ -151,7 +153,7 @@ class RayWorkers:
             ready, _ = self._ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=0)
         found: list[Reply] = []
         for each in ready:
-            if each not in self._waiting:  # another of this worker's has told that it is gone
+            if each not in self._waiting:  # another reply has already said that this worker is gone
                 continue
             number, batch = self._waiting.pop(each)
             reply = self._reply(number, batch, each)
@@ -191,7 +193,7 @@ Need = tuple[int, int, int]
 
 
 def needs(spec: SessionSpec, cards: bool) -> Need:
-    """Returns what an actor with a model asks Ray for.
+    """Returns the resources that an actor with a model needs from Ray.
 
     Args:
         cards: whether the cluster has graphics cards.

@@ -1,8 +1,8 @@
-"""Where recordings lie, and how a stretch of one is read: files, members of archives, addresses of fsspec.
+"""Reads recordings, or stretches of them, from files, members of archives, and addresses of fsspec.
 
-An utterance's `audio` is a path, which counts from the root of its manifest; a path through an archive, as in
-`clips.zip/a.wav` or `shards/000.tar/a.flac`; or an address such as `s3://bucket/a.wav`, which is read from there and
-not copied to the disk. A root may be a folder, an archive or an address.
+An utterance's `audio` is a path relative to the root of its manifest, a path through an archive such as
+`clips.zip/a.wav` or `shards/000.tar/a.flac`, or an address such as `s3://bucket/a.wav`. Recordings at an address are
+read from there and not copied to the disk. A root may be a folder, an archive or an address.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ SOUNDS = frozenset(
     + (".sph", ".w64", ".caf")
 )
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-MOST_OPEN = 8  # archives that stay open, with the list of what is in them
+MOST_OPEN = 8  # archives that stay open, with the lists of their members
 DAMAGE = (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, zlib.error, lzma.LZMAError)
-BUSY = (408, 429)  # answers of a server that may have time later
-SHORTFALL = 0.05  # seconds; a recording may end so much before a manifest says, by rounding
+BUSY = (408, 429)  # statuses of a server that may have time later
+SHORTFALL = 0.05  # seconds; by rounding, a recording may end this much earlier than its manifest says
 
 
 def is_address(place: str) -> bool:
@@ -53,8 +53,8 @@ def place_of(root: str, audio: str) -> str:
 def opened_address(address: str) -> BinaryIO:
     """Opens an address for reading.
 
-    Raises `Unavailable` where the package for its kind is not installed, or the place cannot be reached, and `BadInput`
-    where nothing is there, or where it may not be read.
+    Raises `Unavailable` if the package for this kind of address is not installed, or if the place cannot be reached.
+    Raises `BadInput` if there is no such file, or if it may not be read.
     """
     import fsspec
 
@@ -90,9 +90,9 @@ class Recordings:
         self._reached: dict[str, str] = {}  # by host: a place there that could be read
 
     def source(self, utterance: Utterance) -> AudioSource:
-        """Returns what a session takes: the path of a whole file, or the samples of a stretch with their rate.
+        """Returns the input of a session: the path of a whole file, or the samples of a stretch with their rate.
 
-        Raises `BadInput` or `Unavailable`, in one sentence, where there is no such sound.
+        Raises `BadInput` or `Unavailable`, in one sentence, if there is no such sound.
         """
         place = place_of(self.root, utterance.audio)
         found = self._source(place, utterance)
@@ -100,9 +100,9 @@ class Recordings:
         return found
 
     def is_at_fault(self, utterance: Utterance) -> bool | None:
-        """Returns whether a recording that could not be reached is itself at fault, as other places can be reached.
+        """Returns True if an unreachable recording is itself at fault, because other places can be reached.
 
-        None means that no other place is known.
+        Returns None if no other place is known.
         """
         host = _host(place_of(self.root, utterance.audio))
         known = self._reached.get(host)
@@ -150,7 +150,7 @@ class Recordings:
 
 
 class _Archive:
-    """An archive that stays open: a list of its members is made once."""
+    """An archive that stays open, so that its members are listed only once."""
 
     def __init__(self, path: str):
         self.path = path
@@ -165,7 +165,7 @@ class _Archive:
                 self._members = {each.name.removeprefix("./"): each for each in self._held if each.isfile()}
 
     def open(self, member: str) -> BinaryIO:
-        """Returns the bytes of a member as a file; raises `BadInput` where there is none of that name."""
+        """Returns the bytes of a member as a file; raises `BadInput` if no member has that name."""
         found = self._members.get(member)
         if found is None:
             raise BadInput(f"the archive {self.path:.200} has no member {member:.200}")
@@ -181,7 +181,7 @@ class _Archive:
 
 @contextlib.contextmanager
 def _archive_errors(path: str, what: str) -> Iterator[None]:
-    """Raises `BadInput` for an archive that is missing or damaged, `Unavailable` where its place is out of reach."""
+    """Raises `BadInput` for a missing or damaged archive, and `Unavailable` if its place cannot be reached."""
     try:
         yield
     except FileNotFoundError:
@@ -196,7 +196,7 @@ def _archive_errors(path: str, what: str) -> Iterator[None]:
 
 
 class _Watched:
-    """A file at an address. An error in the middle ends the file, and is kept: libsndfile could not pass it on."""
+    """A file at an address. An error in the middle ends the file and is kept, because libsndfile cannot pass it on."""
 
     def __init__(self, file: BinaryIO):
         self._file = file
@@ -222,7 +222,7 @@ class _Watched:
 
 
 def _host(place: str) -> str:
-    """What can be out of reach as a whole: a kind of address and its host; empty for paths."""
+    """Returns the kind and the host of an address, which can be unreachable as a whole; empty texts for paths."""
     kind, _, rest = place.partition("://")
     return f"{kind}://{rest.partition('/')[0]}" if rest else ""
 
@@ -232,7 +232,7 @@ def _file(path: str) -> BinaryIO:
 
 
 def _divided(place: str) -> tuple[str, str]:
-    """Returns the archive that a path leads through and the path inside it; two empty texts where there is none."""
+    """Returns the archive that a path leads through and the path inside it; two empty texts if there is no archive."""
     parts = place.split("/")
     for number, part in enumerate(parts[:-1], 1):
         if part.lower().endswith(ARCHIVES):

@@ -1,4 +1,4 @@
-"""How long an evaluation will take, as far as that can be known, in words for a terminal or a page."""
+"""Estimates how long an evaluation will take, in words for a terminal or a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST_RESULTS = 5
 
 
 class Estimate:
-    """Says how far it is and what is left. Models that nobody has begun are named, not guessed at."""
+    """Says how much is done and how much is left. It names models that have not begun, without an estimate."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock

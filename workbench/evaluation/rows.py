@@ -1,7 +1,7 @@
-"""The rows of an evaluation: an utterance of the corpus, and what one model made of it, each as one line of JSON.
+"""The rows of an evaluation: an utterance of the corpus, and the result of one model, each as one line of JSON.
 
-A line has its keys in one order, so equal results are equal bytes. What a clock or a machine decides stands in the last
-key, `measured`, alone. This file knows rows and lines; `workbench.evaluation.store` knows where they lie.
+The keys of a line have a fixed order, so equal results are equal bytes. Only the last key, `measured`, holds values
+that depend on a clock or a machine. This file knows rows and lines; `workbench.evaluation.store` knows their files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Utterance:
     audio: str  # as the manifest has it; relative to the manifest's folder (see `workbench.evaluation.places`)
     text: str  # the reference; empty where nothing is said
     offset: float = 0.0  # seconds from the start of the file
-    duration: float | None = None  # seconds; None for all that follows the offset
+    duration: float | None = None  # seconds; None for everything after the offset
     channel: int | None = None  # 0-based; None for the mean of all
     language: str | None = None
     speaker: str | None = None
@@ -34,7 +34,7 @@ class Utterance:
     extra: Mapping[str, Any] = field(default_factory=dict)  # the manifest's other columns
 
     def to_line(self) -> str:
-        """The utterance as one line of JSON, without the keys that say nothing."""
+        """Returns the utterance as one line of JSON, without empty keys."""
         plain: dict[str, Any] = {"id": self.id, "audio": self.audio}
         if self.offset:
             plain["offset"] = self.offset
@@ -53,7 +53,7 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one model made of one utterance. A recording that failed has no scores, and `error` says why."""
+    """The result of one model on one utterance. A failed recording has no scores, and `error` says why."""
 
     id: str  # of the utterance
     model: str  # the model's key, such as demo/sensevoice|gguf|q8_0
@@ -63,12 +63,12 @@ class Result:
     scores: Mapping[str, Any] | None = None  # see `scores_of`; None for an error
     language: str | None = None  # as the model heard it
     tokens: tuple[int, ...] = ()  # ids, as the network's decoding emitted them
-    words: tuple[Mapping[str, Any], ...] = ()  # {text, start, end}, and confidence where the model has one
+    words: tuple[Mapping[str, Any], ...] = ()  # {text, start, end}, and confidence if the model gives one
     notes: tuple[str, ...] = ()
     measured: Mapping[str, Any] = field(default_factory=dict)  # see `Measured`
 
     def to_line(self) -> str:
-        """The result as one line of JSON; `tokens`, `words`, `language` and `notes` only where there are any."""
+        """Returns the result as one line of JSON; `tokens`, `words`, `language` and `notes` only if there are any."""
         plain: dict[str, Any] = {
             "id": self.id,
             "model": self.model,
@@ -83,7 +83,7 @@ class Result:
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Result:
-        """Reads a line that `to_line` has written; raises `ValueError` for any other line, as a torn one is."""
+        """Reads a line that `to_line` has written; raises `ValueError` for any other line, such as a torn one."""
         plain = json.loads(line)
         if not isinstance(plain, dict) or MEASURED not in plain or not isinstance(plain.get("id"), str):
             raise ValueError("not a result")
@@ -97,7 +97,7 @@ class Result:
     def rates(self) -> ErrorRates | None:
         """The error rates of this utterance, which `workbench.text.rates.pool_scores` adds up; None for an error.
 
-        The normaliser's name is that of the run, and not known here; all results of one directory share it.
+        The run knows the normaliser's name, which all results of one directory share.
         """
         if self.scores is None:
             return None

@@ -1,4 +1,4 @@
-"""Runs models over a corpus: from what the user asks for to a directory with every result."""
+"""Runs models over a corpus, and writes a directory with all results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from workbench.text.normalisers import find_normaliser
 
 MOST_WORKERS = 4096
 MOST_RECORDINGS = 10**9
-THREADS = 1  # of a worker by default: several threads wait for each other more than they help with short recordings
+THREADS = 1  # of a worker by default: with short recordings, several threads wait for each other more than they help
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Outcome:
     computed: int  # results that this run added
     audio_seconds: float  # of sound that this run computed
     seconds: float  # that computing took, loading included
-    torn: int  # rows of earlier runs that were damaged, and were computed again
+    torn: int  # damaged rows of earlier runs, which were computed again
     workers: int
     place: str  # where they ran
 
@@ -89,15 +89,14 @@ def run(
     on_progress: OnProgress | None = None,
     on_skipped: Callable[[Bad], None] | None = None,
 ) -> Outcome:
-    """Computes what is missing in a directory of results; goes on where an earlier run of any kind stopped.
+    """Computes the missing results of a directory; goes on where an earlier run stopped.
 
     Args:
         manifest: the corpus (see `workbench.evaluation.manifests`).
-        models: ids or paths, and maybe a runtime and a type: `demo/sensevoice|gguf|q8_0`.
+        models: ids or paths. A runtime and a type may follow: `demo/sensevoice|gguf|q8_0`.
         out: the directory. It may hold an earlier run of the same corpus; other models are added to it.
-        workers: how many at a time; by default as many as there are processors and room for, one for an engine.
-        batch_size: recordings that a worker is handed at a time, and that models with such an option compute side by
-            side.
+        workers: how many at a time; by default as many as processors and memory allow, and one for an engine.
+        batch_size: recordings that a worker gets at a time; models with such an option compute as many side by side.
         limit: compute only the first so many recordings.
         normaliser: for the scores (see `workbench.text.normalisers`).
         address: of a Ray cluster: `auto`, `ray://HOST:PORT`, or `local` for a small one on this machine; by default
@@ -106,12 +105,12 @@ def run(
         options: of `transcribe`, for all models.
         servers: more addresses that serve the models whose cards name a server.
         retry_failed: compute recordings whose result is an error once more.
-        registry: whose cards are meant; by default a new one.
-        on_progress: told how far it is several times a second, and may raise to stop; what is done stays then.
-        on_skipped: told of rows of the manifest that cannot be used.
+        registry: where the cards come from; by default a new one.
+        on_progress: receives the progress several times a second, and may raise to stop; finished results stay then.
+        on_skipped: receives rows of the manifest that cannot be used.
 
-    Raises `BadInput` and `Unavailable` in one sentence each: what is wrong with the manifest or a model, a directory
-    that was made from something else, a disk that is full. What is done stays in each case.
+    Raises `BadInput` and `Unavailable` in one sentence each: for a faulty manifest or model, for a directory that was
+    made from another corpus, and for a full disk. Finished results always stay.
     """
     for name, number, most in (
         ("number of workers", workers, MOST_WORKERS),
@@ -184,7 +183,7 @@ def _pool(address: str | None, chosen: Sequence[Chosen], asked: int | None) -> t
 
 
 def _closed(writer: Writer) -> None:
-    """Puts the rows in order after a stop; a disk that is full now does not hide why it stopped."""
+    """Puts the rows in order after a stop. A full disk at this point does not hide the reason of the stop."""
     try:
         writer.close()
     except (BadInput, Unavailable):
@@ -226,7 +225,7 @@ def _has_engine(chosen: Chosen) -> bool:
 def _local_count(chosen: Sequence[Chosen], asked: int | None) -> int:
     """Returns how many workers run on this machine at a time.
 
-    Raises `Unavailable` where not even one fits, or not as many as were asked for.
+    Raises `Unavailable` if no worker fits, or fewer than were asked for.
     """
     need = max(estimated_bytes(each.spec) for each in chosen)
     room = default_budget() // max(need, 1)

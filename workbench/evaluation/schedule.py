@@ -1,7 +1,7 @@
-"""The driver of an evaluation: hands utterances to workers, takes back what a dead one held, and writes the results.
+"""The driver of an evaluation: gives utterances to workers, takes back those of a dead worker, and writes the results.
 
-It knows neither processes nor clusters (`workbench.evaluation.workers` says what it asks of them), and no format of a
-file. Models are computed one after the other, as far as a free worker does not begin with the next.
+It knows neither processes nor clusters (`workbench.evaluation.workers` is its interface to them), and no file format.
+Models are computed one after the other, but a free worker may begin with the next model.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from workbench.evaluation.worker import Job
 from workbench.evaluation.workers import Died, Failed, Finished, Opened, Reply, Workers
 from workbench.evaluation.writer import Position, Writer
 
-BEAT_SECONDS = 0.2  # whoever listens is told so often, and can stop it
+BEAT_SECONDS = 0.2  # how often `on_beat` is called, which can stop the run
 AHEAD = 2  # batches that a worker holds, so that it never waits for the next
-BATCH_SECONDS = 120.0  # of sound in a batch, as far as the manifest says: less is lost with a worker
+BATCH_SECONDS = 120.0  # of sound in a batch, if the manifest says its length: a dead worker then loses little
 LIVES = 3  # workers that may end at one recording before it is given up
 STARTS = 5  # starts of a model that may fail, one after the other
 OUTAGES = 6  # the same for each server that cannot be reached
-PLACE_OUTAGES = 4  # the same for the places of recordings; a worker goes on where single ones are out of reach
+PLACE_OUTAGES = 4  # the same for the places of recordings; a worker goes on if single recordings cannot be reached
 LONGEST_PAUSE = 30.0  # seconds before a server that failed is asked again
 
 OnBeat = Callable[["EvaluationState"], None]
@@ -79,13 +79,13 @@ class _WorkerState:
 
 
 class Schedule:
-    """Computes what is left of some models.
+    """Computes the missing results of some models.
 
     Args:
         count: workers at a time.
-        batch: utterances that a worker is handed at a time; None for a usual number.
+        batch: utterances that a worker gets at a time; None for a usual number.
         job: what every worker needs beside its model: `normaliser` and `root`.
-        on_beat: told how far it is, and may raise to stop it.
+        on_beat: receives the state, and may raise to stop the run.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Schedule:
         return _Work(chosen, batches, set(todo), self.total)
 
     def run(self) -> None:
-        """Computes everything. Raises the error of a model that cannot be loaded or reached; what is done stays."""
+        """Computes everything. Raises the error of a model that cannot be loaded or reached; finished results stay."""
         try:
             self._beat()
             while any(work.left for work in self.works):
@@ -135,7 +135,7 @@ class Schedule:
     # Who does what.
 
     def _employ(self) -> None:
-        """Ends idle workers, starts others for what waits, and hands batches to those that are ready."""
+        """Ends idle workers, starts workers for waiting batches, and gives batches to workers that are ready."""
         for number, worker in list(self.worker_states.items()):
             if not worker.work.waiting and not worker.batches:  # also one that still loads: others were quicker
                 self._dismiss(number)
@@ -151,7 +151,7 @@ class Schedule:
                 self._hand_over(number, worker)
 
     def _start(self, work: _Work) -> bool:
-        """Starts a worker; returns False where its servers, or the places of recordings, rest."""
+        """Starts a worker; returns False while its servers, or the places of recordings, rest."""
         now, servers = time.monotonic(), work.chosen.servers or (None,)
         rested = [each for each in servers if self._pause.get(each, (0.0, 0.0))[0] <= now]
         if not rested:
@@ -211,7 +211,7 @@ class Schedule:
         left = [each for each in positions if each in worker.work.left]
         if reply.whole:
             worker.batches.pop(reply.batch, None)
-            if left:  # it left some out, which never happens to those that it computes alone
+            if left:  # it left some out; a recording that is computed alone is never left out
                 self._suspect(worker.work, left, "ended without a result")
         elif reply.batch in worker.batches:
             worker.batches[reply.batch] = left
@@ -231,7 +231,7 @@ class Schedule:
         batches = [positions for positions in batches if positions]
         self._dismiss(number)
         if isinstance(reply, Failed):
-            if worker.server is None:  # the others may lie where they can be reached
+            if worker.server is None:  # the other recordings may be in places that can be reached
                 work.waiting.extend(batches[:1])
                 batches = batches[1:]
             work.waiting.extendleft(reversed(batches))
@@ -247,7 +247,9 @@ class Schedule:
             self._suspect(work, batches[0], reply.how)
 
     def _suspect(self, work: _Work, positions: Sequence[Position], how: str) -> None:
-        """Tries recordings at one of which a worker has ended again, each alone; gives up those that end every one."""
+        """Tries recordings again, each alone, after a worker has ended at one of them; gives up those that end every
+        worker.
+        """
         work.deaths.update(positions)
         alone = [[position] for position in positions if work.deaths[position] < LIVES]
         work.waiting.extendleft(reversed(alone))
@@ -258,7 +260,7 @@ class Schedule:
                 self._write(work, Result(utterance.id, work.key, "", sentence, measured=_nobody()))
 
     def _failed(self, worker: _WorkerState, error: WorkbenchError) -> None:
-        """Lets a server that failed rest; raises the error where there is no hope."""
+        """Lets a server that failed rest; raises the error if a later attempt cannot succeed."""
         work = worker.work
         work.outages += 1
         hopeless = isinstance(error, BadInput) and not worker.ready
@@ -294,7 +296,7 @@ class Schedule:
 
 
 def usual_batch(chosen: Chosen) -> int:
-    """How many utterances a worker is handed at a time: an engine computes many side by side."""
+    """Returns how many utterances a worker gets at a time: an engine computes many side by side."""
     return 64 if RUNTIMES[chosen.spec.runtime].parallel else 8
 
 

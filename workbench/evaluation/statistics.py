@@ -1,15 +1,16 @@
 """How sure an error rate is: bootstrap intervals of rates, and paired differences between models.
 
-A *block* is what is drawn as one: all recordings of a speaker, as they succeed and fail together, or one recording. A
-rate over blocks is the sum of their errors divided by the sum of their reference units, as `workbench.text.rates` pools
-them. This file knows counts only: no texts, no models, no files.
+A *block* is a unit that is drawn as a whole: either all recordings of a speaker, because they succeed and fail
+together, or one recording. A rate over blocks is the sum of their errors divided by the sum of their reference units,
+as `workbench.text.rates` pools them. This file knows counts only: no texts, no models, no files.
 
 The bootstrap draws as many blocks as there are, with replacement, many times; an interval has the percentiles of the
 drawn rates as its ends (Efron, "Bootstrap methods: another look at the jackknife", 1979; for error rates of speech
 recognition, Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation", 2004). Plain
-percentiles are too narrow for few blocks. So the percentiles are moved outward as Student's distribution is wider than
-the normal one (the expanded percentile interval of Hesterberg, "What teachers should know about the bootstrap", 2015).
-All models are measured on the same draws, so a difference between two of them is of the same recordings.
+percentiles are too narrow for few blocks. So the percentiles are moved outward by as much as Student's distribution is
+wider than the normal one (the expanded percentile interval of Hesterberg, "What teachers should know about the
+bootstrap", 2015). All models are measured on the same draws, so a difference between two of them is of the same
+recordings.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 
 LEVEL = 0.95
 MARGIN = 0.005  # as a rate: a difference below half a point does not count as worse
-FEW_BLOCKS = 20  # intervals of fewer blocks hold the truth less often than they promise (benchmarks/RESULTS.md)
+FEW_BLOCKS = 20  # intervals of fewer blocks contain the true rate less often than they should (benchmarks/RESULTS.md)
 MANY_BLOCKS = 10_000  # from here on, Student's distribution is the normal one
 LEAST_DRAWS, MOST_DRAWS = 2000, 20_000
 DRAWN_AT_ONCE = 1 << 22  # blocks that are drawn in one step, to bound the memory
@@ -107,7 +108,7 @@ class Difference:
 
 
 def _points(rate: float | None) -> str:
-    """A rate in percentage points, with a second decimal where one alone would show nothing."""
+    """Returns a rate in percentage points, with a second decimal if the first alone would be 0."""
     value = 100 * (rate or 0.0)
     written = f"{value:.1f}" if abs(value) >= 0.095 or abs(value) < 0.005 else f"{value:.2f}"
     return "0.0" if float(written) == 0 else written
@@ -126,7 +127,7 @@ class Blocks:
 
     @property
     def about(self) -> str:
-        """A sentence on what was drawn, and whether that is too little."""
+        """Returns a sentence on what was drawn, and whether that is too little."""
         said = f"Intervals are over {self.count} {self.by}."
         if self.count < 2:
             return f"There are no intervals: they need at least two {self.by}."
@@ -138,7 +139,7 @@ class Blocks:
 def blocks_of(speakers: Sequence[Hashable | None]) -> Blocks:
     """Returns the blocks of recordings: one for each speaker, and one for each recording whose speaker is not known.
 
-    If all recordings have the same speaker, each recording is a block of its own, as one block has no interval.
+    If all recordings have the same speaker, each recording is a block of its own, because one block has no interval.
     """
     numbers: dict[Any, int] = {}
     of = np.array(
@@ -174,9 +175,9 @@ def draw_sums(sums: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
 
 
 def draws_for(blocks: int, pairs: int = 1, level: float = LEVEL) -> int:
-    """Returns how often to draw: more often for few blocks, and where the ends of an interval are rare.
+    """Returns the number of draws: more for few blocks, and for intervals whose ends are rare.
 
-    At least 20 draws lie beyond either end, as far as the work allows.
+    At least 20 draws lie beyond either end, if that is not too much work.
     """
     wanted = max(LEAST_DRAWS, min(MOST_DRAWS, WORK // max(blocks, 1)))
     return min(max(wanted, round(40 * pairs / (1 - level))), MOST_DRAWS)
@@ -201,7 +202,8 @@ def _ends(drawn: np.ndarray, outside: float, blocks: int) -> tuple[float | None,
 
 @functools.cache
 def widened(outside: float, blocks: int) -> float:
-    """Returns the share of draws to leave beyond the two ends for `outside` to be left in truth, with so many blocks.
+    """Returns the share of draws to leave beyond the two ends, so that with this many blocks the true share is
+    `outside`.
 
     That is 2 Φ(-t √(n / (n - 1))), with t the quantile of Student's distribution with n - 1 degrees of freedom.
     """

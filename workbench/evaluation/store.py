@@ -1,4 +1,4 @@
-"""The directory of an evaluation: what lies where, and how it is read.
+"""The directory of an evaluation: its files, and how to read them.
 
     DIR/run.json           what made it all: format, manifest, normaliser, models, versions
     DIR/utterances.jsonl   the corpus, an `Utterance` a line, in the manifest's order: id, audio, offset, duration,
@@ -18,16 +18,16 @@
      "versions": {"speech-workbench": "...", "python": "...", "numpy": "..."},
      "measured": {"created": "2026-01-31T12:00:00+00:00", "machine": "..."}}
 
-- `manifest.digest` is the SHA-256 of `utterances.jsonl`: the rows decide, not the place they lie at. `manifest.root` is
-  the folder from which relative `audio` counts (see `workbench.evaluation.places`).
+- `manifest.digest` is the SHA-256 of `utterances.jsonl`: it depends on the rows, not on where they are stored.
+  `manifest.root` is the folder from which relative `audio` counts (see `workbench.evaluation.places`).
 - Shard NNNNN of a model holds the results of the utterances NNNNN * `shard_rows` and on. Rows are appended as they are
   computed. A shard whose rows are all there, and every shard at the end of a run, is written once more in the order of
   the utterances. So two finished runs have the same bytes but for `measured`, the last key of each row.
-- A row is there once its line is whole. The reader passes over a torn line and over one that stands there twice, so a
-  directory can be read at any time, also while a run adds to it; the next run computes torn rows again.
+- A row counts as soon as its line is complete. The reader skips a torn line and the second copy of a row. So a
+  directory can be read at any time, also while a run adds to it. The next run computes torn rows again.
 - `measured` of a result: `compute_seconds` and `cpu_seconds` (its share of its batch), `memory_bytes` (peak of the
   worker's process), `worker`, `when` (UTC).
-- `limit` is not part of a run: a directory holds the whole corpus, and results for as much as was asked for.
+- `limit` is not part of a run: a directory holds the whole corpus, and results for the recordings that were asked for.
 
 This file reads. `workbench.evaluation.writer` writes.
 """
@@ -55,7 +55,7 @@ EXPECTED = "expected a directory that `workbench evaluate` has written"
 class Manifest:
     """Where the corpus came from."""
 
-    path: str  # as it was given, absolute where it is on this machine
+    path: str  # as it was given; absolute if it is on this machine
     root: str  # the folder or address from which relative audio counts
     format: str  # an entry of `workbench.evaluation.manifests`
     digest: str  # SHA-256 of utterances.jsonl
@@ -90,7 +90,7 @@ class Run:
     measured: Mapping[str, Any] = field(default_factory=dict)
 
     def model(self, key: str) -> Model:
-        """The model of a key; raises `BadInput`, which lists those that there are."""
+        """Returns the model of a key; raises `BadInput`, which lists the known keys."""
         for each in self.models:
             if each.key == key:
                 return each
@@ -147,7 +147,7 @@ class Evaluation:
 
 
 def read(directory: str | Path) -> Evaluation:
-    """Opens a directory for reading. Raises `BadInput` where it holds no evaluation, or one of a later format."""
+    """Opens a directory for reading. Raises `BadInput` if it holds no evaluation, or one of a later format."""
     path = Path(directory)
     return Evaluation(path, read_run(path))
 
@@ -170,7 +170,7 @@ def read_run(path: Path) -> Run:
 
 
 def slug(key: str) -> str:
-    """The folder of a model's results: readable, and another one for every key."""
+    """Returns the name of the folder of a model's results: readable, and different for every key."""
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", key).strip("-.")[-60:]
     return f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:6]}"
 

@@ -1,4 +1,4 @@
-"""What came out of an evaluation, in a few numbers a model. The report has all of them, with intervals."""
+"""The results of an evaluation in a few numbers for each model. The report has all of them, with intervals."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class ModelSummary:
 
     model: str
     recordings: int  # with a result
-    failed: int  # of these, with an error; they have no part in the rates
+    failed: int  # of these, with an error; the rates leave them out
     wer: float | None  # as a fraction; None where nothing is said
     cer: float | None
     audio_seconds: float
     compute_seconds: float
-    cpu_seconds: float | None  # None where the processes of an engine or a server computed
+    cpu_seconds: float | None  # None if the processes of an engine or a server computed
     memory_bytes: int | None  # the most of any worker
     rtfx: float | None  # seconds of sound per second of computing of one worker
 

@@ -1,4 +1,4 @@
-"""One worker of an evaluation: a model that is loaded in this process, and what it makes of utterances.
+"""One worker of an evaluation: it loads a model in this process and transcribes utterances.
 
 The same worker runs in a process of this machine (`workbench.evaluation.child`) and as an actor on a Ray cluster
 (`workbench.evaluation.on_ray`). It knows neither of them, no directory and no other worker.
@@ -52,10 +52,10 @@ class Worker:
 
     Args:
         name: of the worker, in results.
-        elsewhere: whether it runs on another machine than the driver; then its own checkpoint is looked for, which
+        elsewhere: whether it runs on another machine than the driver. Then it uses that machine's checkpoint, which
             must be the same, and the recordings must be there.
 
-    Raises what opening a session raises, and `Unavailable` where another machine lacks what is needed.
+    Raises the errors of opening a session, and `Unavailable` if another machine lacks the checkpoint or the recordings.
     """
 
     def __init__(self, job: Job, name: str, elsewhere: bool = False):
@@ -85,10 +85,10 @@ class Worker:
         return replace(spec, settings=replace(spec.settings, threads=job.spec.settings.threads))
 
     def results(self, utterances: Sequence[Utterance]) -> Iterator[Result]:
-        """Yields the result of each utterance, as they finish; one that cannot be transcribed has an error.
+        """Yields the result of each utterance as soon as it is finished.
 
-        Raises `Unavailable` and `SessionDied` where the fault is not the recordings': a server or a place that cannot
-        be reached.
+        A recording that cannot be transcribed has an error. Raises `Unavailable` and `SessionDied` if the recordings
+        are not at fault, such as for a server that cannot be reached.
         """
         clock = _Clock(self._elsewhere)
         sources: list[AudioSource] = []
@@ -112,7 +112,7 @@ class Worker:
     def _transcribed(
         self, utterances: Sequence[Utterance], sources: Sequence[AudioSource], clock: _Clock
     ) -> Iterator[Result]:
-        """Yields the results of a batch; where the whole batch fails, each of the rest is tried alone."""
+        """Yields the results of a batch. If the whole batch fails, each of the rest is tried alone."""
         left = dict(enumerate(utterances))
         failure: Exception | None = None
         try:
@@ -188,9 +188,9 @@ def _sentence(error: Exception | None) -> str:
 
 
 def _words(segment: Segment) -> Iterator[dict[str, Any]]:
-    """Yields the words of a segment with their times in seconds, where its tokens have times.
+    """Yields the words of a segment with their times in seconds, if its tokens have times.
 
-    Of a script without spaces, tokens are what comes nearest to words.
+    In a script without spaces, tokens take the place of words.
     """
     placed = [each for each in tokens_in(segment.text, segment.tokens) if each[0].start is not None]
     letters = 0
@@ -212,7 +212,7 @@ def _timed(text: str, tokens: Sequence[Token]) -> dict[str, Any]:
 
 
 def _check_recordings(job: Job, name: str) -> None:
-    """Raises `Unavailable` where the first recording is not on this machine."""
+    """Raises `Unavailable` if the first recording is not on this machine."""
     place = place_of(job.root, job.sample)
     if is_address(place) or Path(place).exists():
         return

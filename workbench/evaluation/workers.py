@@ -1,4 +1,4 @@
-"""What the driver of an evaluation asks of workers, wherever they run.
+"""The interface between the driver of an evaluation and its workers, wherever they run.
 
 `workbench.evaluation.local` has processes of this machine, `workbench.evaluation.on_ray` actors on a Ray cluster.
 """
@@ -35,7 +35,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """A worker cannot go on, for a reason that it names. It has ended."""
+    """A worker has ended because it could not go on; it names the reason."""
 
     worker: int
     error: WorkbenchError
@@ -43,7 +43,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Died:
-    """A worker has ended without a word: it crashed, was killed, or its machine is gone."""
+    """A worker has ended without a message: it crashed, was killed, or its machine is gone."""
 
     worker: int
     how: str  # as the middle of a sentence
@@ -53,7 +53,7 @@ Reply = Opened | Finished | Failed | Died
 
 
 class Workers(Protocol):
-    """Starts workers, hands them batches and gathers what they say. Its calls come from one thread."""
+    """Starts workers, gives them batches and collects their replies. Its calls come from one thread."""
 
     @property
     @abstractmethod
@@ -66,11 +66,11 @@ class Workers(Protocol):
 
     @abstractmethod
     def submit(self, number: int, batch: int, utterances: Sequence[Utterance]) -> None:
-        """Hands a batch to a worker, which computes its batches one after the other."""
+        """Gives a batch to a worker, which computes its batches one after the other."""
 
     @abstractmethod
     def replies(self, seconds: float) -> list[Reply]:
-        """Waits so long for workers to say something, and returns what they said."""
+        """Waits so long for replies of workers, and returns them."""
 
     @abstractmethod
     def end(self, number: int) -> None:

@@ -1,8 +1,8 @@
 """Writes the directory of an evaluation, so that a kill at any byte loses at most the row that was being written.
 
-One writer at a time, which a lock sees to: its end lets go of it, however it ends. Rows are appended to shards, each in
-one go. When a directory is opened again, torn rows and rows that stand there twice are taken out, and `todo` says what
-is left to compute. `workbench.evaluation.store` says what lies where.
+A lock makes sure that only one process writes; the system releases it when that process ends. Rows are appended to
+shards, each with one write. When a directory is opened again, torn rows and second copies of rows are removed, and
+`todo` lists what is left to compute. `workbench.evaluation.store` describes the files.
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ from workbench.evaluation.store import (
 from workbench.system.atomic_files import UNFINISHED, explained_file_errors, temporary
 
 OWN = {RUN, UTTERANCES, SKIPPED, RESULTS, LOCK}
-SYNC_SECONDS = 2.0  # rows are on the disk after so long at the latest, against a loss of power
+SYNC_SECONDS = 2.0  # rows are flushed to the disk at least this often, in case of a loss of power
 Position = int  # of an utterance in the corpus
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Utterances on the disk, in their order: of a large corpus, only places of lines are in memory."""
+    """Utterances on the disk, in their order.
+
+    Only the places of their lines are in memory, so a corpus may be large.
+    """
 
     path: Path
     starts: array[int]  # of each line, in bytes
@@ -72,9 +75,9 @@ class _Shard:
 
 @contextlib.contextmanager
 def claimed(directory: Path) -> Iterator[None]:
-    """Holds the lock of a directory, which it makes if it is missing.
+    """Holds the lock of a directory, and makes the directory if it is missing.
 
-    Raises `BadInput` where another process holds it, or where the directory holds other files and no evaluation.
+    Raises `BadInput` if another process holds the lock, or if the directory holds other files and no evaluation.
     """
     from filelock import FileLock, Timeout
 
@@ -117,7 +120,7 @@ def _own(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Draft:
-    """A corpus that is written beside its final name, so that one that is refused changes nothing."""
+    """A corpus that is written under a temporary name, so that a refused corpus changes nothing."""
 
     directory: Path
     files: tuple[Path, Path]
@@ -134,7 +137,7 @@ class Draft:
 
 @contextlib.contextmanager
 def drafted(directory: Path, rows: Iterable[Utterance | Mapping[str, str]]) -> Iterator[Draft]:
-    """Writes a corpus; what is not accepted in the block is removed.
+    """Writes a corpus; removes it at the end of the block unless the block accepts it.
 
     Args:
         rows: utterances, and mappings with `where` and `reason` for rows that cannot be used.
@@ -165,10 +168,10 @@ def write_run(directory: Path, run: Run) -> None:
 
 
 def merged(directory: Path, wanted: Run) -> Run:
-    """Returns the run of a directory that goes on: the earlier one with the models that are new.
+    """Returns the continued run of a directory: the earlier run with the new models.
 
-    Raises `BadInput`, in one sentence, where the corpus, the normaliser, or what decides a model's results is another
-    than before.
+    Raises `BadInput`, in one sentence, if the corpus, the normaliser, or anything that affects a model's results has
+    changed.
     """
     if not (directory / RUN).exists():
         return wanted
@@ -215,7 +218,7 @@ class Writer:
 
     Args:
         models: the keys of the models that will be written.
-        again: whether recordings that failed are to be computed again; else their errors stay.
+        again: whether to compute failed recordings again; otherwise their errors stay.
     """
 
     def __init__(self, directory: Path, run: Run, models: Sequence[str], again: bool = False):
@@ -232,7 +235,7 @@ class Writer:
         self.torn -= self.again
 
     def _take_up(self, key: str) -> None:
-        """Takes over what is there of a model's results, without rows that are torn, strange or there twice."""
+        """Takes over the existing results of a model, without rows that are torn, invalid or repeated."""
         done = self._done[key] = bytearray(len(self.corpus))
         folder = self.directory / RESULTS / slug(key)
         with explained_file_errors(folder):
@@ -280,9 +283,9 @@ class Writer:
         ]
 
     def add(self, result: Result) -> bool:
-        """Writes a result; returns False, and writes nothing, where there is one of this utterance already.
+        """Writes a result; returns False, and writes nothing, if this utterance already has one.
 
-        Raises `Unavailable` where the disk is full, and leaves only whole rows.
+        Raises `Unavailable` if the disk is full, and leaves only complete rows.
         """
         position = self._position[result.id]
         if self._done[result.model][position]:
@@ -318,14 +321,14 @@ class Writer:
             shard.synced, shard.dirty = time.monotonic(), False
 
     def _seal(self, key: str, number: int) -> None:
-        """Writes a shard once more, its rows in the order of the utterances."""
+        """Writes a shard again, with its rows in the order of the utterances."""
         shard = self._shards.pop((key, number))
         self._close(shard)
         if shard.positions == sorted(shard.positions):
             return
         with explained_file_errors(shard.path):
             lines = shard.path.read_bytes().splitlines(keepends=True)
-            if len(lines) != len(shard.positions):  # interrupted in the middle of a row; the next run mends it
+            if len(lines) != len(shard.positions):  # interrupted in the middle of a row; the next run repairs it
                 return
             ordered = [line for _, line in sorted(zip(shard.positions, lines, strict=True))]
             self._replace(shard.path, ordered)

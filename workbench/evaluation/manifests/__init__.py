@@ -8,8 +8,9 @@
 | `kaldi` | a data directory: wav.scp, text, and maybe segments, utt2spk, utt2lang |
 | `folder` | recordings with a.txt or a.lab beside a.wav, or LibriSpeech's .trans.txt; also in a .zip or .tar |
 
-A row that cannot be used is passed on with its line and the reason, and stops nothing. What a row says decides alone,
-not what is on the disk: the same list gives the same corpus on every machine. No audio is read here.
+A row that cannot be used is passed on with its line and the reason, and the reading goes on. Only the rows decide what
+the corpus is, and not the files on the disk: the same list gives the same corpus on every machine. No audio is read
+here.
 """
 
 from workbench.evaluation.manifests.found import Bad, FoundCorpus

@@ -22,7 +22,7 @@ LONGEST = 1 << 20  # bytes of a transcript
 
 
 def kaldi_rows(folder: Path) -> Rows:
-    """Yields the utterances of a data directory: of `segments` where it has them, else of `wav.scp`."""
+    """Yields the utterances of a data directory: those of `segments` if that file exists, else those of `wav.scp`."""
     recordings: dict[str, str] = {}
     texts = dict(_pairs(folder / "text"))
     speakers = dict(_pairs(folder / "utt2spk", needed=False))
@@ -102,7 +102,7 @@ class Listing:
 
 
 def listing_of(path: Path) -> Listing:
-    """Returns the files of a folder or an archive; raises `BadInput` where it cannot be read."""
+    """Returns the files of a folder or an archive; raises `BadInput` if it cannot be read."""
     try:
         if path.is_dir():
             names = sorted(each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
@@ -111,7 +111,9 @@ def listing_of(path: Path) -> Listing:
             archive = zipfile.ZipFile(path)
             inside = sorted(each.filename for each in archive.infolist() if not each.is_dir())
             return Listing(inside, lambda name: archive.open(name).read(LONGEST))
-        members: dict[str, bytes] = {}  # transcripts are kept, as going back in a compressed archive reads it again
+        members: dict[
+            str, bytes
+        ] = {}  # transcripts are kept, because going back in a compressed archive reads it again
         with tarfile.open(path) as tar:
             for member in tar:
                 if member.isfile():

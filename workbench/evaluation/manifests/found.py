@@ -1,4 +1,4 @@
-"""What readers of manifests give: a corpus as rows, good and bad, and the checks that every row goes through."""
+"""The result of reading a manifest, a corpus of good and bad rows, and the checks of every row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.evaluation.rows import Utterance
 
-# What a column may be called; the first name is the one that messages name. Case does not count.
+# The names that a column may have; messages use the first one. Upper and lower case are the same.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "audio": ("audio", "audio_filepath", "audio_path", "file_name", "filename", "path", "file", "wav", "wav_path"),
     "text": ("text", "transcript", "transcription", "sentence", "reference", "ref", "normalized_text"),
@@ -53,7 +53,7 @@ class FoundCorpus:
 
 
 class UnusableRow(Exception):
-    """Raised inside a reader where a row cannot be used; its message is the reason."""
+    """Raised inside a reader for a row that cannot be used; its message is the reason."""
 
 
 Raw = Mapping[str, Any]
@@ -64,7 +64,7 @@ def named(plain: Mapping[str, Any], columns: Mapping[str, str] | None = None) ->
     """Returns a row under the names of `COLUMNS`, the rest under `extra`.
 
     Args:
-        columns: the column of each name, from `columns_of`; without it they are looked for in this row.
+        columns: the column of each name, from `columns_of`; by default found in this row.
     """
     found = columns_of(plain) if columns is None else columns
     raw: dict[str, Any] = {name: plain[column] for name, column in found.items() if column in plain}
@@ -74,7 +74,7 @@ def named(plain: Mapping[str, Any], columns: Mapping[str, str] | None = None) ->
 
 
 def columns_of(names: Iterable[str]) -> dict[str, str]:
-    """Returns which column holds what: the first name of `COLUMNS` that is there."""
+    """Returns the column of each name: the first spelling in `COLUMNS` that is there."""
     lower = {name.strip().lower(): name for name in reversed([*names])}
     return {
         meaning: next(lower[alias] for alias in aliases if alias in lower)
@@ -87,7 +87,7 @@ def checked(rows: Iterable[tuple[str, Raw | str]], root: str) -> Iterator[Uttera
     """Yields utterances, and what is wrong with the other rows.
 
     Args:
-        rows: where each row stands, and the row, or why there is none.
+        rows: the place of each row, and the row, or the reason why there is none.
         root: audio below it is named from there.
     """
     seen: dict[str, str] = {}
@@ -135,7 +135,7 @@ def _utterance(raw: Raw, root: str) -> Utterance:
 
 
 def relative_to(audio: str, root: str) -> str:
-    """Returns the path of a recording from the root, where it lies below it; any other as it is."""
+    """Returns the path of a recording relative to the root if it is below the root; otherwise unchanged."""
     if root and audio.startswith(root.rstrip("/") + "/"):
         return audio[len(root.rstrip("/")) + 1 :]
     return posixpath.normpath(audio) if "://" not in audio and "::" not in audio else audio
@@ -151,7 +151,7 @@ def _text(raw: Raw, name: str, expected: str) -> str:
     if value is None:
         return ""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and name in ("id", "speaker", "text"):
-        value = str(value)  # a speaker is often a number, and so is what a digit model is to write
+        value = str(value)  # a speaker is often a number, and so is the text of a recording of digits
     if not isinstance(value, str):
         raise UnusableRow(f"its {name} is {value!r:.60}; expected {expected}")
     if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):

@@ -4,9 +4,9 @@
 >>> judge(comparison).sentence
 'encoder.layers.3 is the first of 76 stages beyond tolerance f32: relative L2 0.013, limit 0.0001; ...'
 
-The parts: `measures` and its neighbours compute how far two arrays are apart, `presets` says what to expect, `verdict`
-and `noise` say what it means, and `report` formats it. All of it knows arrays and `Trace`, no models;
-`workbench.trace.read` reads traces of any program.
+The parts: `measures` and its neighbours compute how far two arrays are apart, `presets` holds the expected differences,
+`verdict` and `noise` judge the measures, `comparison` is the result, and `report` formats it. These modules know arrays
+and `Trace`, but no models; `workbench.trace.read` reads traces of any program.
 """
 
 from workbench.compare.compare import compare

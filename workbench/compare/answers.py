@@ -1,4 +1,4 @@
-"""Two answers of a conversation, position by position: where they part, and whether both ids were equally likely there.
+"""Compares two answers of a conversation by position: where they part, and whether both ids were equally likely there.
 
 A position has one id in each stream. A text token or a special token is in stream 0 alone. The positions that follow
 the same ids are comparable; after the first difference, the answers are different answers. This file knows the stages
@@ -74,7 +74,7 @@ class FirstId:
 def ids_of(trace: Trace) -> Ids | None:
     """Returns the ids of an answer of parallel streams; None if the trace holds none, or holds rows without tokens.
 
-    The audio is where the tokens are the same as stream 0 of the rows.
+    The audio is at the place where the tokens equal stream 0 of the rows.
     """
     rows = _rows(trace)
     if rows is None or "tokens" not in trace:
@@ -126,7 +126,7 @@ class Answers:
     def comparable(self, stage: str) -> int | None:
         """Returns how many positions of a stage `answer.*` are comparable; None for other stages.
 
-        A choice depends on the ids before it only. What is computed from an id depends on that id, too.
+        A choice depends only on the ids before it. A value that is computed from an id depends on that id, too.
         """
         if not stage.startswith("answer."):
             return None
@@ -263,7 +263,7 @@ def _drawn_near(
     """Returns whether rounding explains that the same random number drew two ids.
 
     Either the two ids are equally likely and change places in the order, or the number is near the end of an id's
-    share. Errors of logits move such an end by at most half of their size, divided by the temperature.
+    share. Errors of logits move such an end by at most half their size, divided by the temperature.
     """
     most = 4 * math.sqrt(2) * noise * choice.spread
     bounded = choice.reference_at_least or choice.candidate_at_least

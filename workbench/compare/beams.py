@@ -1,7 +1,7 @@
 """Beam searches in a comparison: choices that differ by a near tie, and what explains other differences.
 
 A choice is a near tie if both sides give the two continuations nearly equal scores. Equal scores on both sides are a
-tie, which every search breaks by a rule of its own, so another choice is a difference of that rule and no rounding.
+tie. Every search breaks ties by its own rule, so another choice then comes from another rule, not from rounding.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _differing(ours: list[Continued], theirs: list[Continued]) -> list[tuple[Con
 
 
 def _margins(ours: Continued, theirs: Continued, *sides: _Choice) -> tuple[float, ...] | None:
-    """Returns how far apart each side's scores of two continuations are, for sides that tell; None if none does."""
+    """Returns the difference between each side's scores of two continuations; None if no side reports them."""
     known = [side.scores for side in sides if side.scores]
     if not known or not all({ours, theirs} <= scores.keys() for scores in known):
         return None

@@ -206,13 +206,13 @@ def _alone(found: list[StageComparison]) -> Iterable[StageComparison]:
 def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterable[StageComparison]:
     """Yields each stage of numbers with what it added to the error of the previous stage of numbers.
 
-    The first stage's error is all its own. After a stage without measures, the next one has no growth, because it has
-    nothing to compare with. The search for the largest growth raises errors to the floor first, so that the step from
-    zero to rounding is none.
+    The first stage's error is all its own. A stage that follows one without measures has no growth, because there is
+    nothing to compare it with. The search for the largest growth raises errors to the floor first, so that the step
+    from zero to rounding is none.
     """
     before: float | None = 0.0
     first = True
-    other_ids = False  # what is made of other ids is no arithmetic error
+    other_ids = False  # values that are computed from other ids are no arithmetic error
     floor = max(_FLOOR * tolerances.preset.limits.relative_l2, tolerances.preset.roundoff)
     for each in found:
         if each.sequence or each.streams or each.logprobs or each.stage in SETTINGS:

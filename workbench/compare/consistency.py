@@ -5,10 +5,11 @@ makes the candidate worse on all of them, while rounding makes it worse on some 
 
 The test is a sign test with a known share (the binomial test; Conover, Practical Nonparametric Statistics, 3rd ed.,
 section 3.1). On each input, the candidate's distance from float64 at a stage is compared with those of n clean
-computations in its precision. A candidate that only rounds is farther than all n of them with the chance 1 / (n + 1) at
-most, as any of the n + 1 may be the farthest. It has to be farther by a margin, because some libraries round a few more
-steps. The p-value is the chance that so many inputs, or more, show it as the farthest. All stages are looked at,
-so the p-values are corrected by Holm's method (Holm 1979, A simple sequentially rejective multiple test procedure).
+computations in its precision. A candidate that only rounds is farther than all n of them with a chance of at most 1 /
+(n + 1), because each of the n + 1 is equally likely to be the farthest. It has to be farther by a margin, because some
+libraries round a few more steps. The p-value is the chance that this many inputs, or more, show it as the farthest.
+Because all stages are tested, the p-values are corrected by Holm's method (Holm 1979, A simple sequentially rejective
+multiple test procedure).
 
 Inputs must be independent recordings or texts. This file reads no traces.
 """
@@ -145,7 +146,7 @@ def looks_of(noise: NoiseReport, clean: int) -> tuple[Look, ...]:
 
 
 def consistency(inputs: Sequence[Sequence[Look]]) -> Consistency:
-    """Returns what the looks of several inputs show together; a stage counts where an input has it."""
+    """Returns the verdict of the looks of several inputs together; a stage counts on the inputs that have it."""
     order: dict[str, None] = {}
     for looks in inputs:
         order |= dict.fromkeys(look.stage for look in looks)

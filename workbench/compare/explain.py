@@ -1,11 +1,11 @@
-"""Says what would explain the first bad stage of a candidate, such as "it equals the reference's llm.layers.1".
+"""Finds an explanation of the first bad stage of a candidate, such as "it equals the reference's llm.layers.1".
 
 An explanation is a `Hint`. It is given only if it predicts the candidate to within rounding, on all its rows, from the
-reference and from the candidate's earlier stages. What that means: at most a tenth of the stage's error, at most the
-stage's own limit, and at most a few times the error that stood before it, or the distance from float64 that noise
-explains. A fault of another kind gets no hint: the stage itself is all that is known then.
+reference and from the candidate's earlier stages. Within rounding means that the remaining error is at most a tenth of
+the stage's error, at most the stage's own limit, and at most a few times the error of the stages before, or the
+distance from float64 that noise explains. A fault of another kind gets no hint; then only the stage is known.
 
-A hint says what the numbers are, not how the port computes them. Two causes may make the same numbers.
+A hint says what the numbers are, not how the port computes them. Two causes may give the same numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from workbench.compare.noise import NoiseReport
     from workbench.compare.stage import StageComparison
 
-_FAR_BETTER = 0.5  # share of what remains under one guess that tells another one from it
+_FAR_BETTER = 0.5  # a guess is better only if its remaining error is at most this share of the other's
 _SHARE = 0.1  # of a stage's error that may remain
 _ROUNDINGS = 16  # that may remain without earlier stages and without float64
 _BEFORE = 4.0  # times the largest error of the stages before
@@ -57,7 +57,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
 
 
 def explain(scene: Scene, error: float) -> Hint | None:
-    """Returns the first explanation that predicts the candidate to within what the scene allows; None without one."""
+    """Returns the first explanation that predicts the candidate as closely as the scene requires; None without one."""
     if scene.reference.shape != scene.candidate.shape or scene.candidate.ndim < 1 or not scene.candidate.size:
         return None
     if "c" in (scene.reference.dtype.kind, scene.candidate.dtype.kind):
@@ -76,7 +76,7 @@ def explain(scene: Scene, error: float) -> Hint | None:
 def _hint(fitting: list[tuple[float, Guess]], scene: Scene, error: float) -> Hint:
     """Returns the first guess that fits; a later one only if it fits far better.
 
-    Guesses of the same words that fit as well cannot be told apart, and are named together.
+    Guesses with the same words that fit equally well cannot be distinguished, so the hint names them together.
     """
     best, chosen = fitting[0]
     for found, guess in fitting[1:]:
@@ -96,7 +96,7 @@ def with_hints(comparison: Comparison, noise: NoiseReport | None, reference: Tra
     """Returns the comparison with an explanation of its first bad stage, if there is one.
 
     In an isolated run each stage in error has a fault of its own, and the first few are explained. A stage that cannot
-    be measured keeps what is known of its shape.
+    be measured keeps the hint about its shape.
 
     Args:
         noise: the report on the same traces; it says what rounding explains, and it may find an earlier stage.

@@ -1,8 +1,8 @@
 """Measures how far one array of numbers is from another, in one pass over both.
 
 All sums are accumulated in float64 over blocks of rows, so neither array is copied as a whole. Positions are axis 0,
-channels the last axis. A value that is infinite or NaN on both sides in the same way is left out of the measures. If
-only one side is so, or in another way, the value is counted separately, because no measure can include it.
+channels the last axis. A value that is infinite or NaN on both sides in the same way is left out of the measures. A
+value that is so on one side only, or in different ways, is counted separately, because no measure can include it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 The distance of the float32 reference is its rounding error. A candidate of the same arithmetic at a similar distance
 has only rounded in another way; a candidate much farther away computes something else. For coarser arithmetic, the
 allowed rounding error grows with the unit roundoff, up to the limit of its preset. That limit is loose. If the
-reference's own model was also computed in the candidate's precision (its *peer*), the candidate is held to the peer's
-distance.
+reference's own model was also computed in the candidate's precision (its *peer*), the peer's distance is the bound.
 """
 
 from __future__ import annotations
@@ -140,21 +139,25 @@ class NoiseReport:
 
     @property
     def first_bug(self) -> StageNoise | None:
-        """The first stage at which the candidate is not noise; None if the reference is off before that stage."""
+        """The first stage at which the candidate's distance is not noise; None if the reference is off before that
+        stage.
+        """
         first = next((each for each in self.stages if each.is_bug or each.reference_is_off), None)
         return first if first and not first.reference_is_off else None
 
     @property
     def bugs(self) -> tuple[StageNoise, ...]:
-        """All stages at which the candidate is not noise; end to end, those after the first inherit its error."""
+        """All stages at which the candidate's distance is not noise; end to end, those after the first inherit its
+        error.
+        """
         return tuple(each for each in self.stages if each.is_bug) if self.first_bug else ()
 
     @property
     def noise(self) -> frozenset[str]:
         """The stages at which a candidate with the reference's arithmetic is as near to float64 as noise explains.
 
-        They count as noise whatever a tolerance says: where a network amplifies rounding, correct kernels may be far
-        apart.
+        They count as noise even if they are beyond a tolerance: if a network amplifies rounding, correct kernels may be
+        far apart.
         """
         if self.coarser:
             return frozenset()
@@ -319,7 +322,7 @@ def lead_to_first(found: list[StageNoise], share: float) -> None:
 
 
 def _most_off(preset: Preset) -> float:
-    """Returns the allowed relative L2 of one position. With few bits, a position of small values may exceed 1."""
+    """Returns the allowed relative L2 of one position. With few bits, it may exceed 1 at a position of small values."""
     most = WORST * preset.limits.relative_l2
     return most if preset.limits.relative_l2 >= PRESETS["q4"].limits.relative_l2 else min(most, 1.0)
 

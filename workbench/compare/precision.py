@@ -1,7 +1,7 @@
-"""Tells the precision that a trace was computed in: by what it names, or by its values.
+"""Finds the precision that a trace was computed in, from its metadata or from its values.
 
-A program that computes in 16 bits often writes its results as float32. All of its values are then numbers that the
-16-bit type has, which float32 results never are by chance.
+A program that computes in 16 bits often writes its results as float32. All of its values are then representable in the
+16-bit type, which does not happen to float32 results by chance.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from workbench.trace.order import computation_order, is_aside, kind_of
 from workbench.trace.trace import StageFilter, Trace
 
 ORDERS = 5  # clean computations that a run makes
-OF_FLOAT32 = 5e-7  # distance of sinusoids, exp and sums of other libraries in float32, where ours happen to be exact
+OF_FLOAT32 = 5e-7  # distance of sinusoids, exp and sums of other libraries in float32, for stages where ours are exact
 DEVIATIONS = 6.0  # deviations of the logarithms from which a mean over positions is no chance
 
 
@@ -134,9 +134,10 @@ def _judged(
 
 
 def _beyond_chance(values: Sequence[float]) -> float:
-    """Returns what clean computations do not reach, by the spread of their logarithms; 0 for exact or single ones.
+    """Returns the distance that clean computations do not reach, by the spread of their logarithms; 0 for exact or
+    single ones.
 
-    Where a few directions carry all errors of a stage, such as those of logits, the mean over positions varies widely.
+    If a few directions carry all errors of a stage, such as those of logits, the mean over positions varies widely.
     """
     if len(values) < 2 or min(values) <= 0:
         return 0.0

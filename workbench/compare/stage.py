@@ -35,8 +35,9 @@ class Beyond:
 
 @dataclass(frozen=True)
 class StageComparison:
-    """The result for one stage. Among `numbers`, `logits`, `sequence`, `streams`, `logprobs`, those of its kind are
-    set.
+    """The result for one stage.
+
+    Of `numbers`, `logits`, `sequence`, `streams` and `logprobs`, only those of its kind are set.
     """
 
     stage: str

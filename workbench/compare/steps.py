@@ -1,7 +1,7 @@
 """Decoding steps in a comparison: which steps of two traces read the same tokens, and the step of the first fault.
 
-A step is comparable if both sides have read the same generated tokens before it. Sides that followed other tokens part
-there, as two texts do. This file measures no arrays.
+A step is comparable if both sides have read the same generated tokens before it. After the first different token, two
+sides compute different texts. This file measures no arrays.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def steps_held(stages: Iterable[str]) -> list[int]:
 def last_alike(reference: Trace, candidate: Trace) -> int | None:
     """Returns the last step before which both sides have read the same tokens; None if they never part.
 
-    Step n has read the first n generated tokens; in a beam search, its hypotheses have. A trace that does not say what
-    its steps followed is taken to have followed its own tokens, and without tokens those of the other side.
+    Step n has read the first n generated tokens; in a beam search, its hypotheses have. If a trace does not name the
+    tokens that its steps followed, its own tokens are assumed, and without tokens those of the other side.
     """
     if not all(any(stage.startswith(PREFIX) for stage in trace) for trace in (reference, candidate)):
         return None

@@ -1,4 +1,5 @@
-"""Parallel streams of ids [rows, streams], such as codec tokens: how many differ, where first, and why perhaps.
+"""Compares parallel streams of ids [rows, streams], such as codec tokens: how many differ, where first, and possibly
+why.
 
 This file knows arrays and the layout of a vocabulary; it knows no traces.
 """

@@ -36,14 +36,14 @@ class Verdict:
     be far within tolerance and often grows beyond it only some layers later. A stage beyond tolerance is no fault if
     float64 shows that a candidate of the reference's own arithmetic has only rounded in another way. End to end, later
     stages inherit the error. If the candidate was computed from the reference's own inputs, each stage in error is
-    faulty by itself, and all are the *faulty stages*; a text counts only if its tokens do not.
+    faulty by itself, and all are the *faulty stages*; a text counts only if its tokens are not among them.
 
     The *first divergent stage* is the first one beyond tolerance in the order of the computation. The front end and the
-    prompt come before any layer; tokens and text, which are made of the others, come last.
+    prompt come before any layer; tokens and text, which are computed from the other stages, come last.
 
     The *largest own contribution* is the stage whose relative L2 error is the largest multiple of that of the previous
     stage. Errors below a tenth of the tolerance count as a tenth, so that the step from zero to rounding is none; the
-    sentence states the real errors. A fault in one place shows as one such jump, whatever later layers make of it. It
+    sentence states the real errors. A fault in one place shows as one such jump, whatever later layers do with it. It
     is None if no stage's error exceeds that of the previous stage and this floor.
 
     If the candidate was computed from the reference's own inputs, it is the stage with the largest error, if that is
@@ -62,7 +62,7 @@ class Verdict:
     faulty_stage: str | None = None  # the earlier of `first_divergent` and `first_bug`, without noise
     found_by: Evidence | None = None  # the evidence against the faulty stage
     faulty_stages: tuple[str, ...] = ()  # see above; end to end, only the faulty stage
-    explanation: Hint | None = None  # what explains the numbers of the faulty stage, if anything known does
+    explanation: Hint | None = None  # an explanation of the numbers of the faulty stage, if one is known
 
     @property
     def further_details(self) -> list[str]:
@@ -125,7 +125,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
 
 
 def _as_its_peer(comparison: Comparison, noise: NoiseReport | None) -> bool:
-    """Returns whether everything beyond a default tolerance is as far off in the same model in the same precision."""
+    """Returns whether the same model in the same precision is as far off at every stage beyond a default tolerance."""
     if noise is None or noise.beside == REFERENCE or comparison.tolerances.rules or comparison.reason == AS_ASKED:
         return False
     return all(each.stage in noise.noise for each in comparison.stages if not comparison.passes(each))

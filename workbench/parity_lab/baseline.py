@@ -1,7 +1,7 @@
-"""What got worse since an earlier parity run, whose JSON was kept as the baseline.
+"""Finds what got worse since an earlier parity run; the JSON of that run is the baseline.
 
-A port that is not finished is beyond tolerance in known places. A continuous integration should then fail only for a
-change that makes something worse. This file compares the JSON of two runs and reads no traces.
+An unfinished port is beyond tolerance in known places. Its continuous integration should then fail only for a change
+that makes something worse. This file compares the JSON of two runs and reads no traces.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def regressions(
 ) -> tuple[Regression, ...]:
     """Returns what got worse from one run to the next; both are `ParityRun.to_dict`.
 
-    Worse is: a candidate that cannot be compared any more, a stage that is gone, a stage newly beyond tolerance, one
-    that float64 newly finds in error, and a measure beyond its limit that is more than `factor` times as large as
-    before. A candidate without an earlier outcome is held to its tolerance alone.
+    These count as worse: a candidate that cannot be compared any more, a stage that is gone, a stage newly beyond
+    tolerance, a stage newly in error by float64, and a measure beyond its limit that is more than `factor` times as
+    large as before. For a candidate without an earlier outcome, only its tolerance counts.
 
     Raises `BadInput` if the runs are of different models, inputs or references.
     """
@@ -114,7 +114,7 @@ def _stage(before: Mapping[str, Any] | None, now: Mapping[str, Any], new_bug: bo
 def _allowed(beyond: Mapping[str, Any], old: float, factor: float) -> bool:
     """Returns whether a measure beyond its limit has not grown by more than the factor."""
     value = math.inf if beyond["value"] is None else float(beyond["value"])
-    if beyond["measure"] == "top1":  # an agreement: the share that disagrees must not grow
+    if beyond["measure"] == "top1":  # a measure of agreement: the share that disagrees must not grow
         return 1 - value <= factor * (1 - old)
     return value <= factor ** (2 if beyond["measure"] in _SQUARED else 1) * old
 

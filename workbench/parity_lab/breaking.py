@@ -1,7 +1,7 @@
 """Faults to plant into a copy of a demo model, so that one can watch a comparison find them.
 
-A fault is a change of one file of a checkpoint, or of how a side computes. The copy runs as any checkpoint does: what
-is shown is what the broken model has really computed. The demo models themselves stay as they are.
+A fault is a change of one file of a checkpoint, or of how a side computes. The copy runs like any other checkpoint, so
+every number on the screen comes from the broken model. The demo models themselves stay unchanged.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Fault:
         title: what was done, in a few words.
         model: the demo model that it is planted in.
         first: the first stage that the fault changes.
-        why: how such a fault comes about, and how it shows.
+        why: how such a fault arises in practice, and how it shows.
         side: the candidate, for a fault in how a side computes.
-        plant: changes a copy of the checkpoint, for the others.
+        plant: changes a copy of the checkpoint, for all other faults.
     """
 
     name: str
@@ -69,7 +69,7 @@ def _set_json(file: str, place: tuple[str, ...], value: Any, checkpoint: Path) -
 
 
 def _silence(names: tuple[str, ...], checkpoint: Path) -> None:
-    """Sets weights to zero, in a process of its own: the caller's does not import torch."""
+    """Sets weights to zero in a separate process, because the caller's process does not import torch."""
     words = [sys.executable, "-P", "-m", "workbench.parity_lab.breaking", str(checkpoint / "model.pt"), *names]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
     if done.returncode:

@@ -159,7 +159,7 @@ class CleanRuns:
 
 
 def precisions_of(candidates: Iterable[Side], mapping: StageMapping | None, precision: str) -> set[str]:
-    """Returns the precisions of candidates that need clean computations, as far as their sides tell; for progress."""
+    """Returns the precisions of candidates that need clean computations, if their sides name them; for progress."""
     found = {_precision(side, mapping, precision) for side in candidates if needs_clean(side)}
     return {each for each in found if each is not None and each not in FLOAT32}
 
@@ -167,7 +167,7 @@ def precisions_of(candidates: Iterable[Side], mapping: StageMapping | None, prec
 def needs_clean(side: Side) -> bool:
     """Returns whether a candidate is judged by a clean spread.
 
-    A candidate on PyTorch with the same options is one of the clean computations itself, or nearly so.
+    A candidate on PyTorch with the same options is itself (almost) one of the clean computations.
     """
     return side.runtime != "pytorch" or bool(side.options)
 
@@ -185,7 +185,7 @@ def _precision(side: Side, mapping: StageMapping | None, precision: str) -> str 
 
 
 def gguf_file_of(registry: Any, model: str | Path, on_progress: Any = None) -> Callable[[str], Path]:
-    """Returns a function from a type to the GGUF file of a model, which is made if it is not there yet."""
+    """Returns a function from a type to the GGUF file of a model; it makes the file if needed."""
 
     def found(quantization: str) -> Path:
         from workbench.registry.resolve import resolve

@@ -1,7 +1,7 @@
 """Judges a dump of another program stage by stage: the reference is computed from the dump's own stages.
 
-A program that cannot substitute stages still takes part in an isolated run. Each stage of the reference continues from
-what the dump has before it, so each stage shows only the dump's own error. This file knows no runtimes.
+A program that cannot substitute stages can still take part in an isolated run. The reference computes each stage from
+the dump's stage before it, so each stage shows only the dump's own error. This file knows no runtimes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workbench.trace.read import read_trace
 from workbench.trace.recorder import can_stand_for
 from workbench.trace.trace import Trace
 
-_KEPT = ("input_digest", "steps")  # metadata of a dump that matter to whoever goes on from its stages
+_KEPT = ("input_digest", "steps")  # metadata of a dump that a computation from its stages needs
 
 
 def is_dump(side: Side, mapping: StageMapping | None) -> bool:

@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 def found_or_why(make: Callable[[], Result]) -> tuple[Result | None, str]:
-    """Returns what `make` makes, or None and the sentence of its error. A cancel is raised."""
+    """Returns the result of `make`, or None and the sentence of its error. Raises `Cancelled`."""
     try:
         return make(), ""
     except Cancelled:

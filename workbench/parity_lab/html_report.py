@@ -19,7 +19,7 @@ from workbench.parity_lab.tables import pairs, short, table
 
 def write_page(run: ParityRun, path: str | Path, looks: int = 4) -> Path:
     """Writes `page` to a file; raises `BadInput` if the file cannot be written."""
-    return write_document(page(run, looks), report_place(path))  # a wrong place is told before figures are drawn
+    return write_document(page(run, looks), report_place(path))  # a wrong place is reported before figures are drawn
 
 
 def page(run: ParityRun, looks: int = 4) -> str:

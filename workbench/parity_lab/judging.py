@@ -1,4 +1,4 @@
-"""Judges one candidate: compares its trace with what it is to be compared with, and tells noise from bugs.
+"""Judges one candidate: compares its trace with the reference's traces, and tells noise from bugs.
 
 This file computes no traces and knows no runtimes.
 """
@@ -94,8 +94,8 @@ class Judge:
     def _noise(self, sources: Sources, exact: Computed, candidate: Computed) -> tuple[NoiseReport, tuple[Look, ...]]:
         """Returns what is noise, and the looks if they are asked for.
 
-        A candidate in low precision is held to the clean spread of its precision. In float32 the spread serves the
-        looks alone.
+        A candidate in low precision must stay within the clean spread of its precision. In float32 only the looks use
+        the spread.
         """
         ours, theirs = sources.reference.trace, candidate.trace
         clean, _ = sources.clean

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class KeptSessions:
-    """A registry as a parity run uses it, whose sessions stay open until `close`.
+    """A registry for a parity run. Its sessions stay open until `close`.
 
     The registry ends processes that do not fit into memory, and loads them again for the next call.
     """

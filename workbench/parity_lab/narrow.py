@@ -1,10 +1,10 @@
-"""Looks inside the first layer in error of a candidate: traces that layer again on both sides, with what is inside it.
+"""Looks inside the first layer in error of a candidate: traces that layer and its inner stages again on both sides.
 
-Each layer costs one more load and one more pass of the reference, of float64, of the same precision where a candidate
-needs it, and of each candidate that is wrong there. Only one layer of a candidate is looked into. If it is a layer in a
-decoding step, the caches of all layers after that step are looked at too, as a wrong row of a cache often shows as an
-error only in a later layer; in a beam search, also the caches of the step before, which are reordered. This file knows
-no runtimes.
+Each layer costs one more load and one more pass of the reference, of float64, of the same precision if a candidate
+needs it, and of each candidate that is wrong there. Only one layer of a candidate is inspected. If that layer belongs
+to a decoding step, the caches of all layers after that step are inspected too, because a wrong row of a cache often
+shows as an error only in a later layer. In a beam search, the caches of the step before are inspected as well, because
+they are reordered. This file knows no runtimes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Compute(Protocol):
     """Traces a side."""
 
     def __call__(self, side: Side, file: str, stages: Sequence[str], *, decoding_steps: str) -> Computed:
-        """Returns the trace, of the stages that match globs and of a decoding step, or of none if that is empty."""
+        """Returns a trace of the stages that match the globs, in a decoding step if one is given."""
         ...
 
 
@@ -106,7 +106,7 @@ class LayerInspection:
         return Sources(reference, exact, self._clean.of(candidate.trace, tag=layer, stages=_globs(layer)))
 
     def _once(self, side: Side, file: str, layer: str) -> TraceOrReason:
-        """Returns the trace of a side, or why there is none, as from the first call with this file name."""
+        """Returns the trace of a side, or why there is none; later calls with the same file name return the same."""
         if file not in self._traced:
             self._traced[file] = found_or_why(partial(self._look, side, file, layer))
         return self._traced[file]
@@ -138,5 +138,7 @@ def _steps(layer: str) -> list[str]:
 
 
 def _beam(layer: str) -> int | None:
-    """Returns the hypothesis of a layer, or of the beginning of its stages' names; None of no beam search."""
+    """Returns the hypothesis that a layer, or the beginning of its stages' names, belongs to; None without a beam
+    search.
+    """
     return beam_of(f"{layer}.x")

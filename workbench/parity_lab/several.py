@@ -1,6 +1,6 @@
 """Runs a comparison on several inputs, one after another, and gives one verdict on each candidate.
 
-A fault that stays within what rounding explains on every single input still shows, because it is there on all of them
+A fault may be as small as rounding on every single input. It still shows, because it is there on all inputs
 (`workbench.compare.consistency`). Each side is loaded once. The traces of an input are removed before the next one is
 computed, so the run needs the memory and the disk of one input.
 """
@@ -47,13 +47,15 @@ class CandidateOnInputs:
 
     @property
     def consistency(self) -> Consistency | None:
-        """What the inputs show together; None if no input could be judged beside float64."""
+        """The verdict on all inputs together; None if no input could be judged with float64."""
         looks = [each.looks for each in self.on_inputs if each.looks]
         return consistency(looks) if looks else None
 
     @property
     def alone(self) -> tuple[str, int] | None:
-        """The stage that most inputs find at fault by themselves, and on how many; the earliest of equals."""
+        """The stage that most single inputs find at fault, and the number of these inputs; of equal stages the
+        earliest.
+        """
         stages = Counter(each.faulty_stage for each in self.on_inputs if each.faulty_stage)
         if not stages:
             return None
@@ -63,13 +65,15 @@ class CandidateOnInputs:
 
     @property
     def faulty_stage(self) -> str | None:
-        """The stage to look at: what all inputs show together, else what most show alone."""
+        """The stage to examine: the one of all inputs together, otherwise the one that most single inputs show."""
         found = self.consistency.first_fault if self.consistency else None
         return found.stage if found else self.alone[0] if self.alone else None
 
     @property
     def status(self) -> Status:
-        """Within, if no input and not all together show a fault; `beyond` counts before what cannot be used."""
+        """The worst status: `within` if neither a single input nor all together show a fault; `beyond` is worse than
+        unusable.
+        """
         found = {each.status for each in self.on_inputs}
         if "beyond" in found or self.faulty_stage:
             return "beyond"
@@ -169,7 +173,7 @@ def run_parity_on_inputs(
     Args:
         inputs: from `workbench.parity_lab.inputs.read_inputs`.
         candidates: as in `run_parity`; a folder of dumps has a folder or a file for each input, with its name.
-        on_run: is given the run of each input before its traces are removed.
+        on_run: receives the run of each input before its traces are removed.
         keep: a folder for the traces, with a folder for each input.
         how: other arguments of `run_parity`.
 

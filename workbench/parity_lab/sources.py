@@ -1,4 +1,6 @@
-"""What a candidate is compared with: the reference and, where they can be computed, float64 and the same precision."""
+"""The traces that a candidate is compared with: the reference and, if they can be computed, float64 and the same
+precision.
+"""
 
 from __future__ import annotations
 

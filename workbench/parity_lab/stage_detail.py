@@ -18,7 +18,7 @@ from workbench.parity_lab.tables import short, table
 from workbench.trace.trace import Trace
 
 _TOKENS = 400  # most tokens of a sequence that are shown
-_ROWS, _ROWS_BEFORE = 12, 3  # of streams that are shown, and those before the first difference
+_ROWS, _ROWS_BEFORE = 12, 3  # rows of streams that are shown, and of those the rows before the first difference
 
 
 def stage_html(run: ParityRun, place: int, stage: str) -> str:

@@ -30,7 +30,7 @@ from workbench.trace.read import read_trace
 from workbench.trace.steps import followed
 from workbench.trace.trace import Trace
 
-BEAT_SECONDS = 0.25  # the caller gets progress at least this often, and can stop the trace then
+BEAT_SECONDS = 0.25  # the caller gets progress at least this often, and can then stop the trace
 GRACE_SECONDS = 5.0  # after a cancel, a trace has this long before its process is ended
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -89,7 +89,7 @@ class Tracer:
             self._on_progress(min(share, 1.0), activity)
 
     def reading(self, function: Callable[Given, Result]) -> Callable[Given, Result]:
-        """Returns the function, called by `call`. What it reports is progress that follows the latest trace."""
+        """Returns a function that `call` calls. Its reports count as progress after the latest trace."""
 
         def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
             with listening(lambda share, activity: self._within(_TRACED + (1 - _TRACED) * share, activity)):

@@ -1,1 +1,1 @@
-"""Guesses at what would explain a stage that is wrong; `workbench.compare.explain` tries them on the numbers."""
+"""Possible explanations of a wrong stage; `workbench.compare.explain` tries them on the numbers."""

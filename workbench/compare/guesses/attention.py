@@ -13,7 +13,7 @@ _CLOSE = 2e-3
 
 
 def weights(scene: Scene) -> Iterator[Guess]:
-    """Yields what a factor of the scores, or other hidden keys, would make of the reference's weights."""
+    """Yields the reference's weights under another factor of the scores, or with other hidden keys."""
     r, c = scene.reference, scene.candidate
     if scene.part != "weights" or r.ndim != 3 or r.size > 1 << 24:
         return

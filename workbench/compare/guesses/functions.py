@@ -116,7 +116,8 @@ def functions(scene: Scene) -> Iterator[Guess]:
 
             yield Guess("function", f"it is the {name} of the reference: that comes once too often", expected)
         elif same(r, before, 2 * scene.allowed) and before.any():
-            # Not every function can be undone, so the prediction is made the other way round and is as near.
+            # Not every function can be inverted, so the prediction is made in the other direction, and is equally
+            # close.
             def undone(rows: Rows, function: Function = function) -> np.ndarray:
                 r, c = table(reference[rows]), table(candidate[rows])
                 times = np.linalg.norm(c) / max(float(np.linalg.norm(r)), 1e-300)

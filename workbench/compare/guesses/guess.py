@@ -1,7 +1,7 @@
-"""What a guess is, and what it may look at: one stage of both sides, and the other stages of both traces.
+"""A guess, and its data: one stage of both sides, and the other stages of both traces.
 
-A guess predicts rows of the candidate from the reference. It is named only if the prediction equals the candidate to
-within rounding, so a wrong guess is no worse than none.
+A guess predicts rows of the candidate from the reference. A guess is reported only if its prediction equals the
+candidate to within rounding. So a wrong guess does no harm.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Guess:
     kind: str
     words: str  # a predicate with the subject "it", the candidate's stage
     expected: Callable[[Rows], np.ndarray]  # what the candidate would hold in these rows, in float64
-    first: int = 0  # the rows for which it predicts anything: from `first`
+    first: int = 0  # it predicts the rows from `first` on
     last: int | None = None  # and before `last`; None for all
     option: str = ""  # takes the place of {} in `words`; guesses that differ in it alone may be named together
     shown: bool = False  # whether the guess has shown by itself that it is true; it then predicts nothing
@@ -127,7 +127,9 @@ def left(expected: np.ndarray, found: np.ndarray) -> float:
 
 
 def remaining(guess: Guess, candidate: np.ndarray, sample: Rows, allowed: float) -> float:
-    """Returns the relative L2 that remains under a guess: of the sample if that is too much, else of all rows."""
+    """Returns the remaining relative L2 under a guess: that of the sample if it is already too large, otherwise of all
+    rows.
+    """
     if guess.shown:
         return 0.0
     last = len(candidate) if guess.last is None else guess.last
@@ -149,5 +151,5 @@ def remaining(guess: Guess, candidate: np.ndarray, sample: Rows, allowed: float)
 
 
 def same(expected: np.ndarray, found: np.ndarray, allowed: float) -> bool:
-    """Returns whether two arrays are equal to within what is allowed."""
+    """Returns whether two arrays are equal to within the allowed error."""
     return left(expected, found) <= allowed

@@ -1,7 +1,7 @@
-"""Guesses at what a norm did: another epsilon, no weight, no bias, the mean not subtracted, a norm too many.
+"""Guesses at a fault of a norm: another epsilon, no weight, no bias, the mean not subtracted, a norm too many.
 
-What a norm does is read off the reference: the input of the stage, normalised, times a weight plus a bias for each
-channel, gives the stage. Weight and bias come from a fit; a guess that fits no such norm is not tried.
+The reference shows the norm: the normalised input of the stage, times a weight plus a bias for each channel, gives the
+stage. A fit finds weight and bias. If no such norm fits, no guess is tried.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def norms(scene: Scene) -> Iterator[Guess]:
     for name, ours, theirs in scene.inputs(_INPUTS):
         right = _read_off(_last(ours, scene.sample), _last(scene.reference, scene.sample), scene)
         if right is not None:
-            # Where the right norm of the candidate's input gives the candidate, the error came in with the input.
+            # If the right norm of the candidate's input gives the candidate, the error came in with the input.
             if not same(right(_last(theirs, scene.sample)), _last(scene.candidate, scene.sample), 2 * scene.allowed):
                 yield from _wrong_norms(scene, right, name, theirs)
             return
@@ -134,7 +134,7 @@ def extra_norms(scene: Scene) -> Iterator[Guess]:
             return
     norm = _read_off(c, r, scene)
     if norm is not None:
-        # A norm cannot be undone, so the prediction is made the other way round and is as near.
+        # A norm cannot be inverted, so the prediction is made in the other direction, and is equally close.
         wrong = norm
 
         def normed(rows: Rows) -> np.ndarray:

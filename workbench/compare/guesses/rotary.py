@@ -99,6 +99,6 @@ def _angles(layout: str, before: np.ndarray, after: np.ndarray) -> Complex:
 
 
 def _turns(layout: str, before: np.ndarray, after: np.ndarray, allowed: float) -> bool:
-    """Returns whether one angle for each row and pair, the same in all heads, makes one of the other."""
+    """Returns whether one angle for each row and pair, the same in all heads, turns one array into the other."""
     pairs = _LAYOUTS[layout][0](np.asarray(before, np.float64)) * _angles(layout, before, after)[:, None]
     return same(_LAYOUTS[layout][1](pairs), np.asarray(after, np.float64), allowed)

@@ -20,7 +20,7 @@ _STEPS = 4  # roundings of a type that the error of a stage computed in it may t
 
 
 def scales(scene: Scene) -> Iterator[Guess]:
-    """Yields fits with few numbers before those with many, since these also fit what the former do."""
+    """Yields fits with few numbers first, because fits with many numbers also fit those cases."""
     r, c = scene.pair
     if not (np.isfinite(r).all() and np.isfinite(c).all()) or r.size < _FITTED:
         return
@@ -134,7 +134,7 @@ def _few(found: np.ndarray, neutral: float, what: str, one: str, several: str) -
 
 
 def coarser(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
-    """Yields coarser types, if every value of the candidate is one of theirs and the error is of their size."""
+    """Yields coarser types, if every value of the candidate is representable in them and the error has their size."""
     held, size = c[c != 0], float(np.linalg.norm(r))
     error = float(np.linalg.norm(c - r)) / size if size else math.inf
     for name, roundoff, rounded in (("bfloat16", _BFLOAT16, _brain), ("float16", _FLOAT16, _half)):

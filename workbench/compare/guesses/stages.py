@@ -73,7 +73,7 @@ def _shifted(scene: Scene, name: str) -> bool:
 def addends(scene: Scene) -> Iterator[Guess]:
     """Yields sums of the reference and a multiple of one of its earlier stages: a residual left out, a wrong scale.
 
-    An earlier stage with fewer rows belongs to the last ones: prompts stand before sound.
+    An earlier stage with fewer rows belongs to the last rows, because the prompt comes before the sound.
     """
     if scene.reference.ndim != 2:
         return

@@ -1,4 +1,4 @@
-"""The active runs on the page, so that users can stop them. It knows nothing of their work."""
+"""The active runs on the page, so that users can stop them. This file knows nothing of their work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 class ActiveRuns:
-    """Runs by the user's session; stopping affects a user's latest run."""
+    """The active runs by user session. `stop` ends a user's latest run."""
 
     def __init__(self) -> None:
         self._runs: dict[str, threading.Event] = {}

@@ -1,4 +1,4 @@
-"""What the page offers, and the files that its users may name in options: those that they uploaded."""
+"""The models that the page offers, and the files that users may name in options: only files that they uploaded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.serving.offers import vad_choices as vad_choices
 
 
 def options_for(registry: Registry, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those of the options that the model has, checked; see `workbench.serving.offers.options_for`."""
+    """Returns the given options that the model has, checked; see `workbench.serving.offers.options_for`."""
     return served.options_for(registry, model, given, _is_upload)
 
 

@@ -1,4 +1,4 @@
-"""Turns errors into messages for the page: this project's errors as their sentence, others as a reference to the log.
+"""Turns errors into messages for the page: the sentence of this project's errors; for others, a reference to the log.
 
 It wraps the event handlers and knows nothing of their work.
 """

@@ -1,4 +1,4 @@
-"""Recordings and other files of a run that is kept: copied beside it, or named where they are shipped samples."""
+"""The recordings and other files of a kept run: copied into the store, or only named if they are shipped samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_NAME = 120  # characters of a stored file's name
 
 
 def stored_files(paths: Iterable[str]) -> tuple[dict[str, dict[str, str]], dict[str, Path]]:
-    """Returns how each path is written down, and the files to copy by name, for `RunStore.keep`."""
+    """Returns the JSON of each path, and the files to copy by name, for `RunStore.keep`."""
     written: dict[str, dict[str, str]] = {}
     files: dict[str, Path] = {}
     for number, path in enumerate(dict.fromkeys(paths)):
@@ -28,7 +28,8 @@ def stored_files(paths: Iterable[str]) -> tuple[dict[str, dict[str, str]], dict[
 
 
 def found_file(written: Mapping[str, Any], folder: Path) -> str:
-    """Returns the path of a file in the page's folder of uploads; for one that was not kept, of no file.
+    """Returns the path of a kept file in the page's folder of uploads; for a file that was not kept, a path without a
+    file.
 
     Args:
         folder: of the run's files.
@@ -39,7 +40,7 @@ def found_file(written: Mapping[str, Any], folder: Path) -> str:
 
 
 def uploaded(source: Path, name: str) -> str:
-    """Returns the path of a copy of the file in the page's folder of uploads, where an input of files takes it from."""
+    """Returns the path of a copy of the file in the page's folder of uploads, from which file inputs accept files."""
     import tempfile
 
     from gradio.processing_utils import save_file_to_cache

@@ -1,7 +1,6 @@
-"""Runs of a tab as what it showed: the values of its inputs, their files, and the results as HTML.
-
-A link shows them again as they were. What a model computed beside them is gone: to look closer, the run is repeated.
-This file knows no tab.
+"""Keeps what a tab showed of its runs: the values of its inputs, their files, and the results as HTML. A link shows a
+run again as it was. Other values that a model computed are gone; to see them, the user repeats the run. This file knows
+no tab.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class KeptViews:
     files: Collection[int] = ()
 
     def keep(self, title: str, values: Sequence[Any], shown: Sequence[Any]) -> Any:
-        """Stores a run that has ended; returns the list's value with it."""
+        """Stores a run that has ended; returns the new value of the list of runs."""
         paths = [path for place in self.files for path in _paths(values[place])]
         written, files = stored_files(paths)
         content = {
@@ -56,7 +55,7 @@ class KeptViews:
     def restore(self, event: gr.EventData) -> list[Any]:
         """Returns values for the run of a link: list, inputs, outputs, and a note above them.
 
-        A value that was not kept is skipped, and so is everything of a run that is not kept any more.
+        A value that was not kept is skipped. If the run is not kept any more, every value is skipped.
         """
         key = datum(event._data, "run")
         try:
@@ -85,7 +84,7 @@ class KeptViews:
 
 
 def _written(value: Any, written: Mapping[str, Any]) -> Any:
-    """Returns how the value of an input of one file, or of several, is written down."""
+    """Returns the JSON of the value of an input of one file, or of several."""
     return written[value] if isinstance(value, str) else [written[path] for path in _paths(value)]
 
 

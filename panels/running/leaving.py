@@ -1,7 +1,7 @@
-"""Ends the work of an event whose visitor has left, or has cancelled it.
+"""Ends the work of an event if its visitor has left, or has cancelled it.
 
-Gradio closes a generator then. A function in a thread goes on, as Gradio tells its queue alone; the queue here sets the
-event that ends the work of the function. This file knows no work.
+Gradio itself closes a generator in that case. But a function in a thread would go on, because Gradio informs only its
+queue. The queue here sets the event that ends the work of the function. This file knows no work.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from gradio.queueing import Queue
 
 from workbench.core.visitors import Work
 
-at_work: dict[str, threading.Event] = {}  # by the id of the event that a thread handles, which nobody can guess
+at_work: dict[str, threading.Event] = {}  # by the event's id, which nobody can guess
 
 
 @contextlib.contextmanager
 def ends_with_its_event(work: Work) -> Iterator[None]:
-    """Within the block, the work stops when nobody waits any more for the event that this thread handles."""
+    """Within the block, the work stops as soon as nobody waits for the event that this thread handles."""
     event = LocalContext.event_id.get(None)
     if event is None:
         yield
@@ -39,10 +39,10 @@ def _end(event: str | None) -> None:
 
 
 class LeavingQueue(Queue):
-    """Gradio's queue, which also ends the work of events that nobody waits for any more."""
+    """Gradio's queue, which also ends the work of events for which nobody waits."""
 
     async def clean_events(self, *, session_hash: str | None = None, event_id: str | None = None) -> None:
-        """Gradio calls it when the visitor of a session has closed the stream of its events."""
+        """Gradio calls this when a visitor has closed the stream of a session's events."""
         for job in [job for jobs in self.active_jobs for job in jobs or ()]:
             if job.session_hash == session_hash or job._id == event_id:
                 _end(job._id)

@@ -1,4 +1,4 @@
-"""Passes a working thread's reports to the page as they come, and stops at once if asked.
+"""Passes the reports of a working thread to the page as they come; stops at once on request.
 
 This file knows nothing of the work.
 """

@@ -39,8 +39,8 @@ class Page(gr.Blocks):
 
     `examples` has the values of a working call, by the endpoint's name. `routes` are addresses of tabs that the server
     answers itself, before Gradio. `runs` keeps results, so that links show them again. `guard` says what visitors may
-    do. `timelines` has the recordings that users look at, in any tab. `service` answers
-    other programs, where the page has their routes.
+    do. `timelines` has the recordings that users look at, in any tab. `service` answers other programs, if the page has
+    their routes.
     """
 
     def __init__(self, **settings: Any):
@@ -87,7 +87,7 @@ class Page(gr.Blocks):
 
 
 def refuse_addresses(given: Any) -> None:
-    """Raises `BadInput` for a file that is given by its address: this server fetches nothing for visitors."""
+    """Raises `BadInput` for a file that is given as an address, because this server fetches nothing for visitors."""
     waiting = [given]
     while waiting:
         each = waiting.pop()

@@ -1,7 +1,7 @@
 """Results of runs, kept in files for a set time and within a quota, so that a link shows them again.
 
-Each run has a folder of its own under a name that nobody can guess: who has the link sees the run, and nobody else. The
-folders survive a restart of the server. This file knows no tab and not what a run holds.
+Each run has its own folder, with a name that nobody can guess. So only people who have the link can see the run. The
+folders survive a restart of the server. This file knows no tab, and does not know what a run holds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RunStore:
     Args:
         folder: holds them; made when the first run is kept.
         hours: how long a run stays.
-        nbytes: of all runs together; the oldest go first.
+        nbytes: of all runs together; the oldest are removed first.
     """
 
     def __init__(self, folder: Path, hours: float = HOURS, nbytes: float = GIGABYTES * 1e9):
@@ -100,8 +100,7 @@ def _measured(folder: Path) -> tuple[float, int, Path]:
 def usual_store(public: bool = False) -> RunStore:
     """Returns the store of this user, with the time and the quota that the environment names.
 
-    Where nothing is named, runs of a public page stay for a day. Raises `BadInput` for a variable that is no number
-    above 0.
+    By default, runs of a public page stay for a day. Raises `BadInput` for a variable that is no number above 0.
     """
     hours = _number(HOURS_VARIABLE, PUBLIC_HOURS if public else HOURS)
     return RunStore(user_cache() / "runs", hours, 1e9 * _number(GIGABYTES_VARIABLE, GIGABYTES))

@@ -1,4 +1,4 @@
-"""The sessions that the page keeps open between runs. The pool itself goes without the page."""
+"""The sessions that the page keeps open between runs. The pool itself does not need the page."""
 
 from workbench.serving.sessions import CHECK_SECONDS as CHECK_SECONDS
 from workbench.serving.sessions import IDLE_MINUTES as IDLE_MINUTES

@@ -1,7 +1,7 @@
-"""What the server remembers of each open page: the values that its events need.
+"""The values that the server remembers for each open page, because its events need them.
 
-Gradio remembers the configuration and the last value of every component too, for links to a state of the page. That is
-1.4 MB for each visitor, and whatever reports are shown. Such links are closed here, so nothing of it is kept.
+Gradio also remembers the configuration and the last value of every component, for links to a state of the page. That
+takes 1.4 MB for each visitor, plus the size of the shown reports. This page has no such links, so none of that is kept.
 """
 
 from __future__ import annotations

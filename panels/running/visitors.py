@@ -1,4 +1,4 @@
-"""For whom an event of the page works: the address that asked, and the page that is open there."""
+"""The visitor of an event of the page: the network address, and the open page at that address."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ A ggml that was compiled with GCC 12.2 crashes when it uses them, and ends its p
 separate process tests each library file once, and the user's cache stores the answer. If the processor has no such
 units, no process is started and only /proc/cpuinfo is read.
 
-ggml configures the units once in each thread. A product of PyTorch in bfloat16 that runs in the same thread later takes
-the configuration away, and ggml's next product ends the process. So no process may do both; sessions have a process
-each.
+ggml configures the units once in each thread. A later bfloat16 product of PyTorch in the same thread removes that
+configuration, and ggml's next product then ends the process. So no process may do both, and each session has its own
+process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FLAG = "amx_int8"
 SWITCH, OFF = "WORKBENCH_AMX", "off"  # an environment variable and its value, to compute without the units
 SECONDS = 60.0  # seconds; the product takes far less than one
 STORED_VERSION = 1  # of the stored answer; a new version tests every library again
-# These signals show a fault of the library. Another end says nothing about the file, so its answer is not stored.
+# These signals show a fault of the library. Any other end proves nothing about the file, so its answer is not stored.
 FAULTS = (signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT)
 
 

@@ -1,7 +1,7 @@
 """The stages inside an attention: queries, keys, values, weights, context.
 
-Our graphs compute attention with ggml's fused operation, which never has the weights. If the weights are wanted, they
-are computed beside it from the same queries and keys, in blocks of queries; so a stage that is asked for changes no
+Our graphs compute attention with ggml's fused operation, which never holds the attention weights. If a trace wants
+them, they are computed separately from the same queries and keys, in blocks of queries. So a wanted stage changes no
 other value. Only a trace that substitutes queries, keys, values or weights continues with these instead. This file
 knows no family. Axes: T queries, S keys, D width.
 """
@@ -30,7 +30,8 @@ class Projected:
 
 
 def show_fused(g: Graph, fused: Tensor, heads: int, at: str) -> Projected | None:
-    """Shows the wanted ones of the stages `at.query`, `at.key` and `at.value`, the columns of fused [T, 3 * D].
+    """Shows the stages `at.query`, `at.key` and `at.value` if they are wanted; they are the columns of fused [T, 3 *
+    D].
 
     Returns the projections if the pass continues with substituted ones, else None.
     """
@@ -111,7 +112,8 @@ def _part(g: Graph, x: Tensor, window: tuple[int, int]) -> Tensor:
 def _show_weights(g: Graph, of: Projected, windows: Sequence[tuple[int, int]], stage: str) -> None:
     """Shows the softmax of the scores, [heads, T, S], in blocks of queries.
 
-    One window has all keys. Of several, each has the keys of its own rows, and weights of other keys stay 0.
+    A single window has all keys. With several windows, each has the keys of its own rows, and weights of other keys
+    stay 0.
     """
     shape = (of.heads, of.query.shape[0], of.key.shape[0])
     check_weights(stage, *shape)

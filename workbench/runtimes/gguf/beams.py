@@ -1,4 +1,4 @@
-"""The passes of a beam search in a context of llama.cpp, whose hypotheses are sequences that share their beginnings.
+"""The passes of a beam search in a context of llama.cpp. The hypotheses are sequences that share their beginnings.
 
 This file chooses nothing and knows no families.
 """

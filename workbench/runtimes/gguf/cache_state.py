@@ -1,4 +1,4 @@
-"""Keys and values of one sequence, out of the state that llama.cpp writes of its cache.
+"""Reads the keys and values of one sequence from the state that llama.cpp writes of its cache.
 
 The state is: a word for the format, the sequence, the number of streams (1), the number of cells; for each cell its
 position and its sequences; the order of the values and the number of layers; the keys of each layer; the values of each
@@ -21,7 +21,7 @@ from workbench.runtimes.gguf.language_file import Dimensions
 
 @dataclass(frozen=True, eq=False)
 class CachedLayer:
-    """What the cache holds of one layer: float32 [positions, heads of keys, head width]."""
+    """The keys and values of one layer in the cache: float32 [positions, heads of keys, head width]."""
 
     key: np.ndarray
     value: np.ndarray
@@ -30,7 +30,7 @@ class CachedLayer:
 def read_cache_state(state: bytes, sizes: Dimensions) -> list[CachedLayer]:
     """Returns the cache of each layer, its rows in the order of their positions.
 
-    Raises `Unavailable` if the state has another form, as that of another version of llama.cpp may.
+    Raises `Unavailable` if the state has another form; other versions of llama.cpp may write one.
     """
     reading = _Reading(state)
     try:

@@ -1,8 +1,8 @@
 """Computes a ggml graph and shows chosen tensors as soon as they are computed, before later ones reuse their memory.
 
-ggml plans the memory of a whole graph, and a tensor that must exist at the end occupies its place throughout: all
-stages of a long recording together would need a lot of memory. With node-by-node computation, each stage is read at its
-turn, and its memory is then reused.
+ggml plans the memory of a whole graph, and a tensor that must exist at the end occupies its memory all the time. All
+stages of a long recording together would need a lot of memory. With node-by-node computation, each stage is read as
+soon as it is computed, and its memory is then reused.
 """
 
 from __future__ import annotations

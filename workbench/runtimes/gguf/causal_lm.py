@@ -45,7 +45,7 @@ def open_session(path: Path, name: str, settings: Settings) -> TextSession:
 
 
 def _carried(file: GgufFile) -> CausalLmModel:
-    """Returns the model with the configuration and the tokenizer of the checkpoint that the file was made of."""
+    """Returns the model with the configuration and the tokenizer of the checkpoint that the file was made from."""
     with unpacked(file) as directory:
         if file.architecture == FIRERED:
             directory = find_language_directory(directory)

@@ -74,8 +74,8 @@ class Kernel:
     """The kernel [out, taps, in] of a convolution as a matrix: which frames its products read, and which they give.
 
     ggml multiplies a matrix of few rows slowly. So if a convolution has few output channels, each product gives several
-    frames of the result, `dilation` frames apart. It reads all frames that any of them needs; the matrix is zero
-    elsewhere.
+    frames of the result, `dilation` frames apart. The product reads all input frames that these frames need; the other
+    elements of the matrix are zero.
     """
 
     out: int

@@ -1,7 +1,7 @@
 """Shows the stages of decoding steps: of the passes of llama.cpp that read one generated token each.
 
-The loop that generates text (`language`) also makes these passes; here are its choice of tokens, which follows given
-ids, and what is recorded of a pass. This file knows no families.
+The loop that generates text (`language`) also makes these passes. This file chooses the tokens, which follow given ids,
+and records the stages of a pass. It knows no families.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def read_model(file: GgufFile) -> tuple[FireRedAsrModel, Any]:
 
 
 def read_arguments(file: GgufFile) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Returns the `args` of the two torch files that a GGUF file was made of; raises `BadInput` if it has none."""
+    """Returns the `args` of the two torch files that a GGUF file was made from; raises `BadInput` if it has none."""
     try:
         found = json.loads(file.text(ARGUMENTS))
     except ValueError as error:

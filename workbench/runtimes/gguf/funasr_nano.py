@@ -40,8 +40,8 @@ class NanoGraph:
     """The loaded encoder, adaptor and CTC branch with numpy arrays in and out; implements
     `workbench.pipelines.funasr_nano.NanoNetwork` and `workbench.pipelines.nano_search.CtcNetwork`.
 
-    Raises `BadInput` if the file's tensors do not match its configuration. `branch` is the CTC branch, or why there is
-    none that can be used.
+    Raises `BadInput` if the file's tensors do not match its configuration. `branch` is the CTC branch, or the reason
+    why it cannot be used.
     """
 
     def __init__(self, file: GgufFile, model: FunasrNanoModel, threads: int | None = None):
@@ -87,7 +87,7 @@ class NanoGraph:
 
 
 def ctc_branch(file: GgufFile, model: FunasrNanoModel) -> CtcBranch | str:
-    """Returns the CTC branch with its vocabulary read, or why the file has none that can be used."""
+    """Returns the CTC branch with its vocabulary, or the reason why the file's branch cannot be used."""
     if not any(name.startswith(CTC_PREFIXES) for name in file.tensors):
         return (
             f"{file.name} holds none of its tensors; convert a checkpoint that has the branch and its "

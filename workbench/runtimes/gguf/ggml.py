@@ -169,13 +169,15 @@ class Library:
 def load_library() -> Library:
     """Loads ggml from llama-cpp-python; raises `Unavailable` if it is missing or of an untested version.
 
-    The wheel has several copies of each library. This function takes the copies that libllama is linked to, as two
+    The wheel has several copies of each library. This function takes the copies that libllama is linked to, because two
     copies in one process would each have a separate state.
     """
     missing = RUNTIMES["gguf"].missing()
     if missing:
         raise Unavailable(missing)
-    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # else ggml runs a debugger on a process that it is about to end
+    os.environ.setdefault(
+        "GGML_NO_BACKTRACE", "1"
+    )  # otherwise ggml runs a debugger on a process that it is about to end
     try:
         base, cpu = (ctypes.CDLL(str(file)) for file in library_files())
         base.ggml_version.restype = c_char_p

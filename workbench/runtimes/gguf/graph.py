@@ -1,6 +1,6 @@
 """Graphs of ggml in which a network reads like its paper: linear, layer norm, FSMN memory, attention, convolution.
 
-A `GraphRunner` holds what lives as long as a model: threads, weights, the compute buffer. A `Graph` is one computation:
+A `GraphRunner` holds threads, weights and the compute buffer as long as a model is open. A `Graph` is one computation:
 it is built for the current length, computed once and dropped; the runner reuses its memory for the next graph. Shapes
 are in numpy's order, slowest dimension first (see `workbench.runtimes.gguf.shapes`).
 """
@@ -59,7 +59,7 @@ class GraphRunner:
 
     @property
     def lane(self) -> Lane:
-        """Where this thread computes: with all threads, or inside `side_by_side` on its own."""
+        """The lane of this thread: with all threads, or with one thread inside `side_by_side`."""
         found = self._lanes.own or self._whole
         assert found is not None, "closed"
         return found
@@ -178,7 +178,7 @@ class Graph(Shapes):
                 self._placed(watched.allocate(graph))
                 self._done(watched.compute(graph, *self.taps.watch(inputs, self._read)))
                 return {name: self._read(tensor) for name, tensor in outputs.items()}
-        # Planned anew each time, as ggml would reuse the last plan for any graph with the same number of nodes.
+        # Planned anew each time, because ggml would reuse the last plan for any graph with the same number of nodes.
         allocator = self._lane.allocator
         self._placed(library.gallocr_reserve(allocator, graph) and library.gallocr_alloc_graph(allocator, graph))
         self._done(library.backend_graph_compute(backend, graph))
@@ -239,7 +239,7 @@ class Graph(Shapes):
     def map_rows(
         self, x: Tensor, compute: Callable[[np.ndarray, np.ndarray], None], before: int = 0, after: int = 0
     ) -> Tensor:
-        """Returns what numpy computes of x [T, D], for functions that ggml lacks or computes slowly.
+        """Returns numpy's result for x [T, D], for functions that ggml lacks or computes slowly.
 
         Args:
             compute: takes rows of x and the place for as many rows of the result; threads call it at the same time.

@@ -1,7 +1,8 @@
-"""Where graphs are computed: one at a time, with threads of its own, or several side by side with a processor each.
+"""Computes graphs one at a time with several threads, or several graphs side by side with one processor each.
 
-A graph of a short recording gains little from many threads, which wait for each other after every operation; several
-recordings side by side use all processors. Weights are shared; each lane has memory of its own for what it computes.
+A graph of a short recording gains little from many threads, because they wait for each other after every operation.
+Several recordings side by side use all processors. The lanes share the weights; each lane has its own memory for its
+computations.
 """
 
 from __future__ import annotations

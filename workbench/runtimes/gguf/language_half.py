@@ -1,6 +1,6 @@
 """Loads the language model from a file that also holds other networks, which llama.cpp would refuse as a whole.
 
-llama.cpp gets the metadata of the language model alone and asks for each tensor by name. As with a file that it maps
+llama.cpp gets only the metadata of the language model, and asks for each tensor by name. As with a file that it maps
 itself, tensors are not copied: they point into the file's mapped pages, except those that compute faster repacked.
 llama.cpp also asks for its optional tensors; these are created with values that change nothing.
 """
@@ -46,7 +46,8 @@ def open_half(file: GgufFile, tables: bool = True) -> LlamaModel:
 
     Args:
         tables: load embedding table and output matrix. Without them the model takes embeddings and gives hidden states
-            (`Context` with `hidden`): tables of one row of zeros stand for both, as llama.cpp does not load without.
+            (`Context` with `hidden`). Tables of one row of zeros then stand for both, because llama.cpp does not load a
+            model without them.
     """
     functions, ggml = load_llama(), load_library()
     names = language_tensors(file, read_dimensions(file))
@@ -77,7 +78,7 @@ def metadata_of(file: GgufFile, names: Sequence[str], tables: bool = True) -> by
     tensors.
 
     Args:
-        tables: with embedding table and output matrix; else tables of one row stand for both.
+        tables: with embedding table and output matrix; otherwise tables of one row stand for both.
     """
     kind = language_architecture(file)
     values: dict[str, Any] = {

@@ -58,7 +58,7 @@ class _Log:
 
     def __init__(self) -> None:
         self._first = ""
-        self._callback: Any = None  # referenced here, as the library calls it as long as the process lives
+        self._callback: Any = None  # referenced here, because the library calls it as long as the process runs
 
     def callback(self, functions: Any) -> Any:
         """Returns the callback for the library."""

@@ -54,7 +54,7 @@ class NumpyNodes:
             raise self._raised[0]
 
     def clear(self) -> None:
-        """Frees the functions. They hold the graph and its arrays, which are freed now and not at some later time."""
+        """Frees the functions, which hold the graph and its arrays. So these are freed now and not later."""
         self._callbacks.clear()
 
 

@@ -1,4 +1,7 @@
-"""Imports what sessions of this runtime need, before there is a model; `workbench.prepared.process` calls it."""
+"""Imports the modules that sessions of this runtime need, before a model is chosen.
+
+`workbench.prepared.process` calls it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 from workbench.families.family import load
 from workbench.families.table import import_cells
 
-# What a language model and its tokenizer take from other packages, which are imported when they are used.
+# Parts of other packages that a language model and its tokenizer need; those packages import them at their first use.
 LANGUAGE = ("llama_cpp", "transformers:AutoTokenizer", "transformers:PreTrainedTokenizerFast")
 
 

@@ -13,7 +13,9 @@ from workbench.runtimes.gguf.ggml import TYPES, USAGE_WEIGHTS, Library, TensorSt
 AMX, VECTORS = b"AMX", b"CPU_REPACK"
 LAYOUTS = (AMX, VECTORS)
 AMX_OUT, AMX_IN = 32, 16  # its outputs and inputs must be multiples of these
-AMX_LEAST_IN = 64  # ggml 0.25 computes wrong numbers of 32 inputs, which are a single block of a quantised type
+AMX_LEAST_IN = (
+    64  # ggml 0.25 computes wrong numbers for matrices of 32 inputs, which are a single block of a quantised type
+)
 AMX_TYPES = tuple(TYPES[name] for name in ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"))
 F16 = TYPES["F16"]
 
@@ -40,7 +42,7 @@ class Repacking:
     def buffer(self, pointer: int, address: int, size: int) -> int | None:
         """Repacks the values at an address into a tensor; returns their buffer, which the caller must free.
 
-        Returns None and leaves the tensor unchanged if ggml has no layout for it.
+        Returns None, and leaves the tensor unchanged, if ggml has no layout for it.
         """
         tensor = TensorStruct.from_address(pointer)
         for name, kind in self._types.items():

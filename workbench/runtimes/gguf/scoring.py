@@ -1,8 +1,8 @@
-"""Log-probabilities of rows of tokens on llama.cpp: rows that begin alike share their beginning's keys and values.
+"""Log-probabilities of rows of tokens on llama.cpp. Rows with the same beginning share its keys and values.
 
 Each leaf of the tree of beginnings is a sequence of llama.cpp's; a token belongs to the sequences of all leaves below
-it. llama.cpp keeps no logits, so a node whose children are asked for later is computed again, alone. This file knows no
-text and no family.
+it. llama.cpp keeps no logits. So if the children of a node are needed later, the node is computed again, alone. This
+file knows no text and no family.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class SequenceScorer(PrefixScorer):
                     tree.logprobs[child] = value
 
     def _context_for(self, positions: int) -> Context:
-        """Returns the context; a larger one where nothing is remembered and the positions need more room."""
+        """Returns the context; makes a larger one if nothing is remembered and the positions need more room."""
         context = self._context
         if context is not None and context.positions >= self._used + positions:
             return context

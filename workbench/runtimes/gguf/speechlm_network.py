@@ -108,7 +108,7 @@ class SpeechLmNetwork:
         """Returns an empty context with room for that many positions: the previous one if it fits."""
         context, self._idle = self._idle, None
         if context is not None and context.fits(positions, BRANCHES, PASS):
-            context.clear()  # and so equal calls compute equal numbers, whatever came before
+            context.clear()  # so equal calls compute equal numbers, whatever came before
             return context
         if context is not None:
             context.close()

@@ -82,7 +82,7 @@ class SpeechLmTower:
 def chunks_of(mel: np.ndarray, chunk: int) -> list[tuple[np.ndarray, int]]:
     """Returns the chunks of mel frames [T, F], each with how many of its frames are of the recording.
 
-    As in transformers, a shorter last chunk behind others is filled up with zeros, which the convolutions see.
+    As in transformers, a shorter last chunk after other chunks is padded with zeros, which the convolutions read.
     """
     parts = [mel[first : first + chunk] for first in range(0, len(mel), chunk)]
     longest = len(parts[0])

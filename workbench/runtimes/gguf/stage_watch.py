@@ -40,7 +40,7 @@ class StageWatch:
     """Records the stages `llm.layers.N`, those inside the layers, and `llm.norm` of one pass over a prompt, at all its
     positions.
 
-    A long prompt is computed in parts, and each part brings some of a tensor's rows.
+    llama.cpp computes a long prompt in parts, and each part gives some of a tensor's rows.
 
     Args:
         file: of the model.

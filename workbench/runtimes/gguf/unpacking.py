@@ -23,7 +23,7 @@ from workbench.runtimes.gguf.language_files import language_files
 
 FILES, FILE = "workbench.files", "workbench.file.{}"
 
-# A large language model's directory has tens of files and some 20 MB.
+# The directory of a large language model has tens of small files with about 20 MB.
 MOST_FILES = 256
 MOST_BYTES = 256 << 20
 _LONGEST_NAME = 200
@@ -31,8 +31,7 @@ _LONGEST_NAME = 200
 
 @contextmanager
 def unpacked(file: GgufFile, language: GgufFile | None = None) -> Iterator[Path]:
-    """Yields a directory with the configuration, vocabulary, CMVN and tokenizer of the checkpoint that a file was made
-    of.
+    """Yields a directory with the configuration, vocabulary, CMVN and tokenizer of a file's checkpoint.
 
     The directory has the name of the file, for messages, and is deleted when the context ends.
 

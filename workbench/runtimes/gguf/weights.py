@@ -1,7 +1,7 @@
 """The tensors of a GGUF file for ggml: mapped from the file, and unpacked or repacked if needed.
 
-Every look-up states the shape that the network needs; a missing or misshapen tensor raises `BadInput`. ggml would end
-the process for it.
+Every look-up states the shape that the network needs. A missing or misshapen tensor raises `BadInput`; ggml itself
+would end the process.
 """
 
 from __future__ import annotations

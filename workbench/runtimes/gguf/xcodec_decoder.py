@@ -31,7 +31,7 @@ def decode(g: Graph, latents: Tensor, scope: Scope, sizes: CodecSizes) -> Tensor
 def last_block(g: Graph, x: Tensor, scope: Scope, sizes: CodecSizes) -> Tensor:
     """Applies the last block and convolution [T, D] to [T * stride, 1], a few frames at a time.
 
-    Most of the values are here, so this bounds the memory.
+    Most of the values occur here, so this limits the memory.
     """
     number, frames, joined = len(sizes.upsampling) - 1, x.shape[0], None
     stride, width = sizes.upsampling[-1], sizes.decoder_width >> (number + 1)

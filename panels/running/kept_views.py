@@ -1,6 +1,7 @@
-"""Keeps what a tab showed of its runs: the values of its inputs, their files, and the results as HTML. A link shows a
-run again as it was. Other values that a model computed are gone; to see them, the user repeats the run. This file knows
-no tab.
+"""Keeps what a tab showed of its runs: the values of its inputs, their files, and the results as HTML.
+
+A link shows a run again as it was. Other values that a model computed are gone; to see them, the user repeats the run.
+This file knows no tab.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Takes uploads in place of Gradio's own route. It enforces limits, removes uploads that break off, and answers a full
-disk with a sentence.
+"""Takes uploads in place of Gradio's own route.
+
+It enforces limits, removes uploads that break off, and answers a full disk with a sentence.
 
 It reads forms with Gradio's parser, and answers as Gradio does: a list of paths.
 """

@@ -160,8 +160,9 @@ class Guard:
         return SeparateProcess(self._comparing, self._process_gb)
 
     def draw(self, function: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
-        """Returns the result of a function that draws large arrays. The process that draws has a memory limit in public
-        mode.
+        """Returns the result of a function that draws large arrays.
+
+        The process that draws has a memory limit in public mode.
 
         Waits in the queue, and raises what `turn` and `SeparateProcess` raise.
         """

@@ -1,5 +1,6 @@
-"""The recurrence of an LSTM in numpy; ggml computes the matrix products over all steps before. ggml has no operation
-for the recurrence: each step would be a separate graph.
+"""The recurrence of an LSTM in numpy; ggml computes the matrix products over all steps before.
+
+ggml has no operation for the recurrence: each step would be a separate graph.
 """
 
 from __future__ import annotations

@@ -80,6 +80,7 @@ class Stage {
       const [parcel, sound] = await Promise.all([fetchBytes(`picture/${value.key}`), value.sound ? fetchBytes(`sound/${value.key}`) : null]);
       if (this.shown === value.key) this.show(readParcel(parcel), sound, value);
     } catch (error) {
+      if (this.shown !== value.key) return; // newer pictures are on their way
       this.shown = '';
       this.say(error instanceof Refused ? error.message : 'The pictures could not be drawn; reload the page.');
       if (!(error instanceof Refused)) throw error;

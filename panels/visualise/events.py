@@ -53,7 +53,8 @@ class VisualiseActions:
         self.model_options = tuple(each for each in shown_options(pool.registry, *TASKS) if _matters(each))
         self._kept: LastResults[PictureSet] = LastResults(GONE)
         self._scenes: LastResults[Scenes] = LastResults(GONE)
-        self._keys: dict[str, str] = {}  # of the pictures that each user looks at
+        # Of each user's last pictures. The browser may still fetch those before the newest.
+        self._keys: dict[str, tuple[str, ...]] = {}
         self._runs = ActiveRuns()
 
     def find(self, key: str) -> PictureSet:
@@ -242,8 +243,10 @@ class VisualiseActions:
         if step.result is None:
             return gr.skip()
         picture_set = step.result
-        self._kept.drop(self._keys.pop(user, ""))
-        self._keys[user] = picture_set.key
+        *old, before = self._keys.get(user, ("",))
+        for key in old:
+            self._kept.drop(key)
+        self._keys[user] = (before, picture_set.key)
         self._kept.put(picture_set.key, picture_set)
         return {
             "key": picture_set.key,
@@ -261,7 +264,8 @@ class VisualiseActions:
         """Stops the run of a user who closed the page, and forgets the pictures."""
         user = str(request.session_hash)
         self._runs.stop(user)
-        self._kept.drop(self._keys.pop(user, ""))
+        for key in self._keys.pop(user, ()):
+            self._kept.drop(key)
         self._scenes.drop(user)
 
 

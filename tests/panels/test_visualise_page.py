@@ -253,6 +253,23 @@ def test_files_python_and_a_link(opened: Any, made: Served, tmp_path: Path) -> N
 
 
 @pytest.mark.browser
+def test_pictures_that_fail_late_do_not_hide_newer_ones(opened: Any) -> None:
+    page = opened
+    asked: list[Any] = []
+    page.locator(".looking .chart").first.evaluate("(each) => each.classList.add('before')")
+    page.route("**/visualise/picture/*", lambda route: asked.append(route))
+    for count in (1, 2):
+        page.locator("#visualise-run").click()
+        until(page, lambda count=count: len(asked) == count)  # type: ignore[misc]
+    with page.expect_response("**/visualise/picture/*"):
+        asked[0].fulfill(status=400, json={"error": "these pictures are gone"})
+    asked[1].continue_()
+    expect(page.locator(".looking .chart.before")).to_have_count(0)
+    expect(page.locator("#visualise-stage .notice")).to_have_text("")
+    page.unroute("**/visualise/picture/*")
+
+
+@pytest.mark.browser
 def test_a_phone(opened: Any, made: Served) -> None:
     page = opened
     page.set_viewport_size({"width": 390, "height": 844})

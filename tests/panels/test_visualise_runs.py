@@ -229,11 +229,14 @@ def test_pictures_are_found_by_a_key_until_the_user_leaves(
     first = started()
     assert actions.find(first).titles == ("Side 0",)
     second = started()
+    assert actions.find(first), "a browser that was slower than the second press still fetches these"
+    third = started()
     with pytest.raises(BadInput, match="not kept any more"):
         actions.find(first)
     actions.leave(user)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="not kept any more"):
-        actions.find(second)
+    for key in (second, third):
+        with pytest.raises(BadInput, match="not kept any more"):
+            actions.find(key)
 
 
 def test_a_recording_of_ones_own_is_kept_once_and_found_by_its_key(

@@ -44,8 +44,9 @@ export const post = async (path, body) => {
   } catch {
     throw new Refused(GONE);
   }
-  if (!answer.ok) {
-    const told = await answer.json().catch(() => ({}));
+  const refused = (answer.headers.get('content-type') || '').startsWith('application/json');
+  if (refused || !answer.ok) {
+    const told = refused ? await answer.json().catch(() => ({})) : {};
     throw new Refused(told.error || `The server answered with ${answer.status}.`);
   }
   return answer.arrayBuffer();

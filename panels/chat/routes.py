@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePath
 
@@ -44,10 +45,19 @@ def chat_routes(pool: SessionPool) -> list[BaseRoute]:
     return [
         WebSocketRoute("/chat/live", answer_live),
         Route("/chat/offer", partial(answered, partial(_offer, pool), LARGEST_BODY), methods=["GET"]),
-        Route("/chat/sound", partial(answered, _sound, LARGEST_BODY), methods=["POST"]),
-        Route("/chat/bundle", partial(answered, _bundle, LARGEST_BODY), methods=["POST"]),
-        Route("/chat/open", partial(answered, _open, LARGEST_BODY), methods=["POST"]),
+        *(
+            Route(f"/chat/{name}", partial(answered, partial(_judged, work), LARGEST_BODY), methods=["POST"])
+            for name, work in (("sound", _sound), ("bundle", _bundle), ("open", _open))
+        ),
     ]
+
+
+def _judged(work: Callable[[bytes, Request], Response], body: bytes, request: Request) -> Response:
+    """Answers for a file of the user. A wrong one has status 200 too: a browser writes other ones to its console."""
+    try:
+        return work(body, request)
+    except BadInput as error:
+        return JSONResponse({"error": str(error)})
 
 
 def _offer(pool: SessionPool, body: bytes, request: Request) -> Response:

@@ -368,8 +368,13 @@ def test_a_recording_a_dropped_file_and_bad_input(visit: Any, chat: Served, tmp_
     assert rate == 16000 and len(samples) > 3200 and np.abs(samples).max() > 500, "the microphone's beeps"
 
     page.locator("#chat-text").fill("typed before")
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
     page.set_input_files(".composer input[type=file]", str(broken(tmp_path / "notes.wav")))
     visitor.says("notes.wav is not a sound file")
+    page.set_input_files(".composer input[type=file]", str(broken(tmp_path / "notes.zip")))
+    visitor.says("the file is no replay bundle")
+    assert not said, "a wrong file is no error of the page"
     expect(page.locator("#chat-text")).to_have_value("typed before")
     chat.registry.speaker.fault = ValueError("a fault that nobody foresaw")
     page.keyboard.press("Enter")

@@ -362,7 +362,10 @@ def test_every_recipe_can_be_asked_for(capsys: Capture) -> None:
         ("transcribe short.wav -m sensevoice --dither loud", 2, "argument --dither: invalid float value: 'loud'"),
         ("transcribe short.wav -m sensevoice --colour red", 2, "unrecognized arguments: --colour red"),
         ("trace short.wav -m sensevoice", 2, "the following arguments are required: --out"),
-        ("frobnicate", 2, "argument COMMAND: invalid choice: 'frobnicate'"),
+        ("transcribe short.wav -m sensevoice --lanuage en", 2, "--lanuage en; did you mean --language?"),
+        ("transcribe short.wav -m sensevoice --runtime pytroch", 2, "'pytroch'; did you mean pytorch?"),
+        ("frobnicate", 2, "argument COMMAND: invalid choice: 'frobnicate' (choose from"),
+        ("transcrib short.wav", 2, "argument COMMAND: invalid choice: 'transcrib'; did you mean transcribe?"),
         ("", 2, "the following arguments are required: COMMAND"),
         (
             "transcribe short.wav -m demo/sensevoize",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -197,11 +198,30 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, as for all bad input, and whose help uses `HelpFormatter`."""
+    """A parser whose errors are one line, as for all bad input, and whose help uses `HelpFormatter`.
+
+    For a word that is nearly a choice or a flag, the error names the right one.
+    """
 
     def __init__(self, **options: object):
         super().__init__(**{"formatter_class": HelpFormatter, **options})  # type: ignore[arg-type]
         self._negative_number_matcher = NEGATIVE
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parses as argparse does; exits for a flag that is nearly one of this parser's."""
+        found, others = super().parse_known_args(args, namespace)
+        flag = next((each.partition("=")[0] for each in others if each.startswith("--")), "")
+        if near := difflib.get_close_matches(flag, self._option_string_actions, 1, 0.75):
+            self.error(f"unrecognized arguments: {' '.join(others)}; did you mean {near[0]}?")
+        return found, others
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        choices = [] if action.choices is None or value in action.choices else [str(each) for each in action.choices]
+        if near := difflib.get_close_matches(str(value), choices, 1):
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; did you mean {near[0]}?")
+        super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
         """Prints one line, as for all bad input, and exits."""

@@ -185,7 +185,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     refused(b"", "the embedding is empty; expected the content of a .npy, .npz, .pt or .safetensors file")
     refused(b"RIFF\x00\x01WAVEfmt ", "the embedding begins with b'RIFF\\x00\\x01WAVEfm'; expected the content of")
     refused(b"\x00" * 50, "the embedding begins with b'\\x00\\x00")
-    refused(b"<!DOCTYPE html>{", "the embedding begins with b'<!DOCTYPE ht'")
+    refused(b"<!DOCTYPE html>{", "the embedding is a text that begins with '<!DOCTYPE ht'; expected the content")
+    refused(b"a,b\n1,2\n", "the embedding is a text that begins with 'a,b'; expected the content")
     refused("AAAAAAAA", "the embedding begins with b'\\x00\\x00")
     refused(Path("\0"), "cannot be read: ")
     refused(tmp_path / "a\nb", "'a\\nb' cannot be read: there is no such file")
@@ -198,7 +199,7 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
             pickle.dumps(Trap(made), protocol), "is a bare pickle, which can hold code and is not read; expected .npy"
         )
     for protocol in range(2):
-        refused(pickle.dumps(Trap(made), protocol), "the embedding begins with ")
+        refused(pickle.dumps(Trap(made), protocol), "begins with ")
     refused(
         pt(TENSOR, _use_new_zipfile_serialization=False),
         "is a PyTorch file of the old form, a bare pickle, which is not read; expected a zip archive",

@@ -22,6 +22,7 @@ ENCODINGS = ("npy", "npz", "pt", "safetensors")
 _FORMATS = ".npy, .npz, .pt or .safetensors"
 _PICKLE = b"\x80"  # first byte of every pickle of the binary protocols
 _OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # PyTorch's magic number up to version 1.5
+_JUDGED, _SHOWN = 512, 12  # bytes that tell whether a file is a text; those of its beginning in a message
 _MOST_LISTED = 10  # most tensors of a file in a message
 
 
@@ -93,8 +94,18 @@ def open_content(content: bytes, where: str) -> Content:
             f"{where} is a bare pickle, which can hold code and is not read; expected {_FORMATS}, as numpy.save or "
             "torch.save write them"
         )
-    begins = f"begins with {content[:12]!r}" if content else "is empty"
-    raise BadInput(f"{where} {begins}; expected the content of a {_FORMATS} file")
+    raise BadInput(f"{where} {_beginning(content)}; expected the content of a {_FORMATS} file")
+
+
+def _beginning(content: bytes) -> str:
+    """Returns how a file of no known format begins, as a sentence without its subject."""
+    if not content:
+        return "is empty"
+    head = content[:_JUDGED]
+    text = head.decode("ascii", "replace").strip()
+    if head.isascii() and text and all(letter.isprintable() or letter.isspace() for letter in text):
+        return f"is a text that begins with {text.splitlines()[0][:_SHOWN]!r}"
+    return f"begins with {content[:_SHOWN]!r}"
 
 
 def _choose(content: Content, tensor: str | None, where: str) -> tuple[str, StoredTensor]:

@@ -145,8 +145,14 @@ def test_the_configuration_names_the_placeholder() -> None:
         ([value(1)] * 4, "4 embedding are too many"),
         ([{"type": "embedding"}], "a content part of type embedding has no embedding; expected {"),
         ([text("a"), {"type": "embedding", "embedding": {"data": "?", "encoding": "npy"}}], "is not base64: character"),
-        ([{"type": "embedding", "embedding": {"data": "QUJD", "encoding": "pt"}}], "begins with b'ABC'; expected"),
-        ([value(1), {"type": "embedding", "embedding": {"data": "QUJD", "encoding": "pt"}}], "embedding 2 of 2 begins"),
+        (
+            [{"type": "embedding", "embedding": {"data": "QUJD", "encoding": "pt"}}],
+            "is a text that begins with 'ABC'; expected",
+        ),
+        (
+            [value(1), {"type": "embedding", "embedding": {"data": "QUJD", "encoding": "pt"}}],
+            "embedding 2 of 2 is a text",
+        ),
         (
             value(1),
             "the content of a message has 'type' where a part belongs; expected one text, or a list of parts like",

@@ -277,7 +277,7 @@ def bad(tmp_path: Path) -> dict[str, tuple[Any, str]]:
         "header that lies": ([part(npy_header((1_000_000, WIDTH)) + bytes(64))], "is 512000000 bytes, and it has 64"),
         "other archive": ([part(archive({"a.txt": b"a"}), "pt")], "expected"),
         "base64": ([part("no base64!")], "is not base64"),
-        "other content": ([part(b"RIFFxxxxWAVE")], "begins with b'RIFF"),
+        "other content": ([part(b"RIFFxxxxWAVE")], "begins with 'RIFF"),
         "other encoding": ([part(npy(good), "pt")], "is said to be pt and is a .npy file"),
         "no encoding": (
             [{"type": "embedding", "embedding": {"data": "QUJD"}}],

@@ -40,7 +40,7 @@ export class Composer {
     this.main.classList.toggle('stopping', stopping);
     this.mic.hidden = Boolean(this.recording) || !hears;
     this.talk.hidden = this.mic.hidden;
-    this.area.placeholder = hears ? 'Write or say something' : 'Write a message';
+    this.area.placeholder = hears ? 'Write or speak' : 'Write a message';
   }
 
   fit() {

@@ -20,9 +20,9 @@ from workbench.trace.order import computation_order
 
 METRICS = {"relative_l2": "rel. L2", "peak": "peak", "cosine_distance": "cosine d."}  # the columns of each candidate
 ABOUT = (
-    "Coloured by how many times its limit a value is: blue and yellow within, orange and red beyond. rel. L2: norm of "
-    "the difference over the reference's; peak: its largest element over the reference's RMS; cosine d.: 1 less the "
-    "cosine."
+    "A colour says how many times its limit a value is: blue and yellow are within, orange and red are beyond. "
+    "“rel. L2” is the norm of the difference over that of the reference, “peak” the largest difference over the "
+    "reference's RMS, and “cosine d.” 1 minus the cosine."
 )
 KEY = ("0", "to 1/1000", "to 1/100", "to 1/10", "to 1", "to 10", "more")
 _STEPS = (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0)  # boundaries of error / limit between colours

@@ -46,6 +46,7 @@ PARTS = """
     gap: .5rem 1.5rem; margin-top: .75rem; }
   .statistics th[scope=row] { font-weight: 400; color: var(--quiet); white-space: normal; }
   .statistics th { padding-left: 0; } .statistics table { width: 100%; }
+  .statistics td.wide:last-child { min-width: 8rem; }
 
   .heat { width: 100%; --row: 1.7rem; font-size: .75rem; }
   .heat th, .heat td { padding: .1rem .3rem; line-height: calc(var(--row) - .2rem); vertical-align: middle; }

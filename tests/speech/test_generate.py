@@ -11,6 +11,7 @@ import pytest
 from tests.speech.test_phases import read
 from tests.speech.test_sampling import slow_choice
 from tests.support.speech_layouts import LAYOUT, FakeNetwork
+from workbench.core.errors import BadInput
 from workbench.speech.generate import AnswerPlan, Step, answer_steps
 from workbench.speech.phases import Kind
 from workbench.speech.sampling import uniforms
@@ -162,3 +163,12 @@ def test_a_seed_gives_the_same_answer_again() -> None:
         return [step.ids.tolist() for step in answer(FakeNetwork(), plan)[0]]
 
     assert ids(1) == ids(1) != ids(2)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_no_numbers_are_a_sentence(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = FakeNetwork()
+    nothing = np.full((LAYOUT.streams, LAYOUT.vocabulary), np.nan, np.float32)
+    monkeypatch.setattr(network, "logits", lambda history: nothing)
+    with pytest.raises(BadInput, match="logits are NaN: values overflow"):
+        answer(network, AnswerPlan("audio", audio_temperature=temperature))

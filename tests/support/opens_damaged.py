@@ -1,11 +1,13 @@
 """Opens and uses the model files named on stdin, one a line, and says of each what came of it.
 
 A process of its own for `tests/runtimes/gguf/test_damaged_sessions.py`: what a native library does to it, the test
-sees. Argument: the family. Writes `begun`, then `ran`, `refused SENTENCE` or `raised ERROR` for each file.
+sees. Argument: the family. Writes `begun`, then for each file the bytes that were resident at most while it was used,
+and `ran`, `refused SENTENCE` or `raised ERROR`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ import numpy as np
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.settings import SessionSpec, Settings
 from workbench.isolation.loader import open_here
+from workbench.system.memory import PROCESSES, peak_resident_bytes
 
 
 def tried(path: Path, family: str) -> str:
@@ -39,13 +42,21 @@ def tried(path: Path, family: str) -> str:
     return "ran"
 
 
+def forget_peak() -> None:
+    """Lets the peak of this process begin at what is resident now; elsewhere than on Linux it goes on."""
+    with contextlib.suppress(OSError):
+        (PROCESSES / "self" / "clear_refs").write_text("5")
+
+
 def main() -> None:
     """Works through stdin."""
     lines = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries print, too
     for line in sys.stdin:
         print("begun", file=lines)
-        print(" ".join(tried(Path(line.rstrip("\n")), sys.argv[1]).split()), file=lines)
+        forget_peak()
+        came = tried(Path(line.rstrip("\n")), sys.argv[1])
+        print(peak_resident_bytes(), " ".join(came.split()), file=lines)
 
 
 if __name__ == "__main__":

@@ -87,6 +87,9 @@ TENSOR_TYPES: Mapping[int, TensorType] = {
 }
 """ggml's types by their number in a file. The missing numbers belong to types that ggml has removed."""
 
+NOT_FOR_PRODUCTS = frozenset({"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"})
+"""ggml's types that its products with a matrix do not take; a graph with one ends the process."""
+
 BY_NAME: Mapping[str, TensorType] = {kind.name: kind for kind in TENSOR_TYPES.values()}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.core.errors import BadInput
 from workbench.speech.choosing import Due, chosen, forced
 from workbench.speech.choosing import Step as Step
 from workbench.speech.masks import NOTHING, wanted
@@ -31,7 +32,7 @@ def answer_steps(
     """Yields each position of an answer when it is chosen, and returns why the answer ended: stop or length.
 
     If the caller closes the generator, nothing more is computed. The last position is not fed to the network. An answer
-    that fills the network's context ends without a closing id.
+    that fills the network's context ends without a closing id. Raises `BadInput` for logits that are no numbers.
 
     Args:
         prompt: parts for `SpeechNetwork.open`; the last one is an array of ids that ends with `<|assistant|>`.
@@ -52,6 +53,8 @@ def answer_steps(
             if scores is None:
                 return LENGTH
             main, codec = mixed(scores, plan.cfg)
+            if np.isnan(main).any() or (codec is not None and np.isnan(codec).any()):
+                raise BadInput("the network's logits are NaN: values overflow in it, or its weights are damaged")
             due = Due(phase, plan, number, probabilities, evidence)
             [step] = chosen(main[None], None if codec is None else codec[None], [due], layout)
         yield step

@@ -102,6 +102,12 @@ def test_keys_that_are_wrong(tmp_path: Path, keys: dict[str, Any], message: str)
         ({"output.weight": np.zeros((500, 32), np.float32)}, "output.weight in changed.gguf has the shape (500, 32)"),
         ({"blk.2.attn_v.weight": np.zeros((8, 32), np.float32)}, "blk.2.attn_v.weight in changed.gguf has the shape"),
         ({"blk.0.attn_k.bias": np.zeros(3, np.float32)}, "blk.0.attn_k.bias in changed.gguf has the shape (3,)"),
+        # These ended the process.
+        (
+            {"token_embd.weight": np.zeros((512, 32), np.int8)},
+            "token_embd.weight in changed.gguf is of type I8; expected",
+        ),
+        ({"blk.1.attn_k_norm.weight": np.zeros(8, np.float16)}, "attn_k_norm.weight in changed.gguf is of type F16"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

@@ -14,6 +14,7 @@ from workbench.core.errors import BadInput
 from workbench.families.gguf_files import HALF, has_other_half
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
+from workbench.formats.gguf_types import NOT_FOR_PRODUCTS
 
 ARCHITECTURES = ("qwen2", "qwen3", "llama")  # networks with one structure; Mistral's files say llama
 TOKENIZERS = ("gpt2", "llama")  # byte-level BPE, SentencePiece
@@ -95,12 +96,18 @@ def check_dimensions(file: GgufFile, config: LanguageConfig) -> Dimensions:
 
 
 def language_tensors(file: GgufFile, sizes: Dimensions) -> list[str]:
-    """Returns the names of the language model's tensors; raises `BadInput` if one is missing or misshapen."""
+    """Returns the names of the language model's tensors; raises `BadInput` if one is missing, misshapen or of a type
+    that llama.cpp does not compute with: it would end the process.
+    """
     names = []
     for name, shape, required in _layout(language_architecture(file), sizes):
         if not required and name not in file.tensors:
             continue
-        file.expect(name, shape)
+        kind = file.expect(name, shape).type
+        if len(shape) == 1 and kind != "F32":
+            raise BadInput(f"tensor {name} in {file.name} is of type {kind}; expected F32, as it is a vector")
+        if kind in NOT_FOR_PRODUCTS:
+            raise BadInput(f"tensor {name} in {file.name} is of type {kind}; expected F32, F16, BF16, Q8_0 ...")
         names.append(name)
     return names
 

@@ -153,6 +153,8 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     from gradio.utils import get_upload_folder
     from starlette.middleware import Middleware
 
+    from panels.running.event_streams import event_routes
+    from panels.running.json_bodies import JsonBodies
     from panels.running.root import HANDLERS
     from panels.running.uploads import upload_route
     from panels.running.visitor_states import remember_little
@@ -186,6 +188,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
         app_kwargs={
             "routes": [
                 upload_route(page, kept),
+                *event_routes(page),
                 *routes(),
                 *sharing_routes(),
                 *(mcp.routes() if mcp is not None else ()),
@@ -193,7 +196,11 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
             ],
             **({"lifespan": mcp.lifespan} if mcp is not None else {}),
             "exception_handlers": HANDLERS,
-            "middleware": [access_middleware, Middleware(LinkTags, title=str(page.title))],
+            "middleware": [
+                access_middleware,
+                Middleware(LinkTags, title=str(page.title)),
+                Middleware(JsonBodies, page=page),
+            ],
         },
         favicon_path=assets() / "favicon.svg",
         i18n=words(),

@@ -43,9 +43,11 @@ async def live(pool: SessionPool, slots: threading.Semaphore, socket: WebSocket)
 
     stops: list[threading.Event] = []
     try:
-        parcel = await socket.receive_bytes()
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return
         try:
-            columns = await asyncio.to_thread(_read, pool, parcel)
+            columns = await asyncio.to_thread(_read, pool, message.get("bytes") or b"")
             if not slots.acquire(blocking=False):
                 raise BadInput("too many answers are being made on this server; send it again in a moment")
         except Exception as error:

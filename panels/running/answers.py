@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from panels.running.error_boundary import FAULT, log
 from workbench.core.errors import BadInput, WorkbenchError
+from workbench.serving.carried import GONE
 from workbench.serving.gate import same_origin
 
 
@@ -27,6 +28,8 @@ async def answered(work: Callable[[bytes, Request], Response], largest: int, req
             if len(body) > largest:
                 raise BadInput(f"the file is larger than {largest >> 20} MB; expected a shorter recording")
         return await asyncio.to_thread(work, bytes(body), request)
+    except ClientDisconnect:
+        return Response(status_code=GONE)
     except WorkbenchError as error:
         return JSONResponse({"error": str(error)}, 400)
     except Exception as error:

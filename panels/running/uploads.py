@@ -21,13 +21,13 @@ from panels.running.error_boundary import FAULT, log
 from workbench.core.errors import WorkbenchError
 from workbench.core.visitors import present_visitor
 from workbench.openai_api.errors import Refusal, error_answer
+from workbench.serving.carried import GONE
 from workbench.serving.kept_files import KeptFiles, no_room
 
 if TYPE_CHECKING:
     from panels.running.root import Page
 
 PATH = "/gradio_api/upload"
-GONE = 499  # nobody reads the answer
 
 
 def upload_route(page: Page, kept: KeptFiles) -> Route:

@@ -120,6 +120,7 @@ def test_messages_of_all_forms_are_ones_that_a_session_takes() -> None:
         ({"messages": []}, "messages", "messages is no list of messages"),
         ({"messages": ["a"]}, "messages[0]", "messages[0] is 'a'; expected an object with role and content"),
         ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role", "messages[0].role is 'tool'; expected"),
+        ({"messages": [{"role": {}, "content": "a"}]}, "messages[0].role", "messages[0].role is {}; expected"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "messages[0] has no content; expected"),
         (
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}, *ASK]},

@@ -235,6 +235,59 @@ def test_a_comparison_runs_apart_with_a_memory_limit_of_its_own(tmp_path: Path) 
     assert not guard.queue.running
 
 
+def test_events_of_a_call_that_is_not_there_are_a_sentence(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = client.get("/gradio_api/call/transcribe/nothing")
+    assert answer.status_code == 404 and answer.json()["error"].startswith("there is no such call")
+    answer = client.get("/gradio_api/queue/data", params={"session_hash": "\0"})
+    told = json.loads(answer.text.removeprefix("data: "))
+    assert told["session_not_found"] and told["message"].startswith("there is no such call")
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("path", ["queue/join", "call/transcribe", "run/transcribe", "api/transcribe", "cancel"])
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"{", "the body of the request is no JSON;"),
+        (b"NaN", "the body of the request is no JSON;"),
+        (b'{"data": [1e999]}', "the body of the request is no JSON;"),
+        (rb'{"data": [], "fn_index": 0, "session_hash": "\ud800"}', "the body of the request is no JSON;"),
+        (b"[" * 100_000, "the body of the request is no JSON;"),
+        (b"[]", "the body of the request is no JSON object;"),
+        (b'{"data": [], "session_hash": 5}', "session_hash is 5; expected a text"),
+        (b'{"data": [], "event_id": {}}', "event_id is {}; expected a text"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_a_sentence(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture, path: str, body: bytes, sentence: str
+) -> None:
+    answer = client.post(f"/gradio_api/{path}", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400 and answer.json()["error"].startswith(sentence)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("queue/join", {"data": [], "fn_index": 99999, "session_hash": "s"}, 404),
+        ("queue/join", {"data": [], "fn_index": -1, "session_hash": "s"}, 404),
+        ("queue/join", {"data": [], "fn_index": [], "session_hash": "s"}, 404),
+        ("run/nothing", {"data": []}, 404),
+        ("call/nothing", {"data": []}, 404),
+        ("run/transcribe", {"data": 5}, 400),
+        ("run/transcribe", {"data": None, "fn_index": 0}, 400),
+    ],
+)
+def test_a_function_that_is_not_there_is_a_sentence(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture, path: str, body: dict[str, Any], status: int
+) -> None:
+    answer = client.post(f"/gradio_api/{path}", json=body)
+    assert answer.status_code == status and "expected a JSON object with data" in answer.json()["error"]
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_deep_json_is_refused(client: httpx.Client) -> None:
     deep: Any = []
     for _ in range(60):

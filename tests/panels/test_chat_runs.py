@@ -246,6 +246,9 @@ def test_a_page_that_goes_away_stops_its_turn(client: TestClient, registry: Fake
 
 def test_a_refused_turn_and_another_site(client: TestClient) -> None:
     with client.websocket_connect("/chat/live") as socket:
+        socket.send_text("{}")
+        assert json.loads(socket.receive_text())["sentence"] == "the page sent nothing that can be read; reload it"
+    with client.websocket_connect("/chat/live") as socket:
         socket.send_bytes(pack(request(model=""), []))
         assert json.loads(socket.receive_text()) == {
             "type": "refused",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import numpy as np
+import pytest
 from starlette.testclient import TestClient
 
 from workbench.audio.read import read, samples_to_int16
@@ -73,3 +75,60 @@ def test_a_realtime_session_transcribes(http: TestClient) -> None:
     deltas = [each["delta"] for each in events if each["type"].endswith(".delta")]
     assert "".join(deltas) == events[-1]["transcript"]
     assert len({each["item_id"] for each in events if "item_id" in each}) == 1
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize("first", ["", "[", DEEP, '{"rate": NaN}', '{"rate": 1e999}', r'{"model": "\ud800"}'])
+def test_a_first_message_that_is_no_json_is_refused(
+    http: TestClient, caplog: pytest.LogCaptureFixture, first: str
+) -> None:
+    with http.websocket_connect("/live/listen") as socket:
+        socket.send_text(first)
+        assert "no JSON object" in socket.receive_json()["sentence"]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("later", ["[]", "5", "null", '{"type": ["stop"]}'])
+def test_a_later_message_that_means_nothing_is_passed_over(
+    http: TestClient, caplog: pytest.LogCaptureFixture, later: str
+) -> None:
+    with http.websocket_connect("/live/listen") as socket:
+        socket.send_json({"model": "fake/sense", "rate": 16000})
+        socket.send_text(later)
+        socket.send_json({"type": "stop"})
+        assert [each["type"] for each in until(socket, "end")] == ["ready", "end"]
+    assert not caplog.records
+
+
+def _session(**audio: Any) -> str:
+    return json.dumps({"type": "session.update", "session": {"audio": {"input": audio}}})
+
+
+@pytest.mark.parametrize(
+    ("event", "sentence"),
+    [
+        (DEEP, "no JSON"),
+        ('{"type": "x", "event_id": NaN}', "no JSON"),
+        (r'{"type": "x", "event_id": "\ud800"}', "no JSON"),
+        ('{"type": {}}', "the event {} is not one of"),
+        ('{"type": "session.update", "session": {"audio": "x"}}', "session.audio is 'x'; expected an object"),
+        ('{"type": "session.update", "session": {"audio": {"input": [1]}}}', "session.audio.input is [1]"),
+        (_session(format="x"), "format is 'x'"),
+        (_session(transcription="x"), "transcription is 'x'"),
+        (_session(transcription={"model": 5}), "model is missing"),
+        (_session(transcription={"model": "fake/sense", "language": 5}), "option language of fake/sense is 5"),
+        (_session(turn_detection=[1]), "turn_detection is [1]"),
+    ],
+)
+def test_events_that_cannot_be_followed_are_refused_and_the_session_goes_on(
+    http: TestClient, caplog: pytest.LogCaptureFixture, event: str, sentence: str
+) -> None:
+    with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
+        assert socket.receive_json()["type"] == "session.created"
+        socket.send_text(event)
+        assert sentence in socket.receive_json()["error"]["message"]
+        socket.send_json({"type": "session.update", "session": {}})
+        assert socket.receive_json()["type"] == "session.updated"
+    assert not caplog.records

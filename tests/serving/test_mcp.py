@@ -32,6 +32,7 @@ from workbench.serving.guard import Guard
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.keys import Keys
 from workbench.serving.limits import PUBLIC
+from workbench.serving.mcp_server import Mcp
 from workbench.serving.mcp_tools import build
 from workbench.serving.server import application
 from workbench.serving.service import Service
@@ -40,6 +41,7 @@ from workbench.trace.write import write_trace
 
 Found = TypeVar("Found")
 Told = list[tuple[float, str]]
+MCP_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
 @contextmanager
@@ -168,6 +170,45 @@ def test_a_transcription_tells_its_progress_and_its_text(
     assert "words" in found
     assert len(told) >= 2 and told == sorted(told) and len({done for done, _ in told}) == len(told)
     assert told[-1][0] <= 1 and any("of 2 s" in message for _, message in told)
+
+
+def test_a_prompt_is_refused_in_a_sentence(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "prompts/get", "params": {"name": "x"}}
+    answer = httpx.post(f"{address}/mcp", json=asked, headers=MCP_HEADERS)
+    assert "there is no prompt 'x'; this server has tools alone" in answer.text
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_client_that_leaves_within_its_request_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    headers = [(name.encode(), value.encode()) for name, value in MCP_HEADERS.items()]
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers, "query_string": b""}
+    come: list[Any] = [{"type": "http.disconnect"}, {"type": "http.request", "body": b"{", "more_body": True}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return come.pop()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def leave() -> None:
+        async with mcp.lifespan():
+            await mcp(scope, receive, send)
+
+    with SessionPool(FakeChatRegistry()) as pool:  # type: ignore[arg-type]
+        mcp = Mcp(Service(pool))
+        finished(leave())
+    assert not sent and not come and not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_body_that_grows_beyond_the_limit_is_refused_by_the_door() -> None:
+    def pieces() -> Iterator[bytes]:
+        yield from (b"x" * (1 << 20) for _ in range(3))
+
+    guard = Guard("public", replace(PUBLIC, body_mb=1))
+    with answering(FakeChatRegistry(), guard) as address:
+        answer = httpx.post(f"{address}/mcp", content=pieces(), headers=MCP_HEADERS)
+    assert answer.status_code == 413 and "more than 1 MB" in answer.json()["error"]["message"]
 
 
 def test_an_upload_is_taken_by_its_id(address: str, wav: bytes) -> None:

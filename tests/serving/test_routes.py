@@ -22,8 +22,9 @@ from tests.serving.conftest import said
 from tests.support.coroutines import finished
 from tests.support.fake_chat import FakeChatRegistry
 from tests.support.fake_panels import tone
-from workbench.serving.carried import ClientGone, events_of, whole
+from workbench.serving.carried import GONE, ClientGone, events_of, whole
 from workbench.serving.gate import Gate
+from workbench.serving.server import application
 from workbench.serving.service import Service
 
 CHAT: Any = [{"role": "user", "content": "one two three"}]
@@ -191,7 +192,10 @@ def test_routes_that_do_not_exist(http: TestClient, path: str, method: str, stat
     assert answer.status_code == status and answer.json()["error"]["code"] == code
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"[" * 100_000, b"\xff"])
+NO_JSON = (b"", b"{", b"[]", b"[" * 100_000, b"\xff", b'{"top_p": NaN}', b'{"seed": 1e999}', rb'{"a\ud800": 1}')
+
+
+@pytest.mark.parametrize("body", NO_JSON)
 def test_bodies_that_are_no_json_object(http: TestClient, body: bytes) -> None:
     for path in ("/v1/chat/completions", "/v1/completions", "/v1/audio/speech"):
         answer = http.post(path, content=body)
@@ -256,3 +260,25 @@ def test_a_client_that_goes_away_stops_the_work() -> None:
 
     finished(ask())
     assert ended.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/v1/completions", "application/json"), ("/v1/audio/transcriptions", "multipart/form-data; boundary=b")],
+)
+def test_a_client_that_leaves_within_its_request_is_no_fault(
+    service: Service, caplog: pytest.LogCaptureFixture, path: str, kind: str
+) -> None:
+    headers = [(b"content-type", kind.encode())]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
+    come: list[dict[str, Any]] = [{"type": "http.request", "body": b"--b", "more_body": True}]
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return come.pop() if come else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    finished(application(service)(scope, receive, send))
+    assert sent[0]["status"] == GONE and not caplog.records

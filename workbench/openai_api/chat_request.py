@@ -228,7 +228,7 @@ def _message(given: Any, where: str, kept: KeptAnswers) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise Refusal(f"{where} is {given!r:.80}; expected an object with role and content", where, "invalid_type")
     role = given.get("role")
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         raise Refusal(f"{where}.role is {role!r:.80}; expected one of {', '.join(ROLES)}", f"{where}.role")
     for name in ("tool_calls", "function_call", "refusal"):
         if given.get(name):

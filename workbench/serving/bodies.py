@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import re
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NoReturn
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import Request
-from starlette.types import Message
+from starlette.types import Message, Receive
 
 from workbench.core.errors import Unavailable
 from workbench.openai_api.errors import Refusal
@@ -24,6 +27,7 @@ from workbench.system.tempdirs import make_tempdir, remove_tempdir
 MOST_FIELDS = 200
 LARGEST_FIELD = 1 << 20  # bytes
 PIECE = 1 << 20
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a character beyond the first 65,536, which takes two
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,53 @@ class Form:
     fields: list[tuple[str, str]]
 
 
+async def whole_body(receive: Receive) -> list[Message] | None:
+    """Returns the messages of a whole body, None if the client leaves before its end; raises what `receive` raises."""
+    come = [await receive()]
+    while come[-1]["type"] == "http.request" and come[-1].get("more_body"):
+        come.append(await receive())
+    return come if come[-1]["type"] == "http.request" else None
+
+
+def once_more(come: list[Message], receive: Receive) -> Receive:
+    """Returns a function that gives the messages of a body again, and then those that come."""
+    left = deque(come)
+
+    async def give() -> Message:
+        return left.popleft() if left else await receive()
+
+    return give
+
+
 def too_large(most: int) -> Refusal:
     """Returns the refusal of a body of more than `most` bytes."""
     return Refusal(f"the request has more than {size(most)}, the most that this server takes", status=413)
+
+
+def parsed(content: str | bytes | bytearray) -> Any:
+    """Returns the value of a text in JSON.
+
+    Raises `ValueError` for anything else: also for numbers that are none or have no room (NaN, 1e999), for a half of a
+    character, and for too deep nesting. Whatever is parsed can be written as JSON again.
+    """
+    try:
+        text = content if isinstance(content, str) else content.decode(json.detect_encoding(content))
+        found = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        if _HALF.search(text):
+            json.dumps(found, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("the nesting is too deep") from None
+    return found
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(found := float(text)):
+        raise ValueError(f"{text:.20} is too large")
+    return found
 
 
 async def read_json(request: Request, most: int) -> dict[str, Any]:
@@ -49,8 +97,8 @@ async def read_json(request: Request, most: int) -> dict[str, Any]:
         if len(body) > most:
             raise too_large(most)
     try:
-        found = await asyncio.to_thread(json.loads, body) if len(body) > PIECE else json.loads(body)
-    except (ValueError, RecursionError):
+        found = await asyncio.to_thread(parsed, body) if len(body) > PIECE else parsed(body)
+    except ValueError:
         raise Refusal(
             "the body of the request is no JSON; expected an object with model and the other fields"
         ) from None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.routing import BaseRoute, WebSocketRoute
@@ -20,6 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from workbench.live.stretches import Stretches
 from workbench.live.transcription import Failed, LiveEvent, LiveTranscription, PartialText, SpeechStarted
+from workbench.serving.bodies import parsed
 from workbench.serving.live_connection import (
     LARGEST_MESSAGE,
     Connection,
@@ -38,7 +40,7 @@ async def listen(service: Service, socket: WebSocket) -> None:
     async with connection.open():
         try:
             service.gate.check(socket)
-            first = json.loads(await socket.receive_text())
+            first = parsed(await socket.receive_text())
             wanted = await in_thread(live_request, service, first if isinstance(first, dict) else {})
             with service.gate.working(socket, "live"):
                 await _hear(service, connection, wanted)
@@ -67,7 +69,8 @@ async def _hear(service: Service, connection: Connection, wanted: LiveRequest) -
             if content := message.get("bytes"):
                 await in_thread(live.feed, sound.samples(content[:LARGEST_MESSAGE]))
                 continue
-            kind = json.loads(message.get("text") or "{}").get("type")
+            sent = parsed(message.get("text") or "{}")
+            kind = sent.get("type") if isinstance(sent, Mapping) else None
             if kind == "commit":
                 await in_thread(live.commit)
             elif kind == "stop":

@@ -9,6 +9,8 @@ from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench import __version__
@@ -57,6 +59,10 @@ class Tools(MCPServer):
         with _own_logging():
             super().__init__(NAME, title="Speech Workbench", instructions=INSTRUCTIONS, version=__version__)
         self._service = service
+
+    async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None, context: Any = None) -> Any:
+        """Refuses a prompt: there are none."""
+        raise MCPError(INVALID_PARAMS, f"there is no prompt {name!r:.60}; this server has tools alone")
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         """Calls a tool; raises `ToolError` with one sentence."""

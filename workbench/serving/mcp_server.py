@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workbench.core.errors import Unavailable
 from workbench.openai_api.errors import Refusal
+from workbench.serving.bodies import once_more, whole_body
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.mcp_files import upload_route
 from workbench.serving.service import Service, error_response
@@ -84,7 +85,10 @@ class Mcp:
                 raise Refusal(f"{PATH} takes POST, not {scope['method']:.20}", status=405)
             if self._app is None:
                 raise Unavailable("MCP needs the package mcp of version 2: pip install 'speech-workbench[mcp]'")
+            # The package would call a client that leaves, or the door's refusal of a body, a fault of the server.
+            come = await whole_body(receive) if scope["method"] == "POST" else []
         except Exception as error:
             await error_response(error)(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        if come is not None:
+            await self._app(scope, once_more(come, receive), send)

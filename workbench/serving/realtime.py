@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-import json
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from workbench.core.errors import BadInput
 from workbench.live.transcription import FinalText, LiveEvent, LiveTranscription, PartialText, SpeechStarted
 from workbench.openai_api.errors import Refusal
+from workbench.serving.bodies import parsed
 from workbench.serving.live_connection import (
     LARGEST_MESSAGE,
     Connection,
@@ -105,12 +105,12 @@ class Realtime:
             raise Refusal("session is no object", "session")
         if given.get("type", "transcription") != "transcription":
             raise Refusal("this server has sessions of the type transcription; set it", "session.type")
-        place = (given.get("audio") or {}).get("input") or {}
-        form = place.get("format") or {}
+        place = _part(_part(given, "session.audio"), "session.audio.input")
+        form = _part(place, "session.audio.input.format")
         if form.get("type", "audio/pcm") != "audio/pcm":
             raise Refusal(f"the format is {form.get('type')!r:.80}; expected audio/pcm", "session.audio.input.format")
-        wanted = place.get("transcription") or {}
-        detection = place.get("turn_detection") or {}
+        wanted = _part(place, "session.audio.input.transcription")
+        detection = _part(place, "session.audio.input.turn_detection")
         known = live_request(
             self._service,
             {
@@ -175,6 +175,14 @@ def _agreed(before: list[str], now: list[str]) -> list[str]:
     return now[:count]
 
 
+def _part(given: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """Returns the object of a session at a path of names, of which the last is its name in `given`."""
+    found = given.get(path.rpartition(".")[2]) or {}
+    if not isinstance(found, Mapping):
+        raise Refusal(f"{path} is {found!r:.80}; expected an object", path, "invalid_type")
+    return found
+
+
 def _decoded(given: Any) -> bytes:
     if not isinstance(given, str) or len(given) > LARGEST_MESSAGE * 4 // 3:
         raise Refusal(f"audio is no base64 text of at most {LARGEST_MESSAGE >> 20} MB", "audio")
@@ -205,13 +213,13 @@ async def _converse(service: Service, connection: Connection) -> None:
             text = await connection.socket.receive_text()
             event: Any = None
             try:
-                event = json.loads(text)
+                event = parsed(text)
                 if not isinstance(event, dict):
                     raise BadInput("an event is a JSON object with a type")
                 await in_thread(session.take, event)
             except WebSocketDisconnect:
                 raise
-            except (ValueError, RecursionError):
+            except ValueError:
                 session.refuse(Refusal("an event is no JSON; expected an object with a type"))
             except Exception as error:
                 session.refuse(error, event.get("event_id") if isinstance(event, dict) else None)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -157,7 +157,7 @@ def route(service: Service, path: str, methods: str, kind: str, answer: Answer) 
                 raise Refusal(f"{request.url.path:.80} takes {methods}, not {request.method:.20}", status=405)
             service.gate.check(request)
             response = await answer(call)
-        except ClientGone:
+        except (ClientGone, ClientDisconnect):
             response = Response(status_code=GONE)
         except Exception as error:
             response = error_response(error)

@@ -1,0 +1,63 @@
+"""Answers who asks for the events of a call that is not there, or has ended.
+
+Gradio would begin its answer, break it off, and write a traceback into the log. This file knows no call.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Scope
+
+if TYPE_CHECKING:
+    from panels.running.root import Page
+
+CALL = "/gradio_api/call/{name}/{event}"  # programs ask here
+SESSION = "/gradio_api/queue/data"  # the page and Gradio's clients
+GONE = "there is no such call, or its events were read already; make the call again"
+
+
+class UnknownEvents(Route):
+    """A route that matches where Gradio's queue has no events for who asks."""
+
+    def __init__(self, page: Page, path: str):
+        super().__init__(path, _refuse_call if path == CALL else _refuse_session, methods=["GET"])
+        self._page = page
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Returns how well a request matches."""
+        match, found = super().matches(scope)
+        if match is not Match.FULL:
+            return Match.NONE, {}
+        event = found["path_params"].get("event")
+        session = self._session(event) if event else Request(scope).query_params.get("session_hash")
+        if session is None or session in self._page._queue.pending_messages_per_session:
+            return Match.NONE, {}
+        return match, found
+
+    def _session(self, event: str) -> str:
+        """Returns the session of an event, as Gradio finds it; a call without a session is one of its own."""
+        queue = self._page._queue
+        if (known := queue.event_ids_to_events.get(event)) is not None:
+            return str(known.session_hash)
+        found = (session for session, events in queue.pending_event_ids_session.items() if event in events)
+        return str(next(found, event))
+
+
+async def _refuse_call(request: Request) -> Response:
+    return JSONResponse({"error": GONE, "detail": GONE}, 404)
+
+
+async def _refuse_session(request: Request) -> Response:
+    """Gradio's clients know this event, and begin a new session."""
+    told = {"msg": "unexpected_error", "message": GONE, "success": False, "session_not_found": True}
+    return Response(f"data: {json.dumps(told)}\n\n", media_type="text/event-stream")
+
+
+def event_routes(page: Page) -> list[BaseRoute]:
+    """Returns the routes, which stand before Gradio's."""
+    return [UnknownEvents(page, CALL), UnknownEvents(page, SESSION)]

@@ -1,0 +1,80 @@
+"""Middleware before Gradio's routes: a body that they cannot read is refused in one sentence, with status 400.
+
+They would fail on it: `Internal Server Error`, and a traceback in the log. This file knows no endpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from workbench.core.errors import BadInput, WorkbenchError
+from workbench.openai_api.errors import Refusal, error_answer
+from workbench.serving.bodies import once_more, parsed, whole_body
+
+if TYPE_CHECKING:
+    from panels.running.root import Page
+
+CALLS = re.compile(r"/gradio_api/(?:run|api|call|queue/join)(?:/|$)")  # what calls a function of the page
+OTHERS = re.compile(r"/gradio_api/(?:cancel|reset)/?$")
+NAME = re.compile(r"/gradio_api/(?:run|api|call)/([^/]+)/?$")
+EXPECTED = "expected a JSON object with data, as `Use via API` describes it"
+
+
+class JsonBodies:
+    """The middleware.
+
+    Args:
+        app: what is behind it.
+        page: whose functions are called.
+    """
+
+    def __init__(self, app: ASGIApp, page: Page):
+        self._app, self._page = app, page
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request, or passes it on."""
+        path = scope.get("path", "")
+        if scope["type"] != "http" or scope["method"] != "POST" or not (CALLS.match(path) or OTHERS.match(path)):
+            await self._app(scope, receive, send)
+            return
+        try:
+            come = await whole_body(receive)
+            if come is None:
+                return
+            if not Headers(scope=scope).get("content-type", "").startswith("multipart/"):
+                self._check(path, b"".join(each.get("body", b"") for each in come))
+        except WorkbenchError as error:
+            told = {"error": str(error), "detail": str(error)}
+            await JSONResponse(told, error_answer(error)[0])(scope, receive, send)
+            return
+        await self._app(scope, once_more(come, receive), send)
+
+    def _check(self, path: str, body: bytes) -> None:
+        try:
+            given = parsed(body)
+        except ValueError:
+            raise BadInput(f"the body of the request is no JSON; {EXPECTED}") from None
+        if not isinstance(given, Mapping):
+            raise BadInput(f"the body of the request is no JSON object; {EXPECTED}")
+        for field in ("session_hash", "event_id"):
+            if not isinstance(given.get(field, ""), (str, type(None))):
+                raise BadInput(f"{field} is {given[field]!r:.80}; expected a text")
+        if not CALLS.match(path) or "/call/v2/" in path:
+            return
+        if not isinstance(given.get("data"), list):
+            raise BadInput(f"data is no list; {EXPECTED}")
+        number, name = given.get("fn_index"), NAME.match(path)
+        if number is None and name is not None and self._named(name[1]):
+            return
+        if not isinstance(number, int) or isinstance(number, bool) or number not in self._page.fns:
+            called = name[1] if name and number is None else number
+            raise Refusal(f"the page has no function {called!r:.80}; {EXPECTED}", status=404)
+
+    def _named(self, name: str) -> bool:
+        return any(each.api_name == name for each in self._page.fns.values())

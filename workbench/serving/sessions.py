@@ -18,6 +18,7 @@ from workbench.registry.handle import OpenSession
 from workbench.registry.registry import UNLOADED, Registry, Residency
 from workbench.registry.weights import AUTO
 from workbench.serving.guard import Guard
+from workbench.system.memory import give_back_memory
 
 IDLE_MINUTES = 10.0
 # Minutes: with less, models would load for each run; a week means forever.
@@ -143,12 +144,17 @@ class SessionPool:
         return self.registry.unload_idle(60 * self._idle_minutes)
 
     def watch(self) -> threading.Thread:
-        """Starts the thread that unloads idle sessions until the pool is closed."""
+        """Starts the thread that unloads idle sessions until the pool is closed.
+
+        It also gives the memory of past requests back to the system while nothing works.
+        """
 
         def keep_watch() -> None:
             while not self._closing.wait(CHECK_SECONDS):
                 try:
                     self.unload_idle()
+                    if not self.guard.line.running:
+                        give_back_memory()
                 except Exception:
                     log.exception("idle sessions could not be unloaded")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import sys
 import weakref
 from functools import cache
 from typing import Any
@@ -18,6 +17,7 @@ from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.amx import amx_fault, switched_off
 from workbench.runtimes.gguf.ggml import load_library
 from workbench.runtimes.gguf.repacking import AMX_LEAST_IN
+from workbench.system.memory import give_back_memory
 
 # Versions of llama-cpp-python: tested from the first (inclusive) to the second (exclusive).
 OLDEST, NEWEST = (0, 3, 36), (0, 4, 0)
@@ -129,13 +129,6 @@ def _free(functions: Any, pointer: int, keeps: Any) -> None:
     if hasattr(keeps, "close"):
         keeps.close()
     give_back_memory()
-
-
-def give_back_memory() -> None:
-    """Makes the C library return freed memory to the system; glibc would hold tens of megabytes of it."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
 
 
 def open_plain(file: GgufFile, rows: int | None = None, vocabulary_only: bool = False) -> LlamaModel:

@@ -1,0 +1,30 @@
+"""The thread that looks after the sessions of a server."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support.fake_panels import FakeRegistry
+from workbench.serving import sessions
+from workbench.serving.sessions import SessionPool
+
+
+def test_memory_is_given_back_while_nothing_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, looked = threading.Event(), threading.Semaphore(0)
+    monkeypatch.setattr(sessions, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(sessions, "give_back_memory", given.set)
+    with SessionPool(FakeRegistry()) as pool:  # type: ignore[arg-type]
+        monkeypatch.setattr(pool, "unload_idle", looked.release)
+        line = SimpleNamespace(running=1)
+        monkeypatch.setattr(pool.guard, "line", line)
+        watching = pool.watch()
+        for _ in range(3):
+            assert looked.acquire(timeout=60)
+        assert not given.is_set()
+        line.running = 0
+        assert given.wait(60)
+    watching.join(60)
+    assert not watching.is_alive()

@@ -1,0 +1,85 @@
+"""Starts of an engine that are given up in the middle, or whose processes are ended there: nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.processes import eventually
+from workbench.core.errors import Cancelled, SessionDied, Unavailable, WorkbenchError
+from workbench.registry.registry import Registry
+from workbench.runtimes.vllm.log import STEPS
+from workbench.system.memory import descendants
+from workbench.system.process_groups import is_tracker
+
+pytest.importorskip("vllm")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("shared_cache")]
+
+MODEL, SMALL = "demo/qwen3", {"threads": 1, "kv_gigabytes": 0.1}
+WEIGHTS = dict(STEPS)["Starting to load model"]  # what is told when the engine's own process reads the model
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """The temporary folder. It has a short name: paths of sockets in it have to be short."""
+    place = Path(tempfile.mkdtemp(prefix="up-", dir="/tmp"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(place))
+        yield place
+    shutil.rmtree(place)
+
+
+def give_up(session: int) -> None:
+    raise Cancelled("nobody waits any more")
+
+
+def ask_the_session_to_end(session: int) -> None:
+    os.kill(session, signal.SIGTERM)
+
+
+def kill_the_session(session: int) -> None:
+    os.kill(session, signal.SIGKILL)
+
+
+def kill_the_engine(session: int) -> None:
+    [engine] = [each for each in descendants(session) if not is_tracker(each)]
+    os.kill(engine, signal.SIGKILL)
+
+
+ENDS: dict[Callable[[int], None], type[WorkbenchError]] = {
+    give_up: Cancelled,
+    ask_the_session_to_end: SessionDied,
+    kill_the_session: SessionDied,
+    kill_the_engine: Unavailable,
+}
+
+
+def test_a_start_that_ends_in_its_middle_leaves_nothing_and_the_next_one_works(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Registry() as registry:
+        for end, error in ENDS.items():
+            seen: list[int] = []
+
+            def heard(fraction: float, activity: str, end: Callable[[int], None] = end, seen: list[int] = seen) -> None:
+                pids = [session.pid for session in registry._sessions()]  # none while the model is converted
+                if activity == WEIGHTS and not seen and pids and pids[0]:
+                    seen += [pids[0], *descendants(pids[0])]
+                    end(pids[0])
+
+            with pytest.raises(error):
+                registry.open(MODEL, "vllm", on_progress=heard, **SMALL)
+            assert len(seen) > 1, end.__name__
+            eventually(lambda seen=seen: not any(map(psutil.pid_exists, seen)))  # type: ignore[misc]
+            assert not list(place.iterdir()), end.__name__
+        assert "Traceback" not in capfd.readouterr().err
+        with registry.open(MODEL, "vllm", **SMALL) as session:
+            assert session.generate("seven", max_new_tokens=2).tokens
+    assert not list(place.iterdir())

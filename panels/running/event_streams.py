@@ -54,8 +54,8 @@ async def _refuse_call(request: Request) -> Response:
 
 async def _refuse_session(request: Request) -> Response:
     """Gradio's clients know this event, and begin a new session."""
-    told = {"msg": "unexpected_error", "message": GONE, "success": False, "session_not_found": True}
-    return Response(f"data: {json.dumps(told)}\n\n", media_type="text/event-stream")
+    message = {"msg": "unexpected_error", "message": GONE, "success": False, "session_not_found": True}
+    return Response(f"data: {json.dumps(message)}\n\n", media_type="text/event-stream")
 
 
 def event_routes(page: Page) -> list[BaseRoute]:

@@ -12,7 +12,6 @@ than the model works has to wait.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import Any
 

@@ -85,7 +85,7 @@ class Mcp:
                 raise Refusal(f"{PATH} takes POST, not {scope['method']:.20}", status=405)
             if self._app is None:
                 raise Unavailable("MCP needs the package mcp of version 2: pip install 'speech-workbench[mcp]'")
-            # The package would call a client that leaves, or the door's refusal of a body, a fault of the server.
+            # The package would call a client that leaves, or the middleware's refusal of a body, a fault of the server.
             come = await whole_body(receive) if scope["method"] == "POST" else []
         except Exception as error:
             await error_response(error)(scope, receive, send)

@@ -153,7 +153,7 @@ class SessionPool:
             while not self._closing.wait(CHECK_SECONDS):
                 try:
                     self.unload_idle()
-                    if not self.guard.line.running:
+                    if not self.guard.queue.running:
                         give_back_memory()
                 except Exception:
                     log.exception("idle sessions could not be unloaded")

@@ -105,6 +105,8 @@ def _confidence(session: Transcribes | None, samples: Samples) -> float | None:
     if session is None:
         return None
     heard = session.transcribe((samples, SAMPLE_RATE))
+    if not heard.text:
+        return 0.0
     told = [token.confidence for part in heard.segments for token in part.tokens if token.confidence is not None]
     return float(np.mean(told)) if told else None
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from workbench.training.corpus import (
     stacked,
 )
 from workbench.training.digit_string import join
+from workbench.training.digits import Take
 from workbench.training.take_bank import TakeBank
 from workbench.training.without_digits import silence
 
@@ -149,3 +152,19 @@ def test_the_held_out_speaker_is_never_heard_in_training(bank):
 
     training, _ = split_by_speaker(tone_takes("anna", "max", "zoe"))
     assert all(draw_string(TakeBank.of(training), rng(seed)).speaker != "zoe" for seed in range(60))
+
+
+def test_the_voiced_part_of_a_word_stays_and_its_weak_consonants_go():
+    hiss = rng(1).normal(0.0, 0.05, 4800).astype(np.float32)
+    vowel = np.sin(2 * np.pi * 150.0 * np.arange(1600) / 16000).astype(np.float32)
+    word = np.concatenate([hiss[:1600], vowel, hiss])  # 100, 100 and 300 ms
+    bank = TakeBank.of([Take("max", (6,), word, 16000, human=True, number=0), *tone_takes("max")])
+    options = replace(PLAIN, trimmed_share=0.0, lengths={1: 1.0}, voiced_share={6: 1.0}, consonant_seconds=(0.02, 0.1))
+    heard: dict[int, set[int]] = {}
+    for seed in range(300):
+        [(start, end, (digit,))] = clean_string(bank, rng(seed), options).spans
+        heard.setdefault(digit, set()).add(end - start)
+    cut = {length for length in heard[6] if length < 3200}
+    assert cut and all(1600 <= length <= 1600 + 0.12 * 16000 + 2 * 160 for length in cut)
+    assert any(length >= 3200 for length in heard[6])  # a consonant on one side is whole
+    assert all(heard[digit] == {3200, 4000} for digit in range(10) if digit != 6)

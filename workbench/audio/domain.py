@@ -64,7 +64,8 @@ class Domain:
         Args:
             samples: [n], mono at 16 kHz.
             spans: the stretches that are transcribed; without any, the whole recording is judged.
-            confidence: the mean probability of the tokens that a model wrote for it, where it tells.
+            confidence: the mean probability of the tokens that a model wrote for it, where it tells; 0 if it wrote
+                nothing.
         """
         windows = _windows(samples, spans)
         if not windows:

@@ -238,7 +238,10 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts):
         if self.domain is None:
             return None
         told = [token.confidence for part in recognitions for token in part.tokens if token.confidence is not None]
-        kind = self.domain.outside(job.recording.samples, job.spans, float(np.mean(told)) if told else None)
+        confidence = float(np.mean(told)) if told else None
+        if not any(part.text for part in recognitions):
+            confidence = 0.0  # a model that writes nothing has not heard what it knows
+        kind = self.domain.outside(job.recording.samples, job.spans, confidence)
         return Doubt(kind, doubt_about(kind, self.domain.name)) if kind else None
 
     def _transcript(self, job: _Job) -> Transcript:

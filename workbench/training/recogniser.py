@@ -20,7 +20,7 @@ from workbench.training.training_run import CONTINUING_MASKS, TrainingRun
 
 MAIN = TrainOptions()
 FINISHING = TrainOptions(updates=2000, learning_rate=6e-4, warm_up=100)
-GOING_ON = TrainOptions(updates=1800, learning_rate=6e-4, warm_up=100)
+GOING_ON = TrainOptions(updates=2400, learning_rate=8e-4, warm_up=100)
 
 
 def teach_recogniser(

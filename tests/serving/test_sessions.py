@@ -18,13 +18,13 @@ def test_memory_is_given_back_while_nothing_works(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sessions, "give_back_memory", given.set)
     with SessionPool(FakeRegistry()) as pool:  # type: ignore[arg-type]
         monkeypatch.setattr(pool, "unload_idle", looked.release)
-        line = SimpleNamespace(running=1)
-        monkeypatch.setattr(pool.guard, "line", line)
+        queue = SimpleNamespace(running=1)
+        monkeypatch.setattr(pool.guard, "queue", queue)
         watching = pool.watch()
         for _ in range(3):
             assert looked.acquire(timeout=60)
         assert not given.is_set()
-        line.running = 0
+        queue.running = 0
         assert given.wait(60)
     watching.join(60)
     assert not watching.is_alive()

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks.demo_errors import at_16_khz, noises, pieces, silences, synthetic_music, synthetic_speech, unseen_voices
 from workbench.audio.constants import SAMPLE_RATE
-from workbench.audio.domain import Domain, read_domain
+from workbench.audio.domain import Domain, confidence_in, read_domain
 from workbench.audio.read import read
 from workbench.core.settings import SessionSpec, Settings
 from workbench.families import family_of
@@ -105,10 +105,7 @@ def _confidence(session: Transcribes | None, samples: Samples) -> float | None:
     if session is None:
         return None
     heard = session.transcribe((samples, SAMPLE_RATE))
-    if not heard.text:
-        return 0.0
-    told = [token.confidence for part in heard.segments for token in part.tokens if token.confidence is not None]
-    return float(np.mean(told)) if told else None
+    return confidence_in(heard.text, [token.confidence for part in heard.segments for token in part.tokens])
 
 
 def _time(domain: Domain, samples: Samples) -> None:

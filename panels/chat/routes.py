@@ -53,7 +53,7 @@ def chat_routes(pool: SessionPool) -> list[BaseRoute]:
 
 
 def _judged(work: Callable[[bytes, Request], Response], body: bytes, request: Request) -> Response:
-    """Answers for a file of the user. A wrong one has status 200 too: a browser writes other ones to its console."""
+    """Answers a request with a file. A wrong file gets status 200 too: a browser logs other statuses as errors."""
     try:
         return work(body, request)
     except BadInput as error:

@@ -1,6 +1,6 @@
-"""Answers who asks for the events of a call that is not there, or has ended.
+"""Answers clients that ask for the events of an unknown call, or of one that has ended.
 
-Gradio would begin its answer, break it off, and write a traceback into the log. This file knows no call.
+Gradio would begin its answer, break it off, and write a traceback into the log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GONE = "there is no such call, or its events were read already; make the call ag
 
 
 class UnknownEvents(Route):
-    """A route that matches where Gradio's queue has no events for who asks."""
+    """A route that matches if Gradio's queue has no events for the client."""
 
     def __init__(self, page: Page, path: str):
         super().__init__(path, _refuse_call if path == CALL else _refuse_session, methods=["GET"])

@@ -1,6 +1,6 @@
-"""Middleware before Gradio's routes: a body that they cannot read is refused in one sentence, with status 400.
+"""Middleware before Gradio's routes, which refuses an unreadable body in one sentence, with status 400.
 
-They would fail on it: `Internal Server Error`, and a traceback in the log. This file knows no endpoint.
+Gradio would answer `Internal Server Error`, and write a traceback into the log. This file knows no endpoint.
 """
 
 from __future__ import annotations

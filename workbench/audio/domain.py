@@ -64,8 +64,7 @@ class Domain:
         Args:
             samples: [n], mono at 16 kHz.
             spans: the stretches that are transcribed; without any, the whole recording is judged.
-            confidence: the mean probability of the tokens that a model wrote for it, where it tells; 0 if it wrote
-                nothing.
+            confidence: how sure a model is of its text for the recording (see `confidence_in`).
         """
         windows = _windows(samples, spans)
         if not windows:
@@ -115,6 +114,17 @@ def features_of(samples: NDArray[np.float32]) -> NDArray[np.float32]:
     frames = np.maximum(frames, frames.max() - RANGE)
     found: NDArray[np.float32] = ((frames - frames.mean(axis=0)) / SPREAD).astype(np.float32)
     return found
+
+
+def confidence_in(text: str, probabilities: Sequence[float | None]) -> float | None:
+    """Returns how sure a model is of its text: the mean probability of its tokens, or None if it gives none.
+
+    For an empty text this is 0: the model has not heard what it knows.
+    """
+    if not text:
+        return 0.0
+    known = [each for each in probabilities if each is not None]
+    return float(np.mean(known)) if known else None
 
 
 def doubt_about(kind: str, name: str) -> str:

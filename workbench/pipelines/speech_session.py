@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.audio.domain import Domain, doubt_about
+from workbench.audio.domain import Domain, confidence_in, doubt_about
 from workbench.audio.read import Recording, read
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput, Unavailable
@@ -237,10 +237,8 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts):
         """Returns why the recording is not what the model was made for, where that is known and so."""
         if self.domain is None:
             return None
-        told = [token.confidence for part in recognitions for token in part.tokens if token.confidence is not None]
-        confidence = float(np.mean(told)) if told else None
-        if not any(part.text for part in recognitions):
-            confidence = 0.0  # a model that writes nothing has not heard what it knows
+        text = "".join(part.text for part in recognitions)
+        confidence = confidence_in(text, [token.confidence for part in recognitions for token in part.tokens])
         kind = self.domain.outside(job.recording.samples, job.spans, confidence)
         return Doubt(kind, doubt_about(kind, self.domain.name)) if kind else None
 

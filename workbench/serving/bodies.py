@@ -27,7 +27,7 @@ from workbench.system.tempdirs import make_tempdir, remove_tempdir
 MOST_FIELDS = 200
 LARGEST_FIELD = 1 << 20  # bytes
 PIECE = 1 << 20
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a character beyond the first 65,536, which takes two
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escaped one, of which a character takes two
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Form:
 
 
 async def whole_body(receive: Receive) -> list[Message] | None:
-    """Returns the messages of a whole body, None if the client leaves before its end; raises what `receive` raises."""
+    """Returns the messages of a whole body; None if the client leaves before its end. Raises what `receive` raises."""
     come = [await receive()]
     while come[-1]["type"] == "http.request" and come[-1].get("more_body"):
         come.append(await receive())
@@ -48,7 +48,7 @@ async def whole_body(receive: Receive) -> list[Message] | None:
 
 
 def once_more(come: list[Message], receive: Receive) -> Receive:
-    """Returns a function that gives the messages of a body again, and then those that come."""
+    """Returns a `receive` that first repeats the messages of a body, and then calls the original one."""
     left = deque(come)
 
     async def give() -> Message:
@@ -63,15 +63,15 @@ def too_large(most: int) -> Refusal:
 
 
 def parsed(content: str | bytes | bytearray) -> Any:
-    """Returns the value of a text in JSON.
+    """Returns the value of a text in JSON, which can be written as JSON again.
 
-    Raises `ValueError` for anything else: also for numbers that are none or have no room (NaN, 1e999), for a half of a
-    character, and for too deep nesting. Whatever is parsed can be written as JSON again.
+    Raises `ValueError` for invalid JSON, for NaN and numbers out of range such as 1e999, for lone surrogates, and for
+    too deep nesting.
     """
     try:
         text = content if isinstance(content, str) else content.decode(json.detect_encoding(content))
         found = json.loads(text, parse_constant=_no_number, parse_float=_finite)
-        if _HALF.search(text):
+        if _SURROGATE.search(text):
             json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("the nesting is too deep") from None

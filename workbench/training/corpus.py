@@ -126,30 +126,35 @@ def _trimmed(
     return sound[start : len(sound) - end]
 
 
-def _gated(sound: NDArray[np.float32], below_peak_db: float) -> NDArray[np.float32]:
-    """Returns the sound from the first to the last 10 ms whose level is at most this far below the loudest 10 ms."""
+def _loud_part(sound: NDArray[np.float32], below_peak_db: float) -> tuple[int, int]:
+    """Returns (first sample, end sample) of the loud part of the sound: from the first to the last 10 ms whose level is
+    at most this far below that of the loudest 10 ms.
+    """
     from workbench.audio.spans import frame_levels
 
     levels = frame_levels(sound)
     loud = np.flatnonzero(levels >= levels.max() - below_peak_db)
-    return sound[loud[0] * FRAME_SHIFT : (loud[-1] + 1) * FRAME_SHIFT]
+    return int(loud[0]) * FRAME_SHIFT, (int(loud[-1]) + 1) * FRAME_SHIFT
+
+
+def _gated(sound: NDArray[np.float32], below_peak_db: float) -> NDArray[np.float32]:
+    """Returns the loud part of the sound."""
+    start, end = _loud_part(sound, below_peak_db)
+    return sound[start:end]
 
 
 def _voiced(
     sound: NDArray[np.float32], rng: np.random.Generator, consonants: tuple[float, float]
 ) -> NDArray[np.float32]:
-    """Returns the part between the weak consonants, where the sound below 1 kHz is loud, with a little of them; one
-    time in four the consonant on one side stays whole.
-    """
-    from workbench.audio.spans import frame_levels
+    """Returns the part of the sound that is loud below 1 kHz, with a little of the weak consonants around it.
 
-    levels = frame_levels(filtered(sound, passband(80.0, 1000.0, edge=100.0)))
-    loud = np.flatnonzero(levels >= levels.max() - VOICED_DB)
+    One time in four, it keeps all of the sound on one side.
+    """
+    start, end = _loud_part(filtered(sound, passband(80.0, 1000.0, edge=100.0)), VOICED_DB)
     before, after = (int(rng.uniform(0.0, most) * SAMPLE_RATE) for most in consonants)
-    start = max(0, int(loud[0]) * FRAME_SHIFT - before)
-    end = min(len(sound), (int(loud[-1]) + 1) * FRAME_SHIFT + after)
-    whole = rng.random()
-    return sound[0 if whole < 0.125 else start : len(sound) if whole > 0.875 else end]
+    side = rng.random()
+    first = 0 if side < 0.125 else max(0, start - before)
+    return sound[first : len(sound) if side > 0.875 else end + after]
 
 
 def clean_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions) -> DigitString:

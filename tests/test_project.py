@@ -22,6 +22,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from workbench.cli.arguments import parser
 from workbench.families import FAMILIES
 from workbench.registry.cards import read_cards
 
@@ -366,6 +367,29 @@ def test_every_command_of_the_readme_exists_and_every_one_is_named() -> None:
         flags = {word.split("=")[0] for words in used if words[1] == command for word in words if word.startswith("--")}
         missing = {flag for flag in flags if flag not in text}
         assert missing == set(), f"workbench {command} --help does not know {missing}"
+
+
+def card_commands() -> list[list[str]]:
+    """The commands in the indented blocks of the README files of assets/, split into words."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "assets").glob("*/README.md"))]
+    lines = re.findall(r"^(?: {4})?(workbench .*)$", "\n".join(texts), flags=re.MULTILINE)
+    return [shlex.split(line) for line in lines]
+
+
+def test_the_program_takes_every_command_of_the_pages_and_of_the_model_cards(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cards = [words for words in card_commands() if words[1] == "train-demo"]
+    assert len(cards) >= len(FAMILIES) - 1, "each demo's card says how it was made"
+    pages_too = [words for words in shell_lines() if words[0].endswith("workbench")]
+    refused = []
+    for words in [*card_commands(), *pages_too]:
+        until = next((place for place, word in enumerate(words) if word in {"|", ">", "&&", "<"}), len(words))
+        try:
+            parser().parse_args(words[1:until])
+        except SystemExit:
+            refused.append((words, capsys.readouterr().err))
+    assert refused == []
 
 
 def test_the_cards_of_the_readme_are_cards(tmp_path: Path) -> None:

@@ -221,6 +221,9 @@ def parser() -> argparse.ArgumentParser:
         help=help_of(scale),
     )
     train.add_argument(
+        "--seed", type=int, metavar="N", default=0, help="of the training strings and of the weights (default: 0)"
+    )
+    train.add_argument(
         "--threads", type=int, metavar="N", default=os.cpu_count() or 1, help="threads of torch (default: all)"
     )
     add_train_lm(commands.add_parser("train-lm", help="train an n-gram language model on a text"))

@@ -59,6 +59,8 @@ def convert_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
 def train_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     """Trains a demo model and yields the word error rates that it reaches."""
     threads = check_setting("threads", parsed.threads, f"--threads is {parsed.threads}")
+    if parsed.seed < 0:
+        raise BadInput(f"--seed is {parsed.seed}; expected a whole number of at least 0")
     [scale] = option_specs(Training)
     updates_scale = check_value(scale, parsed.scale, f"--scale is {parsed.scale}")
     if parsed.other_speech is not None and parsed.start is None:
@@ -69,6 +71,7 @@ def train_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
         threads=threads,
         workers=threads,
         cache=parsed.cache,
+        seed=parsed.seed,
         updates_scale=updates_scale,
         start=parsed.start,
         other_speech=parsed.other_speech,

@@ -5,11 +5,10 @@ All errors are `{"error": sentence}`. This file computes nothing itself.
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -27,7 +26,7 @@ from workbench import __version__
 from workbench.audio.read import read, samples_to_int16
 from workbench.core.errors import BadInput
 from workbench.speech.replay import LARGEST_FILE, Sound, read_bundle, write_bundle
-from workbench.system.tempdirs import PREFIX
+from workbench.system.tempdirs import tempdir
 from workbench.system.versions import versions
 
 LARGEST_BODY = 2 * LARGEST_FILE  # bytes; a conversation with its sounds before it is packed
@@ -70,8 +69,8 @@ def _sound(body: bytes, request: Request) -> Response:
     if not body:
         raise BadInput(f"{name} is empty; expected a recording")
     ending = "".join(letter for letter in PurePath(name).suffix[1:9] if letter.isascii() and letter.isalnum())
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
-        path = Path(folder) / f"recording.{ending or 'wav'}"
+    with tempdir() as folder:
+        path = folder / f"recording.{ending or 'wav'}"
         path.write_bytes(body)
         try:
             heard = read(path)

@@ -6,10 +6,8 @@ Results are found by a key that only their user has.
 from __future__ import annotations
 
 import base64
-import tempfile
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -21,6 +19,7 @@ from workbench.audio.read import read
 from workbench.core.errors import BadInput
 from workbench.evaluation.report.exports import TABLES, write_table
 from workbench.evaluation.report.players import flac
+from workbench.system.tempdirs import tempdir
 
 MOST_SENT = 1 << 16  # bytes of a request's body, of which there should be none
 MOST_SECONDS = 120.0  # of a sound
@@ -50,8 +49,8 @@ def _table(find: Find, body: bytes, request: Request) -> Response:
     results, kind = find(request.path_params["key"]), request.query_params.get("as", "csv")
     if f".{kind}" not in TABLES:
         raise BadInput(f"there is no table as {kind!r:.20}; expected {', '.join(each[1:] for each in TABLES)}")
-    with tempfile.TemporaryDirectory() as folder:
-        content = write_table(results.columns, Path(folder) / f"table.{kind}").read_bytes()
+    with tempdir() as folder:
+        content = write_table(results.columns, folder / f"table.{kind}").read_bytes()
     name = f'attachment; filename="evaluation.{kind}"'
     return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": name})
 

@@ -6,7 +6,6 @@ the user's session. The layout is in `layout`.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from workbench.core.errors import BadInput, WorkbenchError
 from workbench.embeddings import Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
 from workbench.families import FAMILIES
 from workbench.session.values import Neighbours
+from workbench.system.tempdirs import tempdir
 
 Update = dict[str, Any]
 STAGES = "adaptor.output,prompt.text"
@@ -241,8 +241,8 @@ class InjectActions:
         if "result done" not in str(shown[0]):
             return gr.skip()
         names = ", ".join(each.embedding.name for each in listed_embeddings(held))
-        with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
-            files = [_stored(each, number, Path(folder)) for number, each in enumerate(listed_embeddings(held))]
+        with tempdir() as folder:
+            files = [_stored(each, number, folder) for number, each in enumerate(listed_embeddings(held))]
             return views.keep(names, (files, prompt, chosen_in(chooser), *options), shown)
 
     def restore(self, views: KeptViews, event: gr.EventData) -> list[Any]:

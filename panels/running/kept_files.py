@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.registry.sources import assets
+from workbench.system.tempdirs import tempdir
 
 LONGEST_NAME = 120  # characters of a stored file's name
 
@@ -41,12 +42,10 @@ def found_file(written: Mapping[str, Any], folder: Path) -> str:
 
 def uploaded(source: Path, name: str) -> str:
     """Returns the path of a copy of the file in the page's folder of uploads, from which file inputs accept files."""
-    import tempfile
-
     from gradio.processing_utils import save_file_to_cache
     from gradio.utils import get_upload_folder
 
-    with tempfile.TemporaryDirectory(prefix="workbench-") as place:
-        copy = Path(place) / name
+    with tempdir() as folder:
+        copy = folder / name
         copy.symlink_to(source.resolve())
         return str(save_file_to_cache(copy, cache_dir=get_upload_folder()))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbench.system import tempdirs
-from workbench.system.tempdirs import make_tempdir, remove_tempdir
+from workbench.system.tempdirs import OWNER, make_tempdir, remove_tempdir, tempdir
 
 
 def test_a_folder_is_private_and_is_removed_with_its_files() -> None:
@@ -19,6 +19,20 @@ def test_a_folder_is_private_and_is_removed_with_its_files() -> None:
     remove_tempdir(folder)
     assert not folder.exists()
     remove_tempdir(folder)  # and may be gone already
+
+
+def test_a_folder_for_one_block_names_its_owner_and_goes_with_the_block() -> None:
+    def fail() -> None:
+        with tempdir() as folder:
+            seen.append((folder, (folder / OWNER).is_file()))  # a later start removes it if this process is killed
+            (folder / "recording.wav").touch()
+            raise ZeroDivisionError
+
+    seen: list[tuple[Path, bool]] = []
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    [(folder, owned)] = seen
+    assert owned and not folder.exists()
 
 
 def test_shared_memory_found_by_name_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

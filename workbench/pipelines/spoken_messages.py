@@ -7,7 +7,7 @@ import numpy as np
 from workbench.audio.read import Recording, read
 from workbench.core.errors import BadInput
 from workbench.session.messages import AudioFile, AudioPart, where_of
-from workbench.system.tempdirs import make_tempdir, remove_tempdir
+from workbench.system.tempdirs import tempdir
 
 FAINTEST = 1 / 32768  # amplitude of the quietest sound that 16 bits hold
 
@@ -47,10 +47,7 @@ def _read(part: AudioPart) -> Recording:
         raise BadInput("it has streams and no recording; expected a recording")
     if not isinstance(source, AudioFile):
         return read(source)
-    folder = make_tempdir()
-    try:
+    with tempdir() as folder:
         place = folder / f"recording.{source.format}"  # named so in messages
         place.write_bytes(source.content)
         return read(place)
-    finally:
-        remove_tempdir(folder)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -27,6 +27,16 @@ def make_tempdir() -> Path:
 
         (folder / OWNER).write_text(f"{os.getpid()} {psutil.Process().create_time():.2f}")
     return folder
+
+
+@contextlib.contextmanager
+def tempdir() -> Iterator[Path]:
+    """Yields a new private folder and removes it at the end. If this process is killed, a later start removes it."""
+    folder = make_tempdir()
+    try:
+        yield folder
+    finally:
+        remove_tempdir(folder)
 
 
 def nameless_file() -> BinaryIO:

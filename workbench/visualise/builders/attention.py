@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.plots.layers import Axis, Layer, Scale, scale_of
-from workbench.system.tempdirs import make_tempdir, remove_tempdir
+from workbench.system.tempdirs import tempdir
 from workbench.trace.times import RowTimes
 from workbench.visualise.answers import EMBEDDINGS, HEARD, Answered, answered
 from workbench.visualise.builders.ctc import blank_of
@@ -182,15 +182,12 @@ def rolled(scene: Scene, prefix: str, count: int) -> tuple[np.ndarray, Side, tup
 
 
 def _one_by_one(scene: Scene, given: dict[str, np.ndarray], stages: list[str]) -> Iterator[np.ndarray]:
-    folder = make_tempdir()
-    try:
+    with tempdir() as folder:
         trace = scene.filed(",".join(stages), folder / "weights.safetensors", given)
         for stage in stages:
             if stage not in trace:
                 raise scene.lacks("the weights of attention", stage)
             yield trace[stage]
-    finally:
-        remove_tempdir(folder)
 
 
 # From a token back to the sound.

@@ -3,7 +3,7 @@
     python -m benchmarks.demo_errors --data FSDD [--voices FOLDER] [--speech FOLDER] [--music FOLDER] [--model FOLDER]
 
 Word error rates are of the speaker that no demo was trained on, of synthetic voices with settings, pitches and speeds
-that no training used, and of the speakers in `--voices` (files named as in the Free Spoken Digit Dataset). The other
+that no training used, and of each speaker in `--voices` (files named as in the Free Spoken Digit Dataset). The other
 figures are shares of recordings for which a model writes anything: silence, noises, synthetic music, synthetic speech
 in words and languages that no training used, the two shipped English clips, and the recordings below `--speech` and
 `--music`. Nothing here chose anything in the training. `--model` measures checkpoint directories instead of the shipped
@@ -181,8 +181,10 @@ def main() -> None:
     }
     if given.voices:
         others = load_fsdd(given.voices)
-        strings["others, 3-7"] = evaluation_strings(others, count=80)
-        strings["others, 1-2"] = evaluation_strings(others, seed=1, count=80, lengths=(1, 2))
+        for speaker in sorted({take.speaker for take in others}):
+            takes = [take for take in others if take.speaker == speaker]
+            strings[f"{speaker}, 3-7"] = evaluation_strings(takes, count=80)
+            strings[f"{speaker}, 1-2"] = evaluation_strings(takes, seed=1, count=80, lengths=(1, 2))
     clips = [Take("", (), *_read(path), human=True) for path in sorted((assets() / "samples").glob("librivox*.wav"))]
     nothing: dict[str, list[Samples]] = {
         "silence": silences(),

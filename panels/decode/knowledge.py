@@ -156,7 +156,7 @@ EXAMPLES = (
         "telephone",
         "Telephone numbers",
         "A model of the tokens that knows the telephone numbers of a country that does not exist: in noise it hears "
-        "six where the others hear eight",
+        "nine where the others hear five",
         {"lm": "telephone.arpa.gz"},
         {"alpha": 0.5},
         samples=("telephone_noisy.wav",),

@@ -2,8 +2,8 @@ import pytest
 
 from workbench.core.errors import BadInput
 from workbench.training.loop import TrainOptions
-from workbench.training.model_card import CardFacts, Measured, continue_card, write_card
-from workbench.training.training_run import CONTINUING, Phase
+from workbench.training.model_card import CardFacts, Measured, continue_card, rounds_in, write_card
+from workbench.training.training_run import CONTINUING, CONTINUING_ROUNDS, DemoOptions, Phase, TrainingRun
 
 FACTS = CardFacts(
     "paraformer", 1000, ["anna"], ["zoe"], [Phase("listening", TrainOptions(), 500)], 0, 12.0, "a machine"
@@ -15,19 +15,26 @@ def test_a_card_that_goes_on_has_new_figures_and_both_trainings(tmp_path):
     card = tmp_path / "README.md"
     write_card(card, FACTS, [Measured("as recorded", "3 to 7", 300, 0.25)])
     earlier = card.read_text()
-    continue_card(card, earlier, LATER, [Measured("as recorded", "3 to 7", 300, 0.05)], ["carla"])
+    continue_card(card, earlier, LATER, [Measured("as recorded", "3 to 7", 300, 0.05)], ["carla"], CONTINUING)
     text = card.read_text()
     assert "| as recorded | 3 to 7 | 300 | 5.0% |" in text and "25.0%" not in text
     assert text.count("## Data and licence") == text.count("## Figures") == 1
     assert "| listening | 500 |" in text and "| going on | 70 |" in text
     assert f"Of these strings, {CONTINUING.empty_share:.0%} have no digits" in text
     assert "--continue assets/demo-paraformer --other-speech FOLDER" in text and "(carla)" in text
-    continue_card(card, text, LATER, [Measured("as recorded", "3 to 7", 300, 0.04)], [])
+    continue_card(card, text, LATER, [Measured("as recorded", "3 to 7", 300, 0.04)], [], CONTINUING_ROUNDS[-1].corpus)
     again = card.read_text()
     assert again.count("## Training that went on") == 2 and "5.0%" not in again
+    assert [rounds_in(each) for each in (earlier, text, again)] == [0, 1, 2]
+    assert 'Of the takes of "six", 60%' in again.split("## Training that went on")[2]
     assert "Made from the checkpoint of the training that stands above it by" in again
+
+
+def test_a_training_goes_on_with_the_next_round_and_stays_with_the_last(tmp_path):
+    runs = [TrainingRun(DemoOptions(), [], tmp_path, print, rounds).continuing for rounds in range(5)]
+    assert tuple(runs[:3]) == CONTINUING_ROUNDS and runs[3] == runs[4] == CONTINUING_ROUNDS[-1]
 
 
 def test_only_a_card_of_a_demo_can_go_on(tmp_path):
     with pytest.raises(BadInput, match="the model card to go on from lacks the line"):
-        continue_card(tmp_path / "README.md", "# another", LATER, [], [])
+        continue_card(tmp_path / "README.md", "# another", LATER, [], [], CONTINUING)

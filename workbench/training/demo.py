@@ -14,7 +14,7 @@ import torch
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, load
 from workbench.training.digits import Take, load_fsdd, split_by_speaker
-from workbench.training.model_card import CardFacts, Measured, continue_card, measure_checkpoint, write_card
+from workbench.training.model_card import CardFacts, Measured, continue_card, measure_checkpoint, rounds_in, write_card
 from workbench.training.other_speech import backwards, recorded_speech, synthetic_speech
 from workbench.training.training_run import DemoOptions, TrainingRun
 from workbench.training.voices import synthetic_takes
@@ -67,7 +67,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         cache = options.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
         log("speaking the synthetic voices")
-        run = TrainingRun(options, human + synthetic_takes(cache), cache, log)
+        run = TrainingRun(options, human + synthetic_takes(cache), cache, log, rounds_in(earlier))
         if options.start is None:
             trained = recipe.teach(run)
         else:
@@ -98,7 +98,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
     if options.start is None:
         return finish(recipe, out, held_out, facts)
     measured = measure_checkpoint(out, family, held_out)
-    continue_card(out / "README.md", earlier, facts, measured, recorded)
+    continue_card(out / "README.md", earlier, facts, measured, recorded, run.continuing.corpus)
     return measured
 
 

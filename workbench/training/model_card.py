@@ -11,9 +11,10 @@ from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
 from workbench.isolation.loader import open_here
 from workbench.session.protocols import Transcribes
+from workbench.training.corpus import CorpusOptions
 from workbench.training.digits import Take
 from workbench.training.evaluation import CONDITIONS, DigitString, evaluation_strings, measure, under
-from workbench.training.training_run import CONTINUING, Phase
+from workbench.training.training_run import Phase
 
 STRINGS = 300
 COMMON = """Half of the strings are of human speakers
@@ -35,10 +36,10 @@ in {minutes:.0f} minutes on {machine}.
 
 Of these strings, {empty:.0%} have no digits, and an empty text: silence and noises, synthetic music and tones, speech
 of the synthetic voices in made-up words, English and 14 other languages, human digits played backwards{recorded}.
-The strings with digits are shorter than before. Half of the takes of "six" are cut to their voiced part, and 8 to 15 %
-of the others: most errors on the unseen speaker were in that word. The masks also stretch the frequency axis by up to
-10 %. The rates above are those of this checkpoint; `python -m benchmarks.demo_errors` prints more, also for recordings
-without digits.
+The strings with digits are shorter than before. Of the takes of "six", {six:.0%} are cut to their voiced part, and 8 to
+15 % of the others: most errors on the unseen speaker were in that word. The masks also stretch the frequency axis by up
+to 10 %. The rates above are those of this checkpoint; `python -m benchmarks.demo_errors` prints more, also for
+recordings without digits.
 
 """
 RECORDED = """, and
@@ -139,13 +140,19 @@ Human speech: the Free Spoken Digit Dataset by Zohar Jackson and contributors
 
 
 def continue_card(
-    path: Path, earlier: str, facts: CardFacts, measured: Sequence[Measured], recorded: Sequence[str]
+    path: Path,
+    earlier: str,
+    facts: CardFacts,
+    measured: Sequence[Measured],
+    recorded: Sequence[str],
+    corpus: CorpusOptions,
 ) -> None:
     """Writes the card of a checkpoint whose training went on: the earlier card with new figures and a section more.
 
     Args:
         earlier: the text of the card of the checkpoint that it went on from.
         recorded: the speakers of recordings without English digits.
+        corpus: the composition of the strings.
 
     Raises `BadInput` if the earlier card is not one of `write_card`.
     """
@@ -156,7 +163,7 @@ def continue_card(
         raise BadInput(f"the model card to go on from lacks the line {FIGURES_HEAD!r} or {DATA_HEAD.strip()!r}")
     command = facts.family.replace("_", "-")
     section = GOING_ON.format(
-        begun="above" if "## Training that went on" not in training else "that stands above it",
+        begun="above" if not rounds_in(training) else "that stands above it",
         command=command,
         options=(" --other-speech FOLDER" if recorded else "")
         + (f" --seed {facts.seed}" if facts.seed else "")
@@ -164,10 +171,16 @@ def continue_card(
         minutes=facts.minutes,
         machine=facts.machine,
         phases=_phases(facts.phases),
-        empty=CONTINUING.empty_share,
+        empty=corpus.empty_share,
+        six=corpus.voiced_share[6],
         recorded=RECORDED.format(speakers=", ".join(recorded)) if recorded else "",
     )
     path.write_text(f"{before}{_figures(measured)}\n\n{training}{section}{licensed}{licence}", encoding="utf-8")
+
+
+def rounds_in(card: str) -> int:
+    """Returns in how many rounds the training of a card's checkpoint went on."""
+    return card.count(GOING_ON.partition("\n")[0])
 
 
 def _figures(measured: Sequence[Measured]) -> str:

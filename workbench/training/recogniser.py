@@ -20,7 +20,6 @@ from workbench.training.training_run import CONTINUING_MASKS, TrainingRun
 
 MAIN = TrainOptions()
 FINISHING = TrainOptions(updates=2000, learning_rate=6e-4, warm_up=100)
-GOING_ON = TrainOptions(updates=2400, learning_rate=8e-4, warm_up=100)
 
 
 def teach_recogniser(
@@ -59,9 +58,10 @@ def go_on_recogniser(
     stored = read_am_mvn(directory / "am.mvn")
     cmvn = (stored.shift, stored.scale)
     pool = run.continuing_pool()
-    draw = epochs(pool, cmvn, GOING_ON.frames_per_batch, CONTINUING_MASKS)
+    training = run.continuing.training
+    draw = epochs(pool, cmvn, training.frames_per_batch, CONTINUING_MASKS)
     loss = make_loss(network)
     head = heads(loss)
     if head is not None:
         run.train_heads(loss, head, draw)
-    return run.train("going on, with recordings without digits", loss, draw, GOING_ON, len(pool)), cmvn
+    return run.train("going on, with recordings without digits", loss, draw, training, len(pool)), cmvn

@@ -28,7 +28,9 @@ CONTINUING = CorpusOptions(  # more short strings than at first, and much in whi
     warp=0.22,
     lengths=dict(enumerate([24, 18, 14, 13, 12, 10, 9, 4, 3, 3] + 14 * [0.25], start=1)),
 )
-CONTINUING_STRINGS = 8_000  # at most
+CUT_MORE = replace(  # "six" is cut more often, and nearer to its vowel
+    CONTINUING, voiced_share={**VOICED_SHARE, 6: 0.6}, consonant_seconds=(0.08, 0.05)
+)
 CONTINUING_MASKS = MaskOptions(stretch=0.1)
 HEADS = TrainOptions(updates=80, frames_per_batch=800, learning_rate=1e-2, warm_up=5)
 
@@ -50,6 +52,27 @@ class DemoOptions:
 
 
 @dataclass(frozen=True)
+class ContinuingRound:
+    """How a training goes on: from which strings, and with which updates where the model has no language model."""
+
+    corpus: CorpusOptions
+    strings: int  # at most
+    training: TrainOptions
+
+
+# One after another. The last one, with fewer digits and small steps, teaches silence once more.
+CONTINUING_ROUNDS = (
+    ContinuingRound(CONTINUING, 8_000, TrainOptions(updates=2400, learning_rate=8e-4, warm_up=100)),
+    ContinuingRound(CUT_MORE, 8_000, TrainOptions(updates=1800, learning_rate=7e-4, warm_up=100)),
+    ContinuingRound(
+        replace(CUT_MORE, silent_share=0.05, music_share=0.09, speech_share=0.30),
+        4_000,
+        TrainOptions(updates=600, learning_rate=4e-4, warm_up=50),
+    ),
+)
+
+
+@dataclass(frozen=True)
 class Phase:
     """One phase of the training."""
 
@@ -66,7 +89,13 @@ class TrainingRun:
     takes: Sequence[Take]
     cache: Path
     log: Callable[[str], None]
+    earlier_rounds: int = 0  # in which the checkpoint to start from went on already
     phases: list[Phase] = field(default_factory=list)  # the phases that are finished
+
+    @property
+    def continuing(self) -> ContinuingRound:
+        """The round that a checkpoint goes on with: the next one, or the last one again."""
+        return CONTINUING_ROUNDS[min(self.earlier_rounds, len(CONTINUING_ROUNDS) - 1)]
 
     def pool(
         self, share: float = 1.0, finishing: bool = False, window: str = "hamming", front_end: str = "kaldi"
@@ -79,12 +108,12 @@ class TrainingRun:
         return self._generate(corpus, round(share * self.options.strings), self.options.seed + int(finishing))
 
     def continuing_pool(self, window: str = "hamming") -> FeaturePool:
-        """Returns strings for a training that goes on; about a fifth of them have no digits.
+        """Returns the strings of the round; a fifth of them or more have no digits.
 
         `takes` must hold some without digits.
         """
-        strings = min(self.options.strings, CONTINUING_STRINGS)
-        return self._generate(replace(CONTINUING, window=window), strings, self.options.seed + 2)
+        strings = min(self.options.strings, self.continuing.strings)
+        return self._generate(replace(self.continuing.corpus, window=window), strings, self.options.seed + 2)
 
     def _generate(self, corpus: CorpusOptions, strings: int, seed: int) -> FeaturePool:
         def progress(share: float) -> None:

@@ -92,7 +92,7 @@ RECIPES = (
         None,
         ((0, 9, 6, 2), (9, 2, 4), (0, 6, 3)),
         pause_seconds=(0.3, 0.5),
-        snr_db=0.0,
+        snr_db=-1.0,
     ),
 )
 
@@ -103,7 +103,7 @@ All are 16 kHz, 16 bit, mono. What is said in each, by whom, and for how long is
 - **Digits**: takes of single digits from the [Free Spoken Digit Dataset](https://github.com/Jakobovski/free-spoken-digit-dataset)
   by Zohar Jackson and contributors, licence [CC BY-SA 4.0](https://creativecommons.org/licenses/by-sa/4.0/). Changed
   here: resampled from 8 kHz, set one after another with pauses and a faint room noise, scaled; white noise added where
-  the name says "noisy": 10 dB below the speech in `five_zero_eight_two_noisy.wav`, as loud as the speech in
+  the name says "noisy": 10 dB below the speech in `five_zero_eight_two_noisy.wav`, 1 dB above it in
   `telephone_noisy.wav`. The latter is a number of the country in `workbench.training.telephone`: `demo/sensevoice`
   alone hears "five" in it for "nine", and with the language model `assets/decoding/telephone.arpa.gz` it hears every
   digit. These files are under the same licence. The demo models never heard the speaker `{held_out}`.

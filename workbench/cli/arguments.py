@@ -177,7 +177,7 @@ def parser() -> argparse.ArgumentParser:
     convert.add_argument("--list", action="store_true", help="write nothing; print JSON of the types and their sizes")
 
     train = commands.add_parser("train-demo", help="train a demo model on spoken digits")
-    [scale] = option_specs(Training)
+    scale, seed = option_specs(Training)
     trainable = [name.replace("_", "-") for name, family in FAMILIES.items() if family.recipe]
     train.add_argument("family", choices=trainable, metavar="FAMILY", help=" or ".join(trainable))
     train.add_argument(
@@ -220,9 +220,7 @@ def parser() -> argparse.ArgumentParser:
         default=scale.default,
         help=help_of(scale),
     )
-    train.add_argument(
-        "--seed", type=int, metavar="N", default=0, help="of the training strings and of the weights (default: 0)"
-    )
+    train.add_argument("--seed", type=int, metavar="N", default=seed.default, help=help_of(seed))
     train.add_argument(
         "--threads", type=int, metavar="N", default=os.cpu_count() or 1, help="threads of torch (default: all)"
     )

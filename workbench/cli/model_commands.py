@@ -10,6 +10,7 @@ from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
 from workbench.core.options import check_value, option, option_specs
 from workbench.core.settings import check_setting
+from workbench.decoding.generation import LARGEST_SEED
 from workbench.registry.registry import Registry
 
 Say = Callable[[str], None]
@@ -26,6 +27,7 @@ class Training:
         above=0.0,
         maximum=100.0,  # the shipped demos train for about an hour, so this takes days
     )
+    seed: int = option(0, "seed of the training strings and of the weights", minimum=0, maximum=LARGEST_SEED)
 
 
 def convert_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
@@ -59,10 +61,10 @@ def convert_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
 def train_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     """Trains a demo model and yields the word error rates that it reaches."""
     threads = check_setting("threads", parsed.threads, f"--threads is {parsed.threads}")
-    if parsed.seed < 0:
-        raise BadInput(f"--seed is {parsed.seed}; expected a whole number of at least 0")
-    [scale] = option_specs(Training)
-    updates_scale = check_value(scale, parsed.scale, f"--scale is {parsed.scale}")
+    updates_scale, seed = (
+        check_value(spec, getattr(parsed, spec.name), f"--{spec.name} is {getattr(parsed, spec.name)}")
+        for spec in option_specs(Training)
+    )
     if parsed.other_speech is not None and parsed.start is None:
         raise BadInput("--other-speech is for a training that goes on; name the checkpoint with --continue")
     from workbench.training.demo import DemoOptions, train_demo
@@ -71,7 +73,7 @@ def train_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
         threads=threads,
         workers=threads,
         cache=parsed.cache,
-        seed=parsed.seed,
+        seed=seed,
         updates_scale=updates_scale,
         start=parsed.start,
         other_speech=parsed.other_speech,

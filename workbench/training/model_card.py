@@ -163,7 +163,7 @@ def continue_card(
         raise BadInput(f"the model card to go on from lacks the line {FIGURES_HEAD!r} or {DATA_HEAD.strip()!r}")
     command = facts.family.replace("_", "-")
     section = GOING_ON.format(
-        begun="above" if not rounds_in(training) else "that stands above it",
+        begun="that stands above it" if rounds_in(training) else "above",
         command=command,
         options=(" --other-speech FOLDER" if recorded else "")
         + (f" --seed {facts.seed}" if facts.seed else "")

@@ -108,7 +108,7 @@ class TrainingRun:
         return self._generate(corpus, round(share * self.options.strings), self.options.seed + int(finishing))
 
     def continuing_pool(self, window: str = "hamming") -> FeaturePool:
-        """Returns the strings of the round; a fifth of them or more have no digits.
+        """Returns the strings of the round; at least a fifth of them have no digits.
 
         `takes` must hold some without digits.
         """

@@ -1,0 +1,110 @@
+"""What the README, the pages of docs/ and the model cards say is true: commands, settings, targets, links."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.version import Version
+
+from tests.test_project import ROOT, pins, project
+from workbench.cli.arguments import parser
+from workbench.families import FAMILIES
+from workbench.registry.cards import read_cards
+
+
+def readme() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def pages() -> dict[Path, str]:
+    """The README and the pages of docs/, by path."""
+    return {
+        path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    }
+
+
+def shell_lines() -> list[list[str]]:
+    """The commands in the code blocks of all pages, split into words, comments dropped."""
+    blocks = re.findall(r"```(?:sh|bash|shell)\n(.*?)```", "\n".join(pages().values()), flags=re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def test_the_front_matter_describes_the_space() -> None:
+    matter = yaml.safe_load(readme().split("---\n")[1])
+    assert matter["sdk"] == "gradio"
+    assert Version(matter["sdk_version"]) == pins("requirements.lock")["gradio"]
+    assert (ROOT / matter["app_file"]).is_file()
+    assert matter["license"] == project()["license"].lower()
+    assert project()["requires-python"] == f">={matter['python_version']}"
+    assert len(matter["short_description"]) <= 60, "longer ones are refused"
+
+
+def test_the_pages_use_every_command() -> None:
+    offered = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    assert {words[1] for words in shell_lines() if words[0].endswith("workbench")} == set(offered.choices)
+
+
+def card_commands() -> list[list[str]]:
+    """The commands in the indented blocks of the README files of assets/, split into words."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "assets").glob("*/README.md"))]
+    lines = re.findall(r"^(?: {4})?(workbench .*)$", "\n".join(texts), flags=re.MULTILINE)
+    return [shlex.split(line) for line in lines]
+
+
+def test_the_program_takes_every_command_of_the_pages_and_of_the_model_cards(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cards = [words for words in card_commands() if words[1] == "train-demo"]
+    assert len(cards) >= len(FAMILIES) - 1, "each demo's card says how it was made"
+    pages_too = [words for words in shell_lines() if words[0].endswith("workbench")]
+    refused = []
+    for words in [*card_commands(), *pages_too]:
+        until = next((place for place, word in enumerate(words) if word in {"|", ">", "&&", "<"}), len(words))
+        try:
+            parser().parse_args(words[1:until])
+        except SystemExit:
+            refused.append((words, capsys.readouterr().err))
+    assert refused == []
+
+
+def test_the_cards_of_the_readme_are_cards(tmp_path: Path) -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", "\n".join(pages().values()), flags=re.DOTALL)
+    blocks += [
+        f"[[model]]\nid = 'x'\nfamily = 'funasr_nano'\nsource = {{ demo = 'x' }}\n{line}" for line in readme_settings()
+    ]
+    assert len(blocks) >= 3
+    for block in blocks:
+        file = tmp_path / "models.toml"
+        file.write_text(block, encoding="utf-8")
+        [card] = read_cards(file)
+        assert card.family in FAMILIES
+
+
+def readme_settings() -> list[str]:
+    """The lines of cards' settings that stand in the running text."""
+    return re.findall(r"`(settings = .*?)`", "\n".join(pages().values()))
+
+
+def test_every_make_target_of_the_readme_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    used = {word for words in shell_lines() if words[0] == "make" for word in words[1:] if re.fullmatch("[a-z]+", word)}
+    assert {"app", "test"} <= used <= targets
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: path.name)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", pages()[page], flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_the_readme_is_short_and_names_every_page() -> None:
+    text = readme()
+    assert len(text.splitlines()) <= 150
+    assert [path.name for path in pages() if path.parent.name == "docs" and f"docs/{path.name}" not in text] == []

@@ -1,17 +1,18 @@
 """The operations of FunASR's C++ runtime, rebuilt with this project's binding as a substitute when it is not installed.
 
 It builds SAN-M layers like that runtime: q, k and v copied out of one product; the FSMN memory as a pad and eleven
-times copy, multiply and add; attention as product, scale, softmax and product with copies between; weights in plain
-buffers; the CTC head in one product.
+times copy, multiply and add; attention as product, scale, softmax and product with copies between. Its weights are in
+plain buffers, ggml computes every product, and the CTC head is one product.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 from workbench.families.sanm import SanmConfig
-from workbench.runtimes.gguf import output_layer, sanm
+from workbench.runtimes.gguf import matrix_products, output_layer, sanm
 from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
@@ -29,6 +30,7 @@ class EagerGraph:
 
         engine.__init__ = without_repacking  # type: ignore[method-assign]
         sanm.sanm_attention = attention
+        matrix_products.LEAST = sys.maxsize
         output_layer.FAST_ROWS = 1
         output_layer.BLOCK = 1 << 30
 

@@ -193,7 +193,7 @@ def project() -> dict:
 def pins(name: str) -> dict[str, Version]:
     """Package to version, of a requirements file in which every package is pinned."""
     lines = [line.split("#")[0].strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
-    found = {}
+    found: dict[str, Version] = {}
     for requirement in (Requirement(line) for line in lines if line and not line.startswith("--")):
         [pin] = requirement.specifier
         assert pin.operator == "==", f"{requirement} in {name} is not exact"

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.formats.gguf_file import GgufFile
-from workbench.runtimes.gguf import long_attention
+from workbench.runtimes.gguf import long_attention, matrix_products
 from workbench.runtimes.gguf.capture import TensorCapture
 from workbench.runtimes.gguf.ggml import F32, SUCCESS, load_library
 from workbench.runtimes.gguf.lanes import Lane, Lanes
@@ -273,8 +273,26 @@ class Graph(Shapes):
 
     def linear(self, x: Tensor, scope: Scope, out: int, bias: bool = True, rows: slice | None = None) -> Tensor:
         """Applies a linear layer, [T, in] to [T, out]; `rows` selects some of its outputs."""
+        if len(x.shape) == 2 and x.shape[0] >= matrix_products.LEAST and self.is_contiguous(x):
+            weight = scope.floats("weight", (out, x.shape[1]), rows)
+            if weight is not None:
+                return self._float_linear(
+                    x, weight, scope.values("bias", (out,))[rows or slice(None)] if bias else None
+                )
         y = self.matmul(scope.matrix("weight", (out, x.shape[-1]), rows), x)
         return self.add(y, scope.vector("bias", out, rows)) if bias else y
+
+    def _float_linear(self, x: Tensor, weight: np.ndarray, bias: np.ndarray | None) -> Tensor:
+        """Returns a linear layer of x [T, in] that numpy computes: [T, out]."""
+        shape = x.shape[0], weight.shape[0]
+        tasks, compute = matrix_products.tasks(*shape), matrix_products.product(self._library, weight, bias)
+
+        def share(result: np.ndarray, number: int, threads: int) -> None:
+            values = array_of(x)
+            for rows, outputs in tasks[number::threads]:
+                compute(values, result, rows, outputs)
+
+        return self._made(self._numpy.add((x,), shape, share), shape)
 
     def layer_norm(self, x: Tensor, scope: Scope, eps: float) -> Tensor:
         """Applies layer normalisation over the last dimension, with gain and bias."""
@@ -319,8 +337,9 @@ class Graph(Shapes):
 
         def share(result: np.ndarray, number: int, threads: int) -> None:
             q, k, v = arrays()
+            room = long_attention.room_for_scores(frames, len(k))
             for head, rows in tasks[number::threads]:
-                long_attention.attend(q, k, v, result, heads, head, rows)
+                long_attention.attend(q, k, v, result, heads, head, rows, room)
 
         return self._made(self._numpy.add(reads, (frames, width), share), (frames, width))
 

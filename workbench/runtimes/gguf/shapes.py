@@ -125,6 +125,14 @@ class Shapes:
         function = {2: library.reshape_2d, 3: library.reshape_3d, 4: library.reshape_4d}[len(shape)]
         return self._made(function(self._context, x.pointer, *reversed(shape)), shape)
 
+    def is_contiguous(self, x: Tensor) -> bool:
+        """Returns whether the values of a float32 tensor follow each other in memory without gaps."""
+        struct = TensorStruct.from_address(x.pointer)
+        steps = [4]
+        for size in struct.ne[:-1]:
+            steps.append(steps[-1] * size)
+        return list(struct.nb) == steps
+
     def contiguous(self, x: Tensor) -> Tensor:
         """Returns a contiguous copy of a view."""
         return self._made(self._library.cont(self._context, x.pointer), x.shape)

@@ -20,6 +20,7 @@ from workbench.runtimes.gguf.ggml import F32, TYPES, USAGE_WEIGHTS, InitParams, 
 from workbench.runtimes.gguf.repacking import Repacking
 
 ALIGNMENT = 32  # bytes: alignment of a tensor that ggml computes with
+FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,16 @@ class Weights:
                 start, count = info.offset + first * row_bytes, (last - first) * row_bytes
                 self._made[key] = self._place(TYPES[info.type], (last - first, shape[1]), start, count)
             return self._made[key]
+
+    def floats(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> np.ndarray | None:
+        """Returns the stored numbers of a matrix [out, in] or of some of its rows, memory-mapped and read-only.
+
+        Their type is float32, float16, or uint16 for bfloat16. Returns None for a matrix of another type.
+        """
+        info = self.file.expect(name, shape)
+        if info.type not in FLOATS or info.offset % ALIGNMENT:
+            return None
+        return self.file.raw(name).view(FLOATS[info.type]).reshape(shape)[rows or slice(None)]
 
     def vector(self, name: str, size: int, part: slice | None = None) -> Tensor:
         """Returns a vector [size] in float32, or a part of it."""
@@ -177,6 +188,10 @@ class Scope:
     def matrix(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> Tensor:
         """See `Weights.matrix`."""
         return self.weights.matrix(self.prefix + name, shape, rows)
+
+    def floats(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> np.ndarray | None:
+        """See `Weights.floats`."""
+        return self.weights.floats(self.prefix + name, shape, rows)
 
     def vector(self, name: str, size: int, part: slice | None = None) -> Tensor:
         """See `Weights.vector`."""

@@ -1,0 +1,110 @@
+"""Linear layers that numpy computes in a ggml graph: their values, for each float type, and the same with any number of
+threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.formats.gguf_file import read_gguf
+from workbench.runtimes.gguf import matrix_products
+from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.weights import Tensor
+
+INSIDE, OUT = 48, 600
+KINDS = {
+    "f32": gguf.GGMLQuantizationType.F32,
+    "f16": gguf.GGMLQuantizationType.F16,
+    "bf16": gguf.GGMLQuantizationType.BF16,
+    "q8_0": gguf.GGMLQuantizationType.Q8_0,
+}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphRunner]:
+    rng = np.random.default_rng(7)
+    path = tmp_path_factory.mktemp("products") / "it.gguf"
+    writer = gguf.GGUFWriter(str(path), "test")
+    for name, kind in KINDS.items():
+        values = rng.standard_normal((OUT, 64)).astype(np.float32)[:, : 64 if name == "q8_0" else INSIDE]
+        writer.add_tensor(f"{name}.weight", gguf.quants.quantize(np.ascontiguousarray(values), kind), raw_dtype=kind)
+        writer.add_tensor(f"{name}.bias", rng.standard_normal(OUT).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    engine = GraphRunner(read_gguf(path), threads=3)
+    yield engine
+    engine.close()
+
+
+def layer(kind: str, x: np.ndarray, rows: slice | None = None) -> Callable[[Graph], dict[str, Tensor]]:
+    """A function that builds the layer of that type."""
+
+    def build(g: Graph) -> dict[str, Tensor]:
+        return {"y": g.linear(g.input(x), g.scope / kind, OUT, rows=rows)}
+
+    return build
+
+
+def drawn(frames: int, inside: int = INSIDE) -> np.ndarray:
+    return np.random.default_rng(frames).standard_normal((frames, inside)).astype(np.float32)
+
+
+@pytest.mark.parametrize("frames", [47, 48, 700])
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+def test_a_layer_equals_its_definition(engine: GraphRunner, kind: str, frames: int) -> None:
+    x, file = drawn(frames), engine.weights.file
+    expected = x.astype(np.float64) @ file.array(f"{kind}.weight").astype(np.float64).T + file.array(f"{kind}.bias")
+    # ggml rounds the input of a short recording to the type of the matrix.
+    near = 1e-4 if kind == "f32" or frames >= matrix_products.LEAST else 0.2
+    for rows in (None, slice(3, 599)):
+        found = engine.run(layer(kind, x, rows))["y"]
+        np.testing.assert_allclose(found, expected[:, rows or slice(None)], atol=near)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+def test_a_layer_is_the_same_with_any_number_of_threads(engine: GraphRunner, kind: str) -> None:
+    x = drawn(1100)
+    together = engine.run(layer(kind, x))["y"]
+    alone = engine.side_by_side([lambda: engine.run(layer(kind, x))["y"]] * 2)
+    for each in alone:
+        np.testing.assert_array_equal(each, together)
+
+
+def test_a_quantised_matrix_stays_with_ggml(engine: GraphRunner) -> None:
+    assert engine.weights.floats("q8_0.weight", (OUT, 64)) is None
+    x, file = drawn(60, 64), engine.weights.file
+    expected = x @ file.array("q8_0.weight").T + file.array("q8_0.bias")
+    np.testing.assert_allclose(engine.run(layer("q8_0", x))["y"], expected, atol=0.5)
+
+
+def test_an_input_with_gaps_is_read_right(engine: GraphRunner) -> None:
+    x = np.ascontiguousarray(drawn(INSIDE, 64))
+
+    def build(g: Graph) -> dict[str, Tensor]:
+        turned = g.reshape(g.transpose(g.reshape(g.input(x), (1, INSIDE, 64))), (64, INSIDE))
+        wide = g.input(np.concatenate([x.T, x.T], axis=1))
+        return {"y": g.linear(turned, g.scope / "f32", OUT), "z": g.linear(narrow(g, wide), g.scope / "f32", OUT)}
+
+    def narrow(g: Graph, wide: Tensor) -> Tensor:
+        view = g._library.view_2d(g._context, wide.pointer, INSIDE, 64, 8 * INSIDE, 4 * INSIDE)
+        return g._made(view, (64, INSIDE))
+
+    found = engine.run(build)
+    np.testing.assert_allclose(found["y"], found["z"], atol=1e-4)
+
+
+@given(st.integers(1, 5000), st.integers(1, 30000))
+def test_tasks_cover_every_value_once(frames: int, outputs: int) -> None:
+    tasks = matrix_products.tasks(frames, outputs)
+    sizes = [(rows.stop - rows.start, columns.stop - columns.start) for rows, columns in tasks]
+    assert sum(height * width for height, width in sizes) == frames * outputs
+    assert all(0 < height <= matrix_products.ROWS and 0 < width <= matrix_products.OUTPUTS for height, width in sizes)
+    assert len({(rows.start, columns.start) for rows, columns in tasks}) == len(tasks)

@@ -56,6 +56,14 @@ def agree(samples: np.ndarray) -> None:
     assert np.abs(fast - slow).max() <= 1.8e-3
 
 
+@pytest.mark.parametrize("seconds", [14.9, 15.02, 47.3])
+def test_parts_side_by_side_are_the_whole(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    samples = np.random.default_rng(3).standard_normal(int(seconds * RATE)).astype(np.float32) * 0.1
+    parts = fbank(samples)
+    monkeypatch.setattr("workbench.audio.fbank._PART_FRAMES", 1 << 30)
+    np.testing.assert_array_equal(parts, fbank(samples))
+
+
 def test_44_seconds_of_real_speech() -> None:
     shared("speech")
     files = sorted((SHARED / "speech").glob("*.wav")) + [shared("fsmn-vad/vad_example.wav")]

@@ -1,4 +1,4 @@
-"""A link to a finished run of Parity, Decode and Inject shows it again, in a real browser at both widths."""
+"""A link to a finished run of Parity, Decode and Inject, made at a desk, shows it again there and on a phone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from tests.support.fake_parity import FakeParityRegistry
 from workbench.families.language import PLACEHOLDER
 
-WIDTHS = pytest.mark.parametrize("width", [1280, 390])
+DESK, PHONE = 1280, 390  # pixels of width
 AGAIN = "the results of an earlier run"
 
 
@@ -58,9 +58,8 @@ def link_of(page: Any, tab: str) -> str:
 
 
 @pytest.mark.browser
-@WIDTHS
-def test_a_comparison(lab: Served, visit: Callable[[int], Any], width: int) -> None:
-    page = visit(width)
+def test_a_comparison(lab: Served, visit: Callable[[int], Any]) -> None:
+    page = visit(DESK)
     page.goto(f"{lab.url}#parity")
     expect(page.locator("#parity-reference input")).not_to_have_value("")
     page.locator("#parity-samples .sample").first.click()
@@ -70,7 +69,7 @@ def test_a_comparison(lab: Served, visit: Callable[[int], Any], width: int) -> N
     expect(page.locator("#parity-closer h3")).to_be_visible(timeout=LONG)
     link, stage = link_of(page, "parity"), page.locator("#parity-closer h3").inner_text()
     page.reload()
-    for each in (page, visit(width)):
+    for each in (page, visit(PHONE)):
         if each is not page:
             each.goto(link)
         expect(each.locator("#parity-earlier")).to_contain_text(AGAIN)
@@ -83,9 +82,8 @@ def test_a_comparison(lab: Served, visit: Callable[[int], Any], width: int) -> N
 
 
 @pytest.mark.browser
-@WIDTHS
-def test_a_search(desk: Served, visit: Callable[[int], Any], width: int, tmp_path: Path) -> None:
-    page, files = visit(width), write_files(tmp_path, take=sounds_like())
+def test_a_search(desk: Served, visit: Callable[[int], Any], tmp_path: Path) -> None:
+    page, files = visit(DESK), write_files(tmp_path, take=sounds_like())
     page.goto(f"{desk.url}#decode")
     expect(page.locator("#decode-model input")).not_to_have_value("")
     page.get_by_role("button", name="Or files of logits").click()
@@ -98,7 +96,7 @@ def test_a_search(desk: Served, visit: Callable[[int], Any], width: int, tmp_pat
     link = link_of(page, "decode")
     heard = page.locator("#decode-table .result .rate").all_inner_texts()
     page.reload()
-    for each in (page, visit(width)):
+    for each in (page, visit(PHONE)):
         if each is not page:
             each.goto(link)
         expect(each.locator("#decode-earlier")).to_contain_text(AGAIN)
@@ -110,9 +108,8 @@ def test_a_search(desk: Served, visit: Callable[[int], Any], width: int, tmp_pat
 
 
 @pytest.mark.browser
-@WIDTHS
-def test_an_answer(desk: Served, visit: Callable[[int], Any], width: int, tmp_path: Path) -> None:
-    page, path = visit(width), tmp_path / "speech.npy"
+def test_an_answer(desk: Served, visit: Callable[[int], Any], tmp_path: Path) -> None:
+    page, path = visit(DESK), tmp_path / "speech.npy"
     np.save(path, np.ones((6, WIDTH), np.float32))
     page.goto(f"{desk.url}#inject")
     expect(page.locator("#inject-models input").first).to_be_visible()
@@ -124,7 +121,7 @@ def test_an_answer(desk: Served, visit: Callable[[int], Any], width: int, tmp_pa
     expect(page.locator("#answers .result.done").first).to_be_visible()
     link = link_of(page, "inject")
     page.reload()
-    for each in (page, visit(width)):
+    for each in (page, visit(PHONE)):
         if each is not page:
             each.goto(link)
         expect(each.locator("#inject-earlier")).to_contain_text(AGAIN)

@@ -230,13 +230,18 @@ def test_there_are_no_settings_of_engines_where_there_can_be_none(served: Served
     expect(page.locator("#engine")).to_be_hidden()
 
 
+def fits_a_phone_and_a_desk(page: Any) -> None:
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        assert no_sideways_scroll(page)
+
+
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
 def test_an_engine_starts_with_progress_and_serves_and_is_unloaded(
-    served_engine: Served, page: Any, tmp_path: Path, width: int
+    served_engine: Served, page: Any, tmp_path: Path
 ) -> None:
     registry = served_engine.registry
-    page.set_viewport_size({"width": width, "height": 844})
+    page.set_viewport_size({"width": 390, "height": 844})
     open_page(page, served_engine)
     choose_only(page, "Fake Nano · vLLM")
     expect(page.locator("#engine")).to_be_visible()
@@ -250,7 +255,7 @@ def test_an_engine_starts_with_progress_and_serves_and_is_unloaded(
     registry.started.clear()
     page.locator("#run").click()
     expect(page.locator(".result.running")).to_contain_text("loading the weights, 50%")
-    assert no_sideways_scroll(page)
+    fits_a_phone_and_a_desk(page)
     registry.started.set()
     expect(page.locator(".result.done")).to_have_count(1)
     expect(page.locator(".result .runtime")).to_have_text("vLLM")
@@ -264,7 +269,7 @@ def test_an_engine_starts_with_progress_and_serves_and_is_unloaded(
     expect(page.locator("#engine-log pre")).to_contain_text("<b>ready</b>")
     registry.log.write_text("INFO one more line\n")
     expect(page.locator("#engine-log pre")).to_contain_text("one more line")  # it is kept up to date
-    assert no_sideways_scroll(page)
+    fits_a_phone_and_a_desk(page)
     page.locator("#engine-log").get_by_role("button", name="Hide").click()
     expect(page.locator("#engine-log pre")).to_have_count(0)
     row.get_by_role("button", name="Unload").click()

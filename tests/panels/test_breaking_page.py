@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.tabs("parity"), pytest.mark.browser, pytest.mark.slow]
 WIDTHS = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 
 
-@pytest.fixture(params=sorted(WIDTHS))
+@pytest.fixture
 def card(request: pytest.FixtureRequest, demos: Served, page: Any) -> Iterator[Any]:
     """The page with the card open."""
     page.set_viewport_size(WIDTHS[request.param])
@@ -37,6 +37,7 @@ def choose(page: Any, name: str, value: str) -> None:
     expect(field).to_have_value(value)
 
 
+@pytest.mark.parametrize("card", ["phone"], indirect=True)
 def test_a_planted_fault_is_named_and_comes_into_view(card: Any) -> None:
     card.get_by_label("Layer 2 skipped").check()
     card.locator("#parity-plant").click()
@@ -48,6 +49,7 @@ def test_a_planted_fault_is_named_and_comes_into_view(card: Any) -> None:
     assert no_sideways_scroll(card)
 
 
+@pytest.mark.parametrize("card", ["desktop"], indirect=True)
 def test_a_hidden_fault_is_guessed_for_points(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breaking.random, "choice", lambda _: find_fault("cmvn"))
     told, reveal = card.locator("#parity-told"), card.locator("#parity-reveal")

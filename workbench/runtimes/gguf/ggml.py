@@ -145,7 +145,6 @@ CPU: dict[str, tuple[Any, tuple[Any, ...]]] = {  # functions of libggml-cpu
     "ggml_backend_cpu_init": (_P, ()),
     "ggml_backend_cpu_reg": (_P, ()),
     "ggml_backend_cpu_set_n_threads": (None, (_P, c_int)),
-    "ggml_cpu_fp16_to_fp32": (None, (_P, _P, _N)),
     "ggml_cpu_bf16_to_fp32": (None, (_P, _P, _N)),
 }
 

@@ -102,6 +102,13 @@ def test_an_input_with_gaps_is_read_right(engine: GraphRunner) -> None:
     np.testing.assert_allclose(found["y"], found["z"], atol=1e-4)
 
 
+@pytest.mark.filterwarnings("error")
+def test_values_that_overflow_are_computed_without_a_word(engine: GraphRunner) -> None:
+    x = np.full((64, INSIDE), 3e38, np.float32)
+    found = engine.run(layer("f32", x))["y"]
+    assert np.isinf(found).any() and found.shape == (64, OUT)
+
+
 @given(st.integers(1, 5000), st.integers(1, 30000))
 def test_tasks_cover_every_value_once(frames: int, outputs: int) -> None:
     tasks = matrix_products.tasks(frames, outputs)

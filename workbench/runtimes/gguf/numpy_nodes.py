@@ -36,7 +36,8 @@ class NumpyNodes:
 
         def call(result: int, number: int, threads: int, _: Any) -> None:
             try:
-                share(array_of(Tensor(result, shape)), number, threads)
+                with np.errstate(all="ignore"):  # as in ggml, values may overflow without a word
+                    share(array_of(Tensor(result, shape)), number, threads)
             except BaseException as error:  # an exception must not pass through ggml's C code
                 self._raised.append(error)
 

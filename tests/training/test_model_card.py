@@ -28,6 +28,7 @@ def test_a_card_that_goes_on_has_new_figures_and_both_trainings(tmp_path):
     assert [rounds_in(each) for each in (earlier, text, again)] == [0, 1, 2]
     assert 'Of the takes of "six", 60%' in again.split("## Training that went on")[2]
     assert "Made from the checkpoint of the training that stands above it by" in again
+    assert again.count("The rates at the top are those of this checkpoint") == 1
 
 
 def test_a_training_goes_on_with_the_next_round_and_stays_with_the_last(tmp_path):

@@ -82,6 +82,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
 
     out.mkdir(parents=True, exist_ok=True)
     parameters = recipe.write(trained, out)
+    threads = f"{options.threads} thread{'s' * (options.threads != 1)}"
     facts = CardFacts(
         family=family,
         parameters=parameters,
@@ -90,7 +91,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         phases=run.phases,
         seed=options.seed,
         minutes=minutes,
-        machine=f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}",
+        machine=f"{platform.machine()}, {threads}, torch {torch.__version__}",
         about=recipe.ABOUT,
         scale=options.updates_scale,
     )

@@ -38,8 +38,11 @@ Of these strings, {empty:.0%} have no digits, and an empty text: silence and noi
 of the synthetic voices in made-up words, English and 14 other languages, human digits played backwards{recorded}.
 The strings with digits are shorter than before. Of the takes of "six", {six:.0%} are cut to their voiced part, and 8 to
 15 % of the others: most errors on the unseen speaker were in that word. The masks also stretch the frequency axis by up
-to 10 %. The rates above are those of this checkpoint; `python -m benchmarks.demo_errors` prints more, also for
-recordings without digits.
+to 10 %.
+
+"""
+MORE_RATES = """The rates at the top are those of this checkpoint; `python -m benchmarks.demo_errors` prints more, also
+for recordings without digits.
 
 """
 RECORDED = """, and
@@ -175,7 +178,10 @@ def continue_card(
         six=corpus.voiced_share[6],
         recorded=RECORDED.format(speakers=", ".join(recorded)) if recorded else "",
     )
-    path.write_text(f"{before}{_figures(measured)}\n\n{training}{section}{licensed}{licence}", encoding="utf-8")
+    training = training.replace(MORE_RATES, "")
+    path.write_text(
+        f"{before}{_figures(measured)}\n\n{training}{section}{MORE_RATES}{licensed}{licence}", encoding="utf-8"
+    )
 
 
 def rounds_in(card: str) -> int:

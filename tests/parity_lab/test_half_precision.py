@@ -127,9 +127,12 @@ def swapped_rows(parts: Parts) -> str:
     """Two rows of the output matrix have changed places, of tokens whose logits differ by a twentieth of their size."""
     head = parts.language.lm_head  # type: ignore[union-attr]
     weight, logits = head.weight.detach().clone(), parts.reference["logits"]
-    first = parts.one_of(len(weight))
-    apart = np.median(np.abs(logits - logits[:, first : first + 1]), axis=0) / np.sqrt(np.mean(logits**2))
-    other = int(np.abs(apart - 0.05).argmin())
+    other = None
+    while other is None:  # tokens that no training text has are all alike
+        first = parts.one_of(len(weight))
+        apart = np.median(np.abs(logits - logits[:, first : first + 1]), axis=0) / np.sqrt(np.mean(logits**2))
+        nearest = int(np.abs(apart - 0.05).argmin())
+        other = nearest if abs(apart[nearest] - 0.05) < 0.01 else None
     weight[[first, other]] = weight[[other, first]]
     parts.set(head, "weight", weight)
     return "logits"

@@ -100,7 +100,7 @@ def transformers_ids(directory: Path) -> Callable[..., list[int]]:
 
     network = transformers.AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.float32)
 
-    def ids(parts: Sequence[list[int] | np.ndarray], most: int = 40) -> list[int]:
+    def ids(parts: Sequence[list[int] | np.ndarray], most: int = 40, least: int = 0) -> list[int]:
         table = network.get_input_embeddings()
         rows = [
             torch.from_numpy(part) if isinstance(part, np.ndarray) else table(torch.tensor(part, dtype=torch.long))
@@ -112,6 +112,7 @@ def transformers_ids(directory: Path) -> Callable[..., list[int]]:
                 attention_mask=torch.ones(1, sum(map(len, rows)), dtype=torch.long),
                 do_sample=False,
                 max_new_tokens=most,
+                min_new_tokens=least,
                 eos_token_id=END,
                 pad_token_id=END,
             )
@@ -185,14 +186,14 @@ def test_two_embeddings_of_one_recording_are_one(served: RealServer, recordings:
 def test_two_recordings_in_one_prompt(
     served: RealServer, recordings: list[Heard], transformers_ids: Callable[..., list[int]]
 ) -> None:
-    one, other = recordings[0].rows, recordings[1].rows
-    prompt, ids = answered(served, body([text(ASKED), rows(one), text(ASKED), rows(other)], max_tokens=40))
+    one, other, limits = recordings[0].rows, recordings[1].rows, {"max_tokens": 40, "min_tokens": 8}
+    prompt, ids = answered(served, body([text(ASKED), rows(one), text(ASKED), rows(other)], **limits))
     at = [index for index, number in enumerate(prompt) if number == FIM_PAD]
     assert len(at) == len(one) + len(other)
     start, middle = at[0], at[len(one)]
     parts = [prompt[:start], one, prompt[start + len(one) : middle], other, prompt[middle + len(other) :]]
-    assert ids == transformers_ids(parts)
-    assert ids != answered(served, body([text(ASKED), rows(other), text(ASKED), rows(one)], max_tokens=40))[1]
+    assert ids == transformers_ids(parts, least=8)
+    assert ids != answered(served, body([text(ASKED), rows(other), text(ASKED), rows(one)], **limits))[1]
 
 
 @pytest.mark.parametrize("cuts", [(5, 19), (0, 25), (5, 10), (0, 5, 10, 19)])

@@ -118,8 +118,7 @@ def _fill_parts(features: np.ndarray, samples: np.ndarray, length: int, options:
         fill(0)
         return
     with ThreadPoolExecutor(min(len(parts), available_processors()), thread_name_prefix="fbank") as pool:
-        for _ in pool.map(fill, parts):
-            pass
+        list(pool.map(fill, parts))
 
 
 def _fill(

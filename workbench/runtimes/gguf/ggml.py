@@ -85,6 +85,7 @@ BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {  # functions of libggml-base: r
     "ggml_nbytes": (_S, (_P,)),
     "ggml_op_desc": (c_char_p, (_P,)),
     "ggml_get_data": (_P, (_P,)),
+    "ggml_is_contiguous": (c_bool, (_P,)),
     "ggml_new_tensor": (_P, (_P, c_int, c_int, POINTER(c_int64))),
     "ggml_set_input": (None, (_P,)),
     "ggml_set_output": (None, (_P,)),

@@ -276,23 +276,12 @@ class Graph(Shapes):
         if len(x.shape) == 2 and x.shape[0] >= matrix_products.LEAST and self.is_contiguous(x):
             weight = scope.floats("weight", (out, x.shape[1]), rows)
             if weight is not None:
-                return self._float_linear(
-                    x, weight, scope.values("bias", (out,))[rows or slice(None)] if bias else None
-                )
+                added = scope.values("bias", (out,))[rows or slice(None)] if bias else None
+                shape = x.shape[0], len(weight)
+                share = matrix_products.linear(self._library, x, weight, added)
+                return self._made(self._numpy.add((x,), shape, share), shape)
         y = self.matmul(scope.matrix("weight", (out, x.shape[-1]), rows), x)
         return self.add(y, scope.vector("bias", out, rows)) if bias else y
-
-    def _float_linear(self, x: Tensor, weight: np.ndarray, bias: np.ndarray | None) -> Tensor:
-        """Returns a linear layer of x [T, in] that numpy computes: [T, out]."""
-        shape = x.shape[0], weight.shape[0]
-        tasks, compute = matrix_products.tasks(*shape), matrix_products.product(self._library, weight, bias)
-
-        def share(result: np.ndarray, number: int, threads: int) -> None:
-            values = array_of(x)
-            for rows, outputs in tasks[number::threads]:
-                compute(values, result, rows, outputs)
-
-        return self._made(self._numpy.add((x,), shape, share), shape)
 
     def layer_norm(self, x: Tensor, scope: Scope, eps: float) -> Tensor:
         """Applies layer normalisation over the last dimension, with gain and bias."""

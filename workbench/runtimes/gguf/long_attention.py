@@ -6,9 +6,10 @@ The work is cut into tasks by the number of frames alone, so the result does not
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
+
+from workbench.runtimes.gguf.matrix_products import blocks
 
 LEAST = 384  # frames and keys; with fewer, ggml's fused attention is as fast or faster
 ROWS = 384  # most queries of a task, so that its scores stay in the processor's cache
@@ -16,19 +17,13 @@ ROWS = 384  # most queries of a task, so that its scores stay in the processor's
 
 def tasks(frames: int, heads: int) -> list[tuple[int, slice]]:
     """Returns (head, queries) of each task."""
-    return [(head, rows) for head in range(heads) for rows in _blocks(frames)]
-
-
-def _blocks(frames: int) -> Iterator[slice]:
-    count = -(-frames // ROWS)
-    for n in range(count):
-        yield slice(frames * n // count, frames * (n + 1) // count)
+    return [(head, rows) for head in range(heads) for rows in blocks(frames, ROWS)]
 
 
 def room_for_scores(frames: int, keys: int) -> np.ndarray:
     """Returns the memory in which a thread computes the scores of its tasks: [queries, S].
 
-    New memory for each task would cost as much time as a quarter of its products.
+    The tasks share it, because the system clears new memory for each array of this size.
     """
     return np.empty((min(frames, ROWS), keys), np.float32)
 

@@ -126,12 +126,8 @@ class Shapes:
         return self._made(function(self._context, x.pointer, *reversed(shape)), shape)
 
     def is_contiguous(self, x: Tensor) -> bool:
-        """Returns whether the values of a float32 tensor follow each other in memory without gaps."""
-        struct = TensorStruct.from_address(x.pointer)
-        steps = [4]
-        for size in struct.ne[:-1]:
-            steps.append(steps[-1] * size)
-        return list(struct.nb) == steps
+        """Returns whether the values of x follow each other in memory without gaps."""
+        return bool(self._library.is_contiguous(x.pointer))
 
     def contiguous(self, x: Tensor) -> Tensor:
         """Returns a contiguous copy of a view."""

@@ -20,7 +20,7 @@ from workbench.runtimes.gguf.ggml import F32, TYPES, USAGE_WEIGHTS, InitParams, 
 from workbench.runtimes.gguf.repacking import Repacking
 
 ALIGNMENT = 32  # bytes: alignment of a tensor that ggml computes with
-# The types that ggml multiplies at half of the rate of numpy's BLAS, or slower; it does f16 as fast.
+# ggml multiplies these types at about half of the rate of numpy's BLAS, and f16 at the same rate.
 FLOATS = {"F32": np.float32, "BF16": np.uint16}
 
 

@@ -45,9 +45,16 @@ def test_the_front_matter_describes_the_space() -> None:
     assert len(matter["short_description"]) <= 60, "longer ones are refused"
 
 
-def test_the_pages_use_every_command() -> None:
-    offered = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
-    assert {words[1] for words in shell_lines() if words[0].endswith("workbench")} == set(offered.choices)
+def test_the_pages_use_every_command_and_its_help_knows_their_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    offered = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)).choices
+    used = [words for words in shell_lines() if words[0].endswith("workbench")]
+    assert {words[1] for words in used} == set(offered)
+    for command, its_parser in offered.items():
+        text = its_parser.format_help()
+        flags = {word.split("=")[0] for words in used if words[1] == command for word in words if word.startswith("--")}
+        missing = {flag for flag in flags if flag not in text}
+        assert missing == set(), f"workbench {command} --help does not know {missing}"
 
 
 def card_commands() -> list[list[str]]:

@@ -54,6 +54,7 @@ def usual(chat: Served, uploads: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test begins with models of the usual pace."""
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(uploads))
     chat.registry.speaker.pace, chat.registry.speaker.fault = 0.004, None
+    chat.registry.speaker.may_end.set()
 
 
 class Visitor:
@@ -161,13 +162,16 @@ def test_speech_is_heard_while_it_is_made(visit: Any, chat: Served, size: str, t
     visitor = visit(size)
     page = visitor.page
     chat.registry.speaker.pace = 0.01  # twice as fast as speech
+    chat.registry.speaker.may_end.clear()
     visitor.set("max_audio_rows", "100")
     if size == "phone":
         visitor.close_settings()
     page.get_by_role("button", name="say three seven one").click()
-    playing = "(({played, level}) => played > 1600 && level > 0.02)(document.querySelector('.chat').dataset)"
-    page.wait_for_function(f"{ANSWERING} && {playing}")  # before all was made
+    page.wait_for_function(f"{ANSWERING} && Number(document.querySelector('.chat').dataset.played) > 1600")
     early, missed, _ = visitor.heard()
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.level) > 0.02")
+    assert chat.registry.speaker.rows < 107 and page.evaluate(ANSWERING), "it played before all was made"
+    chat.registry.speaker.may_end.set()
     page.wait_for_function(f"Number(document.querySelector('.chat').dataset.played) > {early}")
     visitor.wait()
     page.wait_for_function("Number(document.querySelector('.chat').dataset.played) === 32000")  # each sample once
@@ -233,10 +237,12 @@ def test_without_worklets_the_speech_is_heard_too(visit: Any, chat: Served, stal
     page = visitor.page
     assert page.evaluate("!('AudioWorkletNode' in window) && !('audioWorklet' in AudioContext.prototype)")
     chat.registry.speaker.pace = 0.01
+    chat.registry.speaker.may_end.clear()
     visitor.set("max_audio_rows", "100")
     visitor.say("say three")
     page.wait_for_function(f"{ANSWERING} && Number(document.querySelector('.chat').dataset.played) > 1600")
     assert chat.registry.speaker.rows < 107, "it played before all was made"
+    chat.registry.speaker.may_end.set()
     if stalls:
         chat.registry.speaker.pace = 1.0
         expect(page.locator(".chat .voice-holder .waiting")).to_contain_text("Buffering")

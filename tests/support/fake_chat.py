@@ -85,6 +85,8 @@ class FakeConverser:
         self.calls: list[tuple[tuple[Message, ...], dict[str, Any]]] = []
         self.rows = 0  # made in the last call
         self.abandoned = threading.Event()
+        self.may_end = threading.Event()  # the last row of an answer is made when it is set
+        self.may_end.set()
         self.fault: Exception | None = None
         self.pid: int | None = None  # None as long as the model is not loaded
         self.load_seconds = 0.5
@@ -131,6 +133,8 @@ class FakeConverser:
             sent = 0
             for number, row in enumerate(rows, 1):
                 time.sleep(self.pace)
+                if number == len(rows):
+                    self.may_end.wait(60)
                 self.rows = number
                 ids.append(int(row[0]))
                 end = max(0, number - STREAMS + 1) * HOP

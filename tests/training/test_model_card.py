@@ -1,8 +1,9 @@
 import pytest
 
 from workbench.core.errors import BadInput
+from workbench.registry.sources import assets
 from workbench.training.loop import TrainOptions
-from workbench.training.model_card import CardFacts, Measured, continue_card, rounds_in, write_card
+from workbench.training.model_card import MORE_RATES, CardFacts, Measured, continue_card, rounds_in, write_card
 from workbench.training.training_run import CONTINUING, CONTINUING_ROUNDS, DemoOptions, Phase, TrainingRun
 
 FACTS = CardFacts(
@@ -28,12 +29,18 @@ def test_a_card_that_goes_on_has_new_figures_and_both_trainings(tmp_path):
     assert [rounds_in(each) for each in (earlier, text, again)] == [0, 1, 2]
     assert 'Of the takes of "six", 60%' in again.split("## Training that went on")[2]
     assert "Made from the checkpoint of the training that stands above it by" in again
-    assert again.count("The rates at the top are those of this checkpoint") == 1
+    assert again.count(MORE_RATES) == 1
 
 
 def test_a_training_goes_on_with_the_next_round_and_stays_with_the_last(tmp_path):
     runs = [TrainingRun(DemoOptions(), [], tmp_path, print, rounds).continuing for rounds in range(5)]
     assert tuple(runs[:3]) == CONTINUING_ROUNDS and runs[3] == runs[4] == CONTINUING_ROUNDS[-1]
+
+
+@pytest.mark.parametrize("family", ["sensevoice", "paraformer", "funasr-nano", "fireredasr"])
+def test_a_shipped_card_says_once_which_checkpoint_its_rates_are_of(family):
+    card = (assets() / f"demo-{family}" / "README.md").read_text(encoding="utf-8")
+    assert rounds_in(card) >= 1 and card.count(MORE_RATES) == card.count("those of this checkpoint") == 1
 
 
 def test_only_a_card_of_a_demo_can_go_on(tmp_path):

@@ -108,7 +108,9 @@ def test_options_do_what_they_do_on_pytorch(converted: tuple[str, Session], demo
 def test_the_residual_of_funasrs_runtime_matters(demo: Session, expected: dict[Path, Trace]) -> None:
     """Its formula is checked against a slow definition on each runtime."""
     stage = "predictor.alphas"
-    for path in [path for path in SAMPLES if "librivox" not in path.name][:3]:  # those have no digits, so no weights
+    for path in [path for path in SAMPLES if "librivox" not in path.name][
+        :3
+    ]:  # without digits CIF has no weight to change
         found = demo.trace(path, stage, cif_residual=True)[stage]
         assert np.abs(found - expected[path][stage]).max() > 1e-3
 

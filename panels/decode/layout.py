@@ -17,6 +17,7 @@ from panels.running.kept_views import KeptViews
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.option_inputs import make_inputs
 from panels.widgets.recording_inputs import recording_inputs
@@ -183,11 +184,12 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
         return event(with_error_boundary(function), takes, gives, **settings)
 
-    ready = wire(page.load, actions.refresh, [model, neural], [model, neural])
+    fill = before_press(wire, start, sweep)
+    ready = fill(page.load, actions.refresh, [model, neural], [model, neural])
     ready.success(None, None, None, js=follow_address(TAB), api_visibility="private")
-    wire(chips.pick, actions.pick_sample, None, [recordings, reference, credit, lent, logits])
-    wire(recordings.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
-    wire(microphone.stop_recording, actions.add_recording, [microphone, recordings], [recordings, microphone])
+    fill(chips.pick, actions.pick_sample, None, [recordings, reference, credit, lent, logits], **IN_TURN)
+    fill(recordings.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
+    fill(microphone.stop_recording, actions.add_recording, [microphone, recordings], [recordings, microphone])
 
     known = [model, logits, tokens, blank, *files.values()]
     for option, each in files.items():
@@ -197,11 +199,12 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
             wire(event, partial(actions.check, tuple(checked)), known, [notes[name] for name in checked])
     for event in (model.input, tokens.upload, tokens.clear, logits.upload, logits.clear):
         wire(event, partial(actions.check, tuple(FILES)), known, list(notes.values()), trigger_mode="always_last")
-    loaded = wire(
+    loaded = fill(
         examples.pick,
         actions.pick_example,
         None,
         [*files.values(), neural, *inputs.values(), logits, tokens, blank, recordings, reference, credit, lent],
+        **IN_TURN,
     )
     wire(loaded.success, partial(actions.check, tuple(FILES)), known, list(notes.values()))
 

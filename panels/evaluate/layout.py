@@ -15,6 +15,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.transcribe.view import normaliser_label
+from panels.widgets.early_presses import before_press
 from panels.widgets.html_block import HIDDEN, html_block, scripted_html
 from panels.widgets.model_chooser import model_chooser
 from panels.widgets.scrolling import show_results
@@ -91,7 +92,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
         return event(with_error_boundary(function), takes, gives, **settings)
 
-    wire(page.load, actions.refresh, cells, cells)
+    before_press(wire, start)(page.load, actions.refresh, cells, cells)
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     shown = [status, report, start, cancel]

@@ -18,6 +18,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.transcribe.segment_editor import saver
+from panels.widgets.early_presses import before_press
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.model_chooser import model_chooser
 from panels.widgets.option_inputs import make_inputs, shown_options
@@ -118,11 +119,12 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
         return event(with_error_boundary(function), takes, gives, **settings)
 
-    ready = wire(page.load, actions.refresh, cells, [cells, unavailable])
+    fill = before_press(wire, start, make)
+    ready = fill(page.load, actions.refresh, cells, [cells, unavailable])
     ready.success(None, None, None, js=follow_address(TAB), api_visibility="private")
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     adding = [held, listed, which, tensors, waiting]
-    wire(files.upload, actions.add, [files, held, waiting], [*adding, files])
+    fill(files.upload, actions.add, [files, held, waiting], [*adding, files])
     wire(take.click, actions.take, [waiting, tensors, held], adding)
     wire(leave_out.click, actions.leave_out, waiting, adding[2:])
     for event, function in ((listed.remove, actions.remove), (listed.earlier, actions.earlier)):

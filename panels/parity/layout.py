@@ -20,6 +20,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.transcribe.segment_editor import saver
+from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.html_block import HIDDEN, html_block, scripted_html, seen_classes
 from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.run_history import follow_address, run_history
@@ -219,9 +220,10 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     of_language = [column[3] for column in switches]
     offering = [note, reference, sides, candidates, speech, text, merged, prompt, together, several]
     offering += [*of_speech, *of_language]
-    ready = wire(page.load, actions.choose, [model, *sided, traces], offering)
+    fill = before_press(wire, start, card.plant, card.hide)
+    ready = fill(page.load, actions.choose, [model, *sided, traces], offering)
     ready.success(None, None, None, js=follow_address(TAB), api_visibility="private")
-    wire(model.input, actions.choose, [model, *sided, traces], offering)
+    fill(model.input, actions.choose, [model, *sided, traces], offering)
     pressed = sides.toggle(None, candidates, candidates, js=TOGGLE, api_visibility="private")
     wire(pressed.then, actions.experiments, [candidates, *switches[1]], candidates)
     candidates.change(None, candidates, None, js=MARK, api_visibility="private")
@@ -229,11 +231,11 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         for name, each in zip(EXPERIMENTS, column):
             wire(each.input, partial(actions.experiment, name), [text_of, each], text_of, trigger_mode="always_last")
     for event in (traces.upload, traces.clear, traces.delete):
-        wire(event, actions.add_traces, [model, *sided, traces, known], [reference, candidates, sides, known])
-    wire(chips.pick, actions.pick_sample, None, [recording, credit])
+        fill(event, actions.add_traces, [model, *sided, traces, known], [reference, candidates, sides, known])
+    fill(chips.pick, actions.pick_sample, None, [recording, credit], **IN_TURN)
     wire(recording.upload, lambda: "", None, credit)
     wire(recording.clear, lambda: "", None, credit)
-    wire(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone])
+    fill(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone])
 
     taken = [
         model,

@@ -19,6 +19,7 @@ from panels.transcribe.many import many_tools
 from panels.transcribe.run import RunState
 from panels.transcribe.segment_editor import saver, segment_editor
 from panels.transcribe.view import NOTHING_YET, normaliser_label
+from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.engine_inputs import SHOWN, make_settings
 from panels.widgets.html_block import HIDDEN, html_block
 from panels.widgets.model_chooser import model_chooser
@@ -124,15 +125,16 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
         return event(with_error_boundary(function), takes, gives, **settings)
 
-    found = wire(page.load, actions.refresh, cells, [cells, unavailable, engine])
+    fill = before_press(wire, start)
+    found = fill(page.load, actions.refresh, cells, [cells, unavailable, engine])
     wire(found.success, actions.toggle_options, cells, list(inputs.values()))
     wire(found.success, actions.open_ahead, cells, None)
     found.success(None, None, None, js=follow_address(TAB), api_visibility="private")
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     wire(cells.choose, actions.toggle_options, cells, list(inputs.values()), trigger_mode="always_last")
-    wire(sample_chips.pick, actions.pick_sample, cells, [files, reference, credit, lent])
-    wire(files.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
-    wire(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])
+    fill(sample_chips.pick, actions.pick_sample, cells, [files, reference, credit, lent], **IN_TURN)
+    fill(files.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
+    fill(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])
 
     shown = [closer, title, editor, line, opened, edits]
     taken = [files, cells, reference, normaliser, *inputs.values(), *settings]

@@ -15,6 +15,7 @@ from panels.visualise.events import ACCORDION, FIRST_VIEW, NOTHING, VisualiseAct
 from panels.visualise.own_recordings import OwnRecordings
 from panels.visualise.routes import visualise_routes
 from panels.visualise.view import NOTHING_YET
+from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.option_inputs import make_inputs
 from panels.widgets.recording_inputs import recording_inputs
@@ -92,13 +93,14 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     shown = [stage, status, start, cancel]
     limits: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE, "trigger_mode": "multiple"}
 
-    wire(page.load, actions.refresh, [one, other, view], [one, other, *choosing])
+    fill = before_press(wire, start)
+    fill(page.load, actions.refresh, [one, other, view], [one, other, *choosing])
     for event in (one.input, other.input):
-        wire(event, actions.choose, [one, other, view], choosing, trigger_mode="always_last")
-    wire(chips.pick, actions.pick_sample, None, [recording, credit, lent])
-    wire(recording.upload, actions.own_recording, None, [credit, lent])
+        fill(event, actions.choose, [one, other, view], choosing, trigger_mode="always_last")
+    fill(chips.pick, actions.pick_sample, None, [recording, credit, lent], **IN_TURN)
+    fill(recording.upload, actions.own_recording, None, [credit, lent])
     wire(recording.clear, actions.own_recording, None, [credit, lent])
-    wire(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone, credit, lent])
+    fill(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone, credit, lent])
 
     pressed = wire(views.view, actions.press_view, [one, other], choosing)
     wire(pressed.success, actions.start_if_ready, taken, shown, js=SHOW_RESULTS, **limits)

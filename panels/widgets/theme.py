@@ -24,7 +24,7 @@ MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono
 
 def head() -> str:
     """Returns the head of the page: the style sheets unchanged, that of the parts of parity reports, and the scripts
-    for the addresses of tabs and for messages.
+    for the addresses of tabs, for messages and for early presses.
 
     Gradio's own way (`css_paths`) rewrites every selector, splits it at commas even inside `:is()`, and drops the
     original rule inside `@media`.
@@ -40,7 +40,9 @@ def head() -> str:
             "timeline/timeline.css",
         )
     )
-    scripts = "".join((assets() / name).read_text(encoding="utf-8") for name in ("address.js", "toasts.js"))
+    scripts = "".join(
+        (assets() / name).read_text(encoding="utf-8") for name in ("address.js", "toasts.js", "presses.js")
+    )
     return f"<style>{sheets}{PARTS}</style><script>{scripts}</script>"
 
 

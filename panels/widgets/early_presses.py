@@ -1,0 +1,31 @@
+"""Lets a press wait for answers that its run needs, such as the list of models or the recording of a sample.
+
+Gradio reads the inputs of a run when its button is pressed. A press while an answer is on its way would begin the run
+without it. What happens in the browser is in assets/presses.js.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+# Of an event that may be triggered again before it is answered: each answer comes, that of the last press last.
+IN_TURN: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1}
+
+
+def before_press(wire: Callable[..., Any], *buttons: gr.Button) -> Callable[..., Any]:
+    """Returns `wire` for the events that fill inputs: a press of one of these buttons waits for their answers."""
+    ids = json.dumps([each.elem_id for each in buttons])
+    ask = f"(...values) => workbenchPresses.ask({ids}, values)"
+    answer = f"() => workbenchPresses.answer({ids})"
+
+    def fill(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
+        asked = wire(event, function, takes, gives, js=ask, **settings)
+        for ended in (asked.success, asked.failure):
+            ended(None, None, None, js=answer, api_visibility="private")
+        return asked
+
+    return fill

@@ -1,0 +1,128 @@
+"""Presses that come before an answer that they need, as on a server that has just started, in a real browser."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from panels.decode.events import DecodeActions
+from panels.parity.events import ParityActions
+from panels.transcribe.events import Actions
+from panels.visualise.events import VisualiseActions
+from tests.panels.conftest import Served
+from tests.panels.test_transcribe_page import expect, open_page
+from tests.support.browser import PATIENCE
+from workbench.core.errors import BadInput
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Opens for the answers of `slow` at the latest when the test ends."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+def slow(patch: pytest.MonkeyPatch, gate: threading.Event, actions: type, name: str) -> None:
+    """Makes the event handler of that name wait for the gate; to be done before the page is served."""
+    answer = getattr(actions, name)
+
+    @functools.wraps(answer)
+    def wait_and_answer(*args: Any, **kwargs: Any) -> Any:
+        assert gate.wait(PATIENCE / 1000)
+        return answer(*args, **kwargs)
+
+    patch.setattr(actions, name, wait_and_answer)
+
+
+@pytest.fixture
+def slow_samples(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> None:
+    for each in (Actions, ParityActions, DecodeActions, VisualiseActions):
+        slow(monkeypatch, gate, each, "pick_sample")
+
+
+@pytest.fixture
+def slow_models(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> None:
+    slow(monkeypatch, gate, Actions, "refresh")
+
+
+@pytest.mark.browser
+@pytest.mark.tabs("transcribe")
+def test_a_run_begins_when_the_sample_and_the_models_are_there(
+    slow_samples: None, slow_models: None, gate: threading.Event, served: Served, page: Any
+) -> None:
+    page.goto(served.url)
+    page.locator("button.sample").first.click()
+    page.locator("#run").click()
+    expect(page.locator("#run")).to_have_attribute("aria-busy", "true")
+    gate.set()
+    expect(page.locator(".result.done")).to_have_count(2)
+    expect(page.locator("#run")).not_to_have_attribute("aria-busy", re.compile(""))
+    expect(page.locator(".toast-body")).to_have_count(0)
+
+
+@pytest.mark.browser
+@pytest.mark.tabs("transcribe")
+def test_the_last_of_two_samples_is_taken(slow_samples: None, gate: threading.Event, served: Served, page: Any) -> None:
+    open_page(page, served)
+    first, second = page.locator("button.sample").all()[:2]
+    first.click()
+    second.click()
+    gate.set()
+    said = second.locator("span").inner_text()
+    expect(page.locator("#reference textarea")).to_have_value(said)
+    expect(page.locator("#recordings")).to_contain_text(said.replace(" ", "_"))
+
+
+@pytest.mark.browser
+@pytest.mark.tabs("transcribe")
+def test_a_press_goes_on_when_what_it_waited_for_fails(
+    monkeypatch: pytest.MonkeyPatch, gate: threading.Event, request: pytest.FixtureRequest, page: Any
+) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        gate.wait(PATIENCE / 1000)
+        raise BadInput("there is no such sample")
+
+    monkeypatch.setattr(Actions, "pick_sample", refuse)
+    open_page(page, request.getfixturevalue("served"))
+    page.locator("button.sample").first.click()
+    page.locator("#run").click()
+    expect(page.locator("#run")).to_have_attribute("aria-busy", "true")
+    gate.set()
+    expect(page.locator(".toast-body").filter(has_text="there is no recording")).to_be_visible()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("name", "actions"),
+    [
+        pytest.param(name, actions, marks=pytest.mark.tabs(name), id=name)
+        for name, actions in (("parity", ParityActions), ("decode", DecodeActions), ("visualise", VisualiseActions))
+    ],
+)
+def test_every_tab_with_samples_waits(
+    monkeypatch: pytest.MonkeyPatch,
+    slow_samples: None,
+    gate: threading.Event,
+    request: pytest.FixtureRequest,
+    page: Any,
+    name: str,
+    actions: type,
+) -> None:
+    def start(self: Any, *values: Any, **settings: Any) -> Iterator[Any]:
+        raise BadInput(f"begun with {[value for value in values if 'three_seven_one' in str(value)]}")
+        yield
+
+    monkeypatch.setattr(actions, "start", start)
+    page.goto(request.getfixturevalue("served").url)
+    page.locator("button.sample").first.click()
+    button = page.locator(f"#{name}-run")
+    button.click()
+    expect(button).to_have_attribute("aria-busy", "true")
+    gate.set()
+    expect(page.locator(".toast-body")).to_contain_text(re.compile("begun with .*three_seven_one.wav"))

@@ -221,12 +221,12 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
 
     wire(ran.success, keep, [*taken, table, status, why], history)
     start.click(lambda: "", None, earlier, queue=False, api_visibility="private", show_progress="hidden")
-    back = wire(history.restore, views.restore, None, [history, *taken, table, status, why, earlier])
+    back = fill(history.restore, views.restore, None, [history, *taken, table, status, why, earlier], **IN_TURN)
     wire(back.success, lambda: gr.update(elem_classes=seen_classes(False, "card")), None, followed)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
-    looked = wire(table.look, actions.look, None, [followed, title, search], trigger_mode="always_last", **limits)
+    looked = wire(table.look, actions.look, None, [followed, title, search], trigger_mode="multiple", **limits)
     looked.success(None, None, None, js=show("decode-search"), api_visibility="private")
-    asked = wire(table.why, actions.why, None, why, trigger_mode="always_last")
+    asked = wire(table.why, actions.why, None, why, **IN_TURN)
     asked.success(None, None, None, js=show("decode-why"), api_visibility="private")
 
     wire(sweep.click, actions.sweep, [pair, first, second, *taken], [heat, sweeping, sweep, unsweep], **limits)

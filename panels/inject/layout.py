@@ -18,7 +18,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.transcribe.segment_editor import saver
-from panels.widgets.early_presses import before_press
+from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.model_chooser import model_chooser
 from panels.widgets.option_inputs import make_inputs, shown_options
@@ -130,7 +130,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     for event, function in ((listed.remove, actions.remove), (listed.earlier, actions.earlier)):
         wire(event, function, held, [held, listed])
     wire(listed.save, actions.save, held, download)
-    looked = wire(listed.look, actions.look, [held, cells], look)
+    looked = wire(listed.look, actions.look, [held, cells], look, **IN_TURN)
     looked.success(None, None, None, js=SHOW_LOOK, api_visibility="private")
     picked = wire(chips.pick, actions.pick_sample, None, recording)
     insert.click(None, prompt, prompt, js=INSERT, api_visibility="private")
@@ -156,6 +156,6 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     for each in ran:
         wire(each.success, partial(actions.keep, views), [*taken, answers, status, look], history)
     start.click(lambda: "", None, earlier, queue=False, api_visibility="private", show_progress="hidden")
-    wire(history.restore, restore, None, [history, *taken, answers, status, look, earlier, listed])
+    fill(history.restore, restore, None, [history, *taken, answers, status, look, earlier, listed], **IN_TURN)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)

@@ -270,7 +270,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
 
     wire(looked_at.success, keep, [*taken, result, status, closer], history)
     start.click(lambda: "", None, earlier, queue=False, api_visibility="private", show_progress="hidden")
-    back = wire(history.restore, views.restore, None, [history, *taken, result, status, closer, earlier])
+    back = fill(history.restore, views.restore, None, [history, *taken, result, status, closer, earlier], **IN_TURN)
     wire(back.success, actions.choose, [model, *sided, traces], offering)
     breaking = BreakingActions(actions)
     wire_breaking(card, breaking, wire, recording, shown, closer, look, limits)
@@ -279,7 +279,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     page.unload(actions.leave)
 
     for source in (result, closer):
-        looked = wire(source.look, actions.look, opened, [closer, opened], trigger_mode="always_last")
+        looked = wire(source.look, actions.look, opened, [closer, opened], **IN_TURN)
         if source is result:
             looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
     for press, save in ((as_page, actions.save_page), (as_json, actions.save_json)):

@@ -148,17 +148,17 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     wire(ran.success, keeping.keep, [state, *taken], history)
     wire(ran.failure, keeping.mark_earlier, state, status)
     restored = [history, files, cells, reference, normaliser, *inputs.values(), *settings, table, status, state]
-    back = wire(history.restore, keeping.restore, cells, restored, trigger_mode="always_last")
+    back = fill(history.restore, keeping.restore, cells, restored, **IN_TURN)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)
 
     other = wire(table.instead, actions.choose_instead, None, cells)
     other.success(None, None, None, js=PRESS_RUN, api_visibility="private")
-    looked = wire(table.look, actions.look, [state, opened, editor, edits, files], shown)
+    looked = wire(table.look, actions.look, [state, opened, editor, edits, files], shown, **IN_TURN)
     looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
     wire(back.success, actions.look_at_first, [state, opened, editor, files], shown)
     wire(back.success, actions.toggle_options, cells, list(inputs.values()))
-    wire(line.open, actions.look, [state, opened, editor, edits, files], shown)
+    wire(line.open, actions.look, [state, opened, editor, edits, files], shown, **IN_TURN)
     for button, form in exports:
         wire(button.click, partial(actions.save, form), [opened, editor], download)
     wire(tools.save, actions.save_all, state, download)

@@ -13,6 +13,7 @@ from typing import Any
 import gradio as gr
 
 # Of an event that may be triggered again before it is answered: each answer comes, that of the last press last.
+# Gradio's "always_last" would repeat the first press.
 IN_TURN: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from panels.decode.events import DecodeActions
+from panels.page import build_page
 from panels.parity.events import ParityActions
+from panels.running.sessions import SessionPool
 from panels.transcribe.events import Actions
 from panels.visualise.events import VisualiseActions
 from tests.panels.conftest import Served
@@ -95,6 +98,32 @@ def test_a_press_goes_on_when_what_it_waited_for_fails(
     expect(page.locator("#run")).to_have_attribute("aria-busy", "true")
     gate.set()
     expect(page.locator(".toast-body").filter(has_text="there is no recording")).to_be_visible()
+
+
+@pytest.mark.browser
+@pytest.mark.tabs("transcribe")
+def test_the_last_of_two_rows_is_opened(
+    monkeypatch: pytest.MonkeyPatch, gate: threading.Event, request: pytest.FixtureRequest, page: Any
+) -> None:
+    slow(monkeypatch, gate, Actions, "look")
+    open_page(page, request.getfixturevalue("served"))
+    page.locator("button.sample").first.click()
+    page.locator("#run").click()
+    rows = page.locator(".result.done")
+    expect(rows).to_have_count(2)
+    expect(page.locator("#closer h3")).to_be_visible()
+    for each in (0, 1):
+        rows.nth(each).get_by_text("Segments").click()
+    gate.set()
+    expect(page.locator("#closer h3")).to_contain_text(rows.nth(1).locator("h4").inner_text().split()[0])
+
+
+def test_no_event_repeats_the_data_of_its_first_press(pool: SessionPool) -> None:
+    """As Gradio does for the trigger mode "always_last"."""
+    page = build_page(pool)
+    with_data = [each for each in page.fns.values() if each.fn and "EventData" in str(inspect.signature(each.fn))]
+    assert len(with_data) > 10
+    assert not [each.name for each in with_data if each.trigger_mode == "always_last"]
 
 
 @pytest.mark.browser

@@ -42,7 +42,6 @@ class Chat {
     this.root = make('div', {class: 'chat'}, this.side,
       make('section', {class: 'middle', 'aria-label': 'Chat'}, this.bar, this.thread, this.notice, this.composer.root, this.ear),
       this.settings.root);
-    element.replaceChildren(this.root);
     this.listen();
   }
 
@@ -83,6 +82,7 @@ class Chat {
   async start() {
     this.chats = await trimChats(await allChats());
     await this.look();
+    this.element.replaceChildren(this.root); // now that something can be sent to somebody
     const open = this.chats.find((chat) => chat.id === recall('open'));
     if (open) this.show(open);
     else this.newChat();
@@ -303,7 +303,7 @@ class Chat {
 
   ask({text, sound}) {
     if (this.answering.live) return false;
-    if (!this.offer.models.length) { this.say(this.offer.nobody); return false; }
+    if (!this.offer.models.length) { if (this.offer.nobody) this.say(this.offer.nobody); return false; }
     this.chat.turns.push({user: {text, sound}, answers: []});
     if (!this.chat.title) this.chat.title = text.slice(0, 60) || 'A recording';
     this.answering.answer(this.chat.turns.length - 1);

@@ -155,3 +155,18 @@ def test_every_tab_with_samples_waits(
     expect(button).to_have_attribute("aria-busy", "true")
     gate.set()
     expect(page.locator(".toast-body")).to_contain_text(re.compile("begun with .*three_seven_one.wav"))
+
+
+@pytest.mark.browser
+@pytest.mark.tabs("chat")
+def test_the_chat_is_drawn_when_somebody_can_be_written_to(served: Served, page: Any) -> None:
+    asked, answered = list[Any](), threading.Event()
+    page.route("**/chat/offer", lambda route: route.continue_() if answered.is_set() else asked.append(route))
+    with page.expect_request("**/chat/offer"):
+        page.goto(served.url)
+    expect(page.locator(".chat .loading")).to_have_text("Opening the chat")
+    expect(page.locator(".composer")).to_have_count(0)
+    answered.set()
+    for each in asked:
+        each.continue_()
+    expect(page.locator(".chat[data-ready] .composer")).to_be_visible()

@@ -20,6 +20,13 @@ from workbench.evaluation.report.page import page as report_page
 pytestmark = pytest.mark.browser
 
 
+# Labels of fields that are wider than their place.
+BEYOND = """() => [...document.querySelectorAll('.tools label')].filter((label) => {
+  const end = label.getBoundingClientRect().right + 1;
+  return [...label.children].some((each) => each.getBoundingClientRect().right > end);
+}).map((each) => each.textContent)"""
+
+
 def expect(locator: Any) -> Any:
     from playwright.sync_api import expect as expect_
 
@@ -128,8 +135,9 @@ def test_keys_and_a_row_closely(shown: Any, columns: Columns) -> None:
 
 
 def test_a_phone_and_the_dark(shown: Any) -> None:
-    shown.set_viewport_size({"width": 390, "height": 844})
+    shown.set_viewport_size({"width": 360, "height": 844})
     assert shown.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert shown.evaluate(BEYOND) == []
     light = shown.evaluate("getComputedStyle(document.body).backgroundColor")
     shown.get_by_role("button", name="Light or dark").click()
     assert shown.evaluate("getComputedStyle(document.body).backgroundColor") != light
@@ -147,4 +155,5 @@ def test_markup_stays_text(chromium: Any, tmp_path: Path) -> None:
     page.locator(".grid .rows .line").first.click()
     expect(page.locator("#row h3")).to_contain_text("<img src=x")
     assert page.locator("img").count() == 0 and said == []
+    assert page.locator(".grid").bounding_box()["height"] < 200  # as high as its few rows
     page.close()

@@ -77,6 +77,15 @@ def test_speed_and_memory(columns: Columns) -> None:
     json.dumps(overview(columns).to_dict(), allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(3.06, "6.1 seconds of sound"), (45.0, "1.5 minutes of sound"), (7200.0, "4.0 hours of sound")],
+)
+def test_the_head_says_how_much_was_heard(seconds: float, said: str) -> None:
+    corpus = [Utterance(str(each), f"{each}.wav", "one", duration=seconds) for each in range(2)]
+    assert f"2 recordings, {said}." in page(columns_of(corpus, {"demo/a": []}, "basic", "1"), tone)
+
+
 def test_the_parts_make_the_whole(columns: Columns) -> None:
     found = overview(columns)
     titles = [each.title for each in found.breakdowns]

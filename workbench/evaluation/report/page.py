@@ -66,6 +66,14 @@ def page(columns: Columns, sound_of: SoundOf, found: Overview | None = None) -> 
     return _document(columns, found, shown)
 
 
+def _length(seconds: float) -> str:
+    """Returns a time in the largest unit of which there is one."""
+    for unit, size in (("hours", 3600), ("minutes", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} seconds"
+
+
 def _document(columns: Columns, found: Overview, shown: list[tuple[str, str, Html]]) -> str:
     style, script = ((assets() / PLACE / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
@@ -75,8 +83,7 @@ def _document(columns: Columns, found: Overview, shown: list[tuple[str, str, Htm
     )
     figures = json.dumps(found.to_dict(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
     count = f"{len(columns)} recordings" if len(columns) != 1 else "1 recording"
-    hours = float(np.nansum(columns.seconds)) / 3600
-    said = f"{count}, {hours:.2f} hours of sound. Speech Workbench {__version__}."
+    said = f"{count}, {_length(float(np.nansum(columns.seconds)))} of sound. Speech Workbench {__version__}."
     head = element("header", element("h1", columns.title), element("p", said, class_="quiet"))
     navigation = sections.navigation([(key, title) for key, title, _ in shown])
     rows = packed(columns)

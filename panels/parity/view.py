@@ -72,7 +72,12 @@ def status_html(step: Step) -> str:
 def summary(run: ParityRun | ParityRuns, took: float) -> str:
     """Returns the result of a run in a line."""
     judged: Sequence[CandidateOnInputs | Outcome] = run.candidates if isinstance(run, ParityRuns) else run.outcomes
-    words = {"within": "within tolerance", "beyond": "beyond", "unavailable": "not available", "unusable": "unusable"}
+    words = {
+        "within": "within tolerance",
+        "beyond": "beyond tolerance",
+        "unavailable": "not available",
+        "unusable": "unusable",
+    }
     found = [str(each.status) for each in judged]
     counts = [f"{found.count(status)} {said}" for status, said in words.items() if status in found]
     over = f" over {len(run.inputs)} inputs" if isinstance(run, ParityRuns) else ""

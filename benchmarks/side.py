@@ -18,49 +18,56 @@ import numpy as np
 SAMPLE_RATE = 16000
 
 
-def ours(directory: Path, features: np.ndarray, dtype: str) -> Callable[[], list[int]]:
+def ours(directory: Path, features: np.ndarray, device: str, dtype: str) -> Callable[[], list[int]]:
     """Returns a function that runs this project's network on features [frames, 560] and returns the decoded ids.
 
     Args:
+        device: cpu or cuda.
         dtype: what the network multiplies in.
     """
     import torch
 
     from workbench.core.settings import Settings
     from workbench.families.sensevoice import is_sensevoice
+    from workbench.runtimes.pytorch.device import prepare
     from workbench.runtimes.pytorch.products import arithmetic_of
 
-    tensor = torch.from_numpy(features)[None]
-    device = torch.device("cpu")
-    arithmetic = arithmetic_of(Settings(dtype=dtype), device)
+    settings = Settings(device=device, dtype=dtype)
+    where = prepare(settings)
+    tensor = torch.from_numpy(features)[None].to(where)
+    arithmetic = arithmetic_of(settings, where)
     if is_sensevoice(directory):
-        from workbench.decoding.ctc import greedy
+        from workbench.decoding.ctc import collapse, greedy
         from workbench.families.sensevoice import SenseVoiceOptions, query_ids, read_sensevoice
-        from workbench.runtimes.pytorch.sensevoice import SenseVoiceRunner
+        from workbench.runtimes.pytorch.sensevoice import SenseVoiceOnDevice, SenseVoiceRunner
 
-        sensevoice = SenseVoiceRunner(read_sensevoice(directory), device, arithmetic)
-        queries = torch.tensor([query_ids(SenseVoiceOptions())])
-        return lambda: [token.id for token in greedy(sensevoice.network(tensor, queries)[0].float().numpy())]
+        queries = query_ids(SenseVoiceOptions())
+        if where.type != "cpu":
+            on_device = SenseVoiceOnDevice(read_sensevoice(directory), where, arithmetic)
+            return lambda: [token.id for token in collapse(on_device.best_paths([features], queries, 0, None)[0].ids)]
+        sensevoice = SenseVoiceRunner(read_sensevoice(directory), where, arithmetic)
+        rows = torch.tensor([queries])
+        return lambda: [token.id for token in greedy(sensevoice.network(tensor, rows)[0].float().numpy())]
     from workbench.families.paraformer import read_paraformer
     from workbench.runtimes.pytorch.paraformer import ParaformerRunner
 
-    paraformer = ParaformerRunner(read_paraformer(directory), device, arithmetic)
+    paraformer = ParaformerRunner(read_paraformer(directory), where, arithmetic)
     return lambda: paraformer.network(tensor).logits[0].argmax(-1).tolist()  # type: ignore[index]
 
 
-def funasr(directory: Path, features: np.ndarray, dtype: str) -> Callable[[], list[int]]:
+def funasr(directory: Path, features: np.ndarray, device: str, dtype: str) -> Callable[[], list[int]]:
     """Returns a function that runs the original package's model from features to ids, in float32."""
     import torch
     from funasr import AutoModel
 
     threads = torch.get_num_threads()
-    loaded = AutoModel(model=str(directory), device="cpu", ncpu=threads, disable_update=True, disable_pbar=True)
+    loaded = AutoModel(model=str(directory), device=device, ncpu=threads, disable_update=True, disable_pbar=True)
     model = loaded.model.eval()
-    tensor = torch.from_numpy(features)[None]
-    lengths = torch.tensor([len(features)])
+    tensor = torch.from_numpy(features)[None].to(device)
+    lengths = torch.tensor([len(features)], device=device)
 
     def sensevoice() -> list[int]:
-        queries = model.embed(torch.tensor([[0, 1, 2, 15]]))
+        queries = model.embed(torch.tensor([[0, 1, 2, 15]], device=device))
         encoded, counts = model.encoder(torch.cat([queries, tensor], dim=1), lengths + 4)
         path = torch.unique_consecutive(model.ctc.log_softmax(encoded)[0, : counts[0]].argmax(dim=-1))
         return [number for number in path.tolist() if number != 0]
@@ -82,8 +89,8 @@ def resident_megabytes() -> float:
 
 
 def main() -> None:
-    """Runs the side; arguments: side, checkpoint directory, features (.npy), threads, type of our products."""
-    side, directory, features, threads, dtype = sys.argv[1:]
+    """Runs the side; arguments: side, checkpoint directory, features (.npy), threads, device, type of our products."""
+    side, directory, features, threads, device, dtype = sys.argv[1:]
     answers = sys.stdout
     sys.stdout = sys.stderr  # the original package prints while it loads
     import torch
@@ -94,7 +101,9 @@ def main() -> None:
         print(json.dumps(values), file=answers, flush=True)
 
     begun = time.perf_counter()
-    forward = {"ours": ours, "funasr": funasr}[side](Path(directory), np.load(features, allow_pickle=False), dtype)
+    forward = {"ours": ours, "funasr": funasr}[side](
+        Path(directory), np.load(features, allow_pickle=False), device, dtype
+    )
     torch.set_num_threads(int(threads))
     answer({"load_seconds": time.perf_counter() - begun, "loaded_megabytes": resident_megabytes()})
     with torch.inference_mode():

@@ -19,6 +19,14 @@ class CtcToken:
     end: int
 
 
+@dataclass(frozen=True)
+class BestPath:
+    """The likeliest token of each frame."""
+
+    ids: np.ndarray  # [frames]
+    probabilities: np.ndarray  # [frames]; 1 for blanks, which are most frames and have no token to be sure of
+
+
 def greedy(scores: np.ndarray, blank: int = 0) -> list[CtcToken]:
     """Returns the best path of scores [frames, vocabulary]: repeats collapsed, blanks dropped.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.frontend import Frontend, FrontendConfig
 from workbench.core.options import ListeningOptions
+from workbench.system.processors import available_processors
 from workbench.trace.recorder import Recorder
 from workbench.trace.times import RowTimes
 
@@ -33,6 +35,15 @@ class Features:
         energies = self._on("fbank", frontend.energies(samples, options.dither), recorder)
         stacked = self._on("lfr", frontend.stack(energies), recorder)
         return self._on("features", frontend.normalise(stacked), recorder)
+
+    def of_each(
+        self, chunks: Sequence[np.ndarray], options: ListeningOptions, recorder: Recorder | None = None
+    ) -> list[np.ndarray]:
+        """Returns the features of several chunks of samples, computed side by side; records those of the first."""
+        if recorder is not None or len(chunks) < 2:
+            return [self(samples, options, None if number else recorder) for number, samples in enumerate(chunks)]
+        with ThreadPoolExecutor(min(len(chunks), available_processors()), thread_name_prefix="features") as pool:
+            return list(pool.map(lambda samples: self(samples, options), chunks))
 
     def gradient(self, gradient: np.ndarray, samples: int, options: ListeningOptions) -> np.ndarray:
         """Returns the gradient with respect to the filter bank [frames, mels] from that to the features [T, width].

@@ -108,9 +108,7 @@ class FireRedAudioEncoder(FireRedPromptFormat):
     ) -> tuple[Any, np.ndarray]:
         """See `AudioEncoder.embeddings`."""
         model = self.model
-        features = [
-            self.features(samples, options, None if number else recorder) for number, samples in enumerate(chunks)
-        ]
+        features = self.features.of_each(chunks, options, recorder)
         counts = np.array([self.count(len(samples)) for samples in chunks])
         valid = [self.speech_frames(len(row), options) for row in features]
         # Pads the normalised features with zeros, as in training, so that even the shortest audio gives an embedding.

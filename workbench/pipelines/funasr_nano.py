@@ -102,9 +102,7 @@ class NanoAudioEncoder(NanoPromptFormat):
         self, chunks: Sequence[np.ndarray], options: FunasrNanoOptions, recorder: Recorder | None = None
     ) -> tuple[Any, np.ndarray]:
         """See `AudioEncoder.embeddings`."""
-        features = [
-            self.features(samples, options, None if number else recorder) for number, samples in enumerate(chunks)
-        ]
+        features = self.features.of_each(chunks, options, recorder)
         return self.network.embed_audio(features, recorder)
 
     def input_gradient(self, samples: np.ndarray, options: FunasrNanoOptions, gradient: Any) -> np.ndarray:

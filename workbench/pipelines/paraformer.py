@@ -140,7 +140,7 @@ class ParaformerPipeline:
         if isinstance(self.network, SideBySide):
             return each_side_by_side(self.network, lambda samples: self.recognise(samples, options), chunks)
         assert isinstance(self.network, DecodesMany)
-        features = [self.features(samples, options, None) for samples in chunks]
+        features = self.features.of_each(chunks, options)
         return [
             self._recognition(decoded, options) for decoded in self.network.decode_many(features, options.cif_residual)
         ]

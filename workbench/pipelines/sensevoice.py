@@ -12,7 +12,7 @@ import numpy as np
 from workbench.audio.cmvn import Cmvn
 from workbench.core.resources import close
 from workbench.decoding.confidence import probabilities
-from workbench.decoding.ctc import CtcToken, collapse
+from workbench.decoding.ctc import BestPath, CtcToken, collapse
 from workbench.families.sensevoice import (
     PEAK_DELAY,
     QUERY_FRAMES,
@@ -70,6 +70,22 @@ class ManyLogits(Protocol):
         ...
 
 
+@runtime_checkable
+class FindsBestPaths(Protocol):
+    """A network that decodes where it computes: the logits of a GPU are large to copy, and its processors idle."""
+
+    def best_paths(
+        self, features: Sequence[np.ndarray], queries: tuple[int, ...], blank: int, banned: int | None
+    ) -> list[BestPath]:
+        """Returns the best path of each chunk's features.
+
+        Args:
+            blank: the id of CTC's blank.
+            banned: an id that is not to be written.
+        """
+        ...
+
+
 class SenseVoicePipeline:
     """Recognises one chunk of speech with a loaded SenseVoice (see `Recogniser`)."""
 
@@ -106,6 +122,9 @@ class SenseVoicePipeline:
     ) -> Recognition:
         """Returns what is said in float32 samples [n] at the checkpoint's rate."""
         features = self.features(samples, options, recorder)
+        if recorder is None and isinstance(self.network, FindsBestPaths) and not options.searches:
+            [found] = self._on_device(self.network, [features], options)
+            return found
         blocks = self.network.logits(features, query_ids(options), recorder)
         if recorder and (recorder.needs("logits") or recorder.wanted("ctc.posteriors")):
             logits = recorder.put("logits", np.concatenate([*blocks]))
@@ -132,18 +151,32 @@ class SenseVoicePipeline:
             if options.searches:  # the language model of a search is shared
                 return [self.recognise(samples, options) for samples in chunks]
             return each_side_by_side(self.network, lambda samples: self.recognise(samples, options), chunks)
+        features = self.features.of_each(chunks, options)
+        if isinstance(self.network, FindsBestPaths) and not options.searches:
+            return self._on_device(self.network, features, options)
         assert isinstance(self.network, ManyLogits)
-        features = [self.features(samples, options, None) for samples in chunks]
         found = self.network.many_logits(features, query_ids(options))
         return [self._decoded([logits], len(row), options) for logits, row in zip(found, features, strict=True)]
+
+    def _on_device(
+        self, network: FindsBestPaths, features: Sequence[np.ndarray], options: SenseVoiceOptions
+    ) -> list[Recognition]:
+        """Returns the recognitions of chunks from the paths that the network finds."""
+        found = network.best_paths(features, query_ids(options), self.model.blank, self._banned(options))
+        return [self._along(path, len(row)) for path, row in zip(found, features, strict=True)]
 
     def _decoded(self, blocks: Iterable[np.ndarray], frames: int, options: SenseVoiceOptions) -> Recognition:
         """Returns the recognition in blocks of logits of one chunk of so many frames."""
         if options.searches:
             return self._searched(np.concatenate([*blocks]), frames, options)
         found = [self._likeliest(block, options) for block in blocks]
-        path = collapse(np.concatenate([ids for ids, _ in found]), self.model.blank)
-        return self._recognition(path, self._timed(path, frames, np.concatenate([likely for _, likely in found])))
+        ids = np.concatenate([path.ids for path in found])
+        return self._along(BestPath(ids, np.concatenate([path.probabilities for path in found])), frames)
+
+    def _along(self, best: BestPath, frames: int) -> Recognition:
+        """Returns the recognition along the best path of one chunk of so many frames."""
+        path = collapse(best.ids, self.model.blank)
+        return self._recognition(path, self._timed(path, frames, best.probabilities))
 
     def _searched(self, logits: np.ndarray, frames: int, options: SenseVoiceOptions) -> Recognition:
         """Returns the recognition by beam search; its tags are those of the likeliest path."""
@@ -175,25 +208,27 @@ class SenseVoicePipeline:
             ids=tuple(token.id for token in path),
         )
 
-    def _likeliest(self, logits: np.ndarray, options: SenseVoiceOptions) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the likeliest id of each frame [T] from logits [T, V], and its probability where it is no blank.
-
-        Blanks are most of the frames, and have no token whose confidence anybody asks for.
-        """
+    def _likeliest(self, logits: np.ndarray, options: SenseVoiceOptions) -> BestPath:
+        """Returns the best path of logits [T, V]."""
         ids = self._best(logits, options)
         likely = np.ones(len(ids))
         told = np.flatnonzero(ids != self.model.blank)
         likely[told] = probabilities(logits[told], ids[told])
-        return ids, likely
+        return BestPath(ids, likely)
+
+    def _banned(self, options: SenseVoiceOptions) -> int | None:
+        """Returns the id that is not to be written, if the options name one that the model has."""
+        return self.unknown_emotion if options.ban_emo_unk else None
 
     def _best(self, logits: np.ndarray, options: SenseVoiceOptions) -> np.ndarray:
         """Returns the likeliest id of each frame [T] from logits [T, V]."""
         best: np.ndarray = logits.argmax(axis=1)
-        if options.ban_emo_unk and self.unknown_emotion is not None:
-            banned = np.flatnonzero(best == self.unknown_emotion)
-            others = logits[banned]
-            others[:, self.unknown_emotion] = -np.inf
-            best[banned] = others.argmax(axis=1)
+        banned = self._banned(options)
+        if banned is not None:
+            rows = np.flatnonzero(best == banned)
+            others = logits[rows]
+            others[:, banned] = -np.inf
+            best[rows] = others.argmax(axis=1)
         return best
 
     def text_of(self, ids: Sequence[int]) -> str:

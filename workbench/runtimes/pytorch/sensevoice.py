@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from workbench.audio.cmvn import read_am_mvn
 from workbench.core.settings import Settings
+from workbench.decoding.ctc import BestPath
 from workbench.families.sanm import SanmConfig
 from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
 from workbench.pipelines.gradients import Choose
@@ -19,6 +20,7 @@ from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
 from workbench.runtimes.pytorch.batches import padded_rows, seconds_at_once
+from workbench.runtimes.pytorch.best_path import best_paths
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.gradients import choice_gradients
@@ -102,10 +104,14 @@ class SenseVoiceRunner:
     @torch.inference_mode()
     def many_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> list[np.ndarray]:
         """See `workbench.pipelines.sensevoice.ManyLogits`."""
+        found = self._padded_logits(features, queries)
+        return [array_of(row[: len(queries) + len(own)]) for row, own in zip(found, features, strict=True)]
+
+    def _padded_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> Tensor:
         padded, lengths = padded_rows(features, self.device, self.kind)
         with in_steps(self.kind):
-            found = self.network(padded, torch.tensor([queries] * len(features), device=self.device), lengths)
-        return [array_of(row[: len(queries) + len(own)]) for row, own in zip(found, features, strict=True)]
+            found: Tensor = self.network(padded, torch.tensor([queries] * len(features), device=self.device), lengths)
+        return found
 
     def gradients(self, features: np.ndarray, choose: Choose, queries: tuple[int, ...]) -> Iterator[np.ndarray]:
         """See `workbench.pipelines.gradients.Differentiates`; queries as in `logits`."""
@@ -121,12 +127,28 @@ class SenseVoiceRunner:
             yield array_of(found[0])
 
 
+class SenseVoiceOnDevice(SenseVoiceRunner):
+    """A network whose logits are on a GPU; implements `workbench.pipelines.sensevoice.FindsBestPaths` as well.
+
+    A processor has them already, and numpy finds the largest of a row sooner than torch does.
+    """
+
+    @torch.inference_mode()
+    def best_paths(
+        self, features: Sequence[np.ndarray], queries: tuple[int, ...], blank: int, banned: int | None
+    ) -> list[BestPath]:
+        """See `workbench.pipelines.sensevoice.FindsBestPaths`."""
+        frames = [len(queries) + len(own) for own in features]
+        return best_paths(self._padded_logits(features, queries), frames, blank, banned)
+
+
 def open_sensevoice(
     model: SenseVoiceModel, device: torch.device, arithmetic: Arithmetic = FLOAT32
 ) -> SenseVoicePipeline:
     """Returns the recogniser of a checkpoint that has been read; raises `BadInput` if its weights do not fit."""
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    return SenseVoicePipeline(model, cmvn, SenseVoiceRunner(model, device, arithmetic))
+    runner = SenseVoiceRunner if device.type == "cpu" else SenseVoiceOnDevice
+    return SenseVoicePipeline(model, cmvn, runner(model, device, arithmetic))
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:

@@ -1,0 +1,66 @@
+"""The best paths that torch finds are those of numpy, whatever the logits are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.tiny_checkpoints import noise, tiny_sensevoice
+from workbench.decoding.confidence import probabilities
+from workbench.families.sensevoice import SenseVoiceOptions, read_sensevoice
+from workbench.pipelines.sensevoice import SenseVoicePipeline
+from workbench.runtimes.pytorch.best_path import best_paths
+from workbench.runtimes.pytorch.sensevoice import SenseVoiceOnDevice, open_sensevoice
+
+BLANK = 0
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    frames=st.lists(st.integers(0, 12), min_size=1, max_size=4),
+    vocabulary=st.integers(2, 9),
+    banned=st.sampled_from([None, 1]),
+    kind=st.sampled_from([torch.float32, torch.bfloat16, torch.float64]),
+)
+def test_paths_and_probabilities_are_those_of_numpy(
+    seed: int, frames: list[int], vocabulary: int, banned: int | None, kind: torch.dtype
+) -> None:
+    rng = np.random.default_rng(seed)
+    logits = torch.from_numpy(rng.normal(0, 3, (len(frames), max(frames), vocabulary))).to(kind)
+    before = logits.clone()
+    for row, count, found in zip(logits, frames, best_paths(logits, frames, BLANK, banned), strict=True):
+        own = row[:count].float().numpy() if kind != torch.float64 else row[:count].numpy()
+        allowed = own.copy()
+        if banned is not None:
+            allowed[:, banned] = -np.inf
+        best = allowed.argmax(axis=1) if count else np.empty(0, int)
+        assert found.ids.tolist() == best.tolist()
+        expected = np.where(best == BLANK, 1.0, probabilities(own, best)) if count else np.empty(0)
+        np.testing.assert_allclose(found.probabilities, expected, rtol=1e-6)
+    assert torch.equal(logits, before)
+
+
+def test_logits_that_are_no_numbers_have_no_probability() -> None:
+    logits = torch.full((1, 2, 3), torch.nan)
+    [found] = best_paths(logits, [2], BLANK, None)
+    told = found.ids != BLANK
+    assert np.isnan(found.probabilities[told]).all() and (found.probabilities[~told] == 1).all()
+
+
+def test_a_recogniser_that_decodes_on_its_device_writes_the_same(tmp_path: Path) -> None:
+    """The class for GPUs, on the processor: texts, times, and how sure it is, alone and beside others."""
+    model = read_sensevoice(tiny_sensevoice(tmp_path / "model"))
+    here = open_sensevoice(model, torch.device("cpu"))
+    there = SenseVoicePipeline(model, None, SenseVoiceOnDevice(model, torch.device("cpu")))
+    chunks = [noise(seconds, seed=seed)[0] for seed, seconds in enumerate((1.0, 2.5, 0.3))]
+    for options in (SenseVoiceOptions(), SenseVoiceOptions(ban_emo_unk=True)):
+        expected = [here.recognise(samples, options) for samples in chunks]
+        for found in ([there.recognise(samples, options) for samples in chunks], there.recognise_many(chunks, options)):
+            for one, other in zip(found, expected, strict=True):
+                assert one.ids == other.ids and one.text == other.text and one.tags == other.tags
+                assert [token.confidence for token in one.tokens] == pytest.approx([t.confidence for t in other.tokens])

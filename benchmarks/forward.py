@@ -36,8 +36,17 @@ READERS = {"sensevoice": read_sensevoice, "paraformer": read_paraformer}
 class Side:
     """The process of one side."""
 
-    def __init__(self, name: str, python: str, directory: Path, features: Path, threads: int, dtype: str = "float32"):
-        command = [python, "-m", "benchmarks.side", name, str(directory), str(features), str(threads), dtype]
+    def __init__(
+        self,
+        name: str,
+        python: str,
+        directory: Path,
+        features: Path,
+        threads: int,
+        device: str = "cpu",
+        dtype: str = "float32",
+    ):
+        command = [python, "-m", "benchmarks.side", name, str(directory), str(features), str(threads), device, dtype]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -83,18 +92,20 @@ def gigaflops(encoder: SanmConfig, frames: int) -> float:
     return 2 * total / 1e9
 
 
-def matrix_rate(threads: int, dtype: str = "float32") -> float:
+def matrix_rate(threads: int, dtype: str = "float32", device: str = "cpu") -> float:
     """Returns this machine's rate of matrix products in a type, in 1e9 operations per second, at the feed-forward's
     shape.
     """
     import torch
 
     torch.set_num_threads(threads)
-    a, b = (torch.randn(size).to(getattr(torch, dtype)) for size in ((768, 512), (2048, 512)))
+    a, b = (torch.randn(size).to(device, getattr(torch, dtype)) for size in ((768, 512), (2048, 512)))
     best = float("inf")
     for _ in range(30):
         begun = time.perf_counter()
         torch.nn.functional.linear(a, b)
+        if a.is_cuda:
+            torch.cuda.synchronize()
         best = min(best, time.perf_counter() - begun)
     return 2 * 768 * 512 * 2048 / best / 1e9
 
@@ -106,7 +117,7 @@ def measure(family: str, options: argparse.Namespace, folder: Path) -> None:
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
     features = Frontend(model.frontend, cmvn)(speech(options.audio)).features
     np.save(folder / "features.npy", features)
-    where = (directory, folder / "features.npy", options.threads, options.dtype)
+    where = (directory, folder / "features.npy", options.threads, options.device, options.dtype)
     sides = [Side("ours", sys.executable, *where)]
     if not options.alone:
         sides.append(Side("funasr", options.peer_python, *where))
@@ -119,8 +130,9 @@ def measure(family: str, options: argparse.Namespace, folder: Path) -> None:
         side.process.wait()
     file = model.checkpoint.weights.stat().st_size / 2**20
     frames = len(features) + (4 if family == "sensevoice" else 0)
-    work, rate = gigaflops(model.encoder, frames), matrix_rate(options.threads, options.dtype)
-    print(f"## {family}, {SECONDS:.0f} s of speech ({frames} frames), {options.threads} threads, {options.runs} runs")
+    work, rate = gigaflops(model.encoder, frames), matrix_rate(options.threads, options.dtype, options.device)
+    where = f"{options.threads} threads, {options.device}"
+    print(f"## {family}, {SECONDS:.0f} s of speech ({frames} frames), {where}, {options.runs} runs")
     print(f"encoder arithmetic {work:.0f} GFLOP; at this machine's {rate:.0f} GFLOP/s in {options.dtype}: "
           f"{work / rate:.2f} s, {100 * work / rate / sides[0].median:.0f} % of ours")  # fmt: skip
     for name, side in zip(("ours", "funasr"), sides, strict=False):
@@ -144,6 +156,7 @@ def main() -> None:
     parser.add_argument("--family", choices=tuple(WRITERS), action="append", help="(default: both)")
     parser.add_argument("--audio", type=Path, help="recording to take 44 s from (default: the project's samples)")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", help="of both sides (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of our products")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter with funasr (default: this one)")

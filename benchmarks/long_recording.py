@@ -35,8 +35,8 @@ GOAL = 0.35
 PAUSES = (0.5, 1.0, 2.0, 3.0)  # seconds between two samples, in turns
 FUNASR = """import re, sys
 from funasr import AutoModel
-model, vad, wav, threads = sys.argv[1:]
-loaded = AutoModel(model=model, vad_model=vad, vad_kwargs={"max_single_segment_time": 30000}, device="cpu",
+model, vad, wav, threads, device = sys.argv[1:]
+loaded = AutoModel(model=model, vad_model=vad, vad_kwargs={"max_single_segment_time": 30000}, device=device,
                    ncpu=int(threads), disable_update=True, disable_pbar=True, log_level="ERROR")
 found = loaded.generate(input=wav, cache={}, language="auto", batch_size_s=60, merge_vad=False)
 print("TEXT", len(re.sub(r"<.*?>| ", "", found[0]["text"])))"""
@@ -87,6 +87,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vad", type=Path, required=True, help="directory with the ONNX file of an FSMN-VAD")
     parser.add_argument("--dtype", default="auto", help="of our products (default: auto)")
+    parser.add_argument("--device", default="cpu", help="of both sides (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
@@ -97,9 +98,10 @@ def main() -> int:
         model, vad = write_sensevoice(folder / "sensevoice"), write_vad(options.vad, folder / "vad")
         wav, threads = folder / "speech.wav", str(options.threads)
         soundfile.write(wav, recording(options.minutes), SAMPLE_RATE, subtype="PCM_16")
-        words = ["transcribe", wav, "--model", model, "--vad", vad, "--dtype", options.dtype, "--threads", threads]
+        words = ["transcribe", wav, "--model", model, "--vad", vad, "--dtype", options.dtype, "--threads", threads,
+                 "--device", options.device]  # fmt: skip
         ours = [sys.executable, "-m", "workbench", *map(str, words), "--format", "json"]
-        theirs = [options.peer_python, "-c", FUNASR, *map(str, (model, vad, wav, threads))]
+        theirs = [options.peer_python, "-c", FUNASR, *map(str, (model, vad, wav, threads, options.device))]
         seconds: dict[str, list[float]] = {"ours": [], "funasr": []}
         wrote = {}
         for turn in range(options.runs):
@@ -110,7 +112,8 @@ def main() -> int:
                 print(f"{side}: {taken:.1f} s", flush=True)
     middle = {side: statistics.median(times) for side, times in seconds.items()}
     written = len(json.loads(wrote["ours"])["text"].replace(" ", "")), int(wrote["funasr"].split()[-1])
-    print(f"{options.minutes:g} minutes, {threads} threads, {options.dtype}; characters: {written[0]} and {written[1]}")
+    how = f"{threads} threads, {options.device}, {options.dtype}"
+    print(f"{options.minutes:g} minutes, {how}; characters: {written[0]} and {written[1]}")
     ratio = middle["ours"] / middle["funasr"]
     print(f"medians {middle['ours']:.1f} and {middle['funasr']:.1f} s, ratio {ratio:.3f} (goal: at most {GOAL})")
     return int(ratio > GOAL)

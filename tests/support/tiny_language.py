@@ -49,22 +49,25 @@ def put_tokenizer(directory: Path, kind: str = "qwen3") -> None:
         (directory / name).write_bytes(content)
 
 
-def random_network(kind: str = "qwen3", seed: int = 1, **changes: Any) -> Any:
-    """A network of transformers' with weights large enough that its likeliest token changes from step to step."""
+def random_network(kind: str = "qwen3", seed: int = 1, device: str = "cpu", **changes: Any) -> Any:
+    """A network of transformers' with weights large enough that its likeliest token changes from step to step.
+
+    A device of one's own draws large ones sooner; the network is on the processor in the end.
+    """
     import transformers
 
     config = transformers.AutoConfig.for_model(
         kind, **{**SHAPE, **({"head_dim": 8} if kind == "qwen3" else {}), **changes}
     )
     draw = torch.random.fork_rng()
-    with draw:
+    with draw, torch.device(device):
         torch.manual_seed(seed)
         network = transformers.AutoModelForCausalLM.from_config(config)
         with torch.no_grad():
             for parameter in network.parameters():
                 if parameter.ndim > 1:
                     parameter.normal_(0, 2 / parameter.shape[-1] ** 0.5)
-    return network.eval()
+    return network.to("cpu").eval()
 
 
 def tiny_language(directory: Path, kind: str = "qwen3", seed: int = 1, shards: bool = False, **changes: Any) -> Path:

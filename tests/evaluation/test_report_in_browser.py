@@ -13,6 +13,7 @@ import pytest
 from tests.evaluation.test_report import hostile
 from tests.support.browser import PATIENCE
 from tests.support.made_evaluation import made_columns, tone
+from tests.support.widths import no_sideways_scroll
 from workbench.evaluation.report import packed as packing
 from workbench.evaluation.report.columns import Columns
 from workbench.evaluation.report.page import page as report_page
@@ -136,7 +137,7 @@ def test_keys_and_a_row_closely(shown: Any, columns: Columns) -> None:
 
 def test_a_phone_and_the_dark(shown: Any) -> None:
     shown.set_viewport_size({"width": 360, "height": 844})
-    assert shown.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert no_sideways_scroll(shown)
     assert shown.evaluate(BEYOND) == []
     light = shown.evaluate("getComputedStyle(document.body).backgroundColor")
     shown.get_by_role("button", name="Light or dark").click()

@@ -11,7 +11,8 @@ import pytest
 from panels.parity import breaking
 from tests.panels.conftest import Served
 from tests.panels.test_parity_page import open_tab
-from tests.panels.test_transcribe_page import LONG, expect, no_sideways_scroll
+from tests.panels.test_transcribe_page import LONG, expect
+from tests.support.widths import no_sideways_scroll
 from workbench.parity_lab.breaking import find_fault
 
 pytestmark = [pytest.mark.tabs("parity"), pytest.mark.browser, pytest.mark.slow]

@@ -21,10 +21,11 @@ from panels.running import error_boundary
 from panels.running.sessions import SessionPool
 from panels.widgets.samples import read_samples
 from tests.panels.conftest import Served, serve
-from tests.panels.test_transcribe_page import expect, no_sideways_scroll
+from tests.panels.test_transcribe_page import expect
 from tests.support.browser import PATIENCE
 from tests.support.fake_chat import FakeChatRegistry, add_families
 from tests.support.fake_panels import broken
+from tests.support.widths import no_sideways_scroll
 
 SIZES: dict[str, dict[str, Any]] = {
     "desktop": {"viewport": {"width": 1280, "height": 900}},

@@ -11,8 +11,9 @@ import pytest
 
 from panels.widgets.samples import read_samples
 from tests.panels.conftest import Served
-from tests.panels.test_transcribe_page import LONG, expect, no_sideways_scroll
+from tests.panels.test_transcribe_page import LONG, expect
 from tests.support.decoding_files import sounds_like, write_files
+from tests.support.widths import no_sideways_scroll
 
 pytestmark = pytest.mark.tabs("decode")
 

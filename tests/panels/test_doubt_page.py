@@ -11,12 +11,12 @@ import pytest
 
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, serve
-from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page
+from tests.panels.test_transcribe_page import add_files, expect, open_page
 from tests.support.fake_panels import CARDS, FakeRegistry, FakeSession, tone
+from tests.support.widths import fits_a_phone_and_a_desk
 from workbench.session.values import Doubt, Event, Transcript
 
 pytestmark = pytest.mark.tabs("transcribe")
-WIDTHS = pytest.mark.parametrize("width", [1280, 390])
 SENTENCE = "this sounds like other speech, and the model knows English digits only"
 
 
@@ -46,18 +46,16 @@ def narrow(tabs: str | None) -> Iterator[Served]:
 
 
 @pytest.mark.browser
-@WIDTHS
 def test_a_doubt_is_one_line_whose_button_chooses_a_model_that_knows_more(
-    narrow: Served, page: Any, tmp_path: Path, width: int
+    narrow: Served, page: Any, tmp_path: Path
 ) -> None:
-    page.set_viewport_size({"width": width, "height": 844})
     open_page(page, narrow)
     add_files(page, tone(tmp_path / "speech.wav"))
     page.locator("#run").click()
     doubt = page.locator("#results .doubt")
     expect(doubt).to_have_count(1)
     expect(doubt).to_contain_text("This sounds like other speech, and these models know English digits only.")
-    assert no_sideways_scroll(page)
+    assert fits_a_phone_and_a_desk(page)
     doubt.get_by_role("button", name="Transcribe with Fake from afar (940 MB)").click()
     expect(page.locator("#models input:checked")).to_have_count(1)
     expect(page.locator("#results")).to_contain_text("the hub cannot be reached")  # the run has begun

@@ -18,9 +18,10 @@ from panels.evaluate.corpus import example, uploaded_corpus
 from panels.evaluate.events import EvaluateActions
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, serve
-from tests.panels.test_transcribe_page import expect, no_sideways_scroll, until
+from tests.panels.test_transcribe_page import expect, until
 from tests.support.fake_evaluation import FakeEvaluation
 from tests.support.fake_panels import FakeRegistry, tone
+from tests.support.widths import fits_a_phone_and_a_desk, no_sideways_scroll
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import read_manifest
 from workbench.evaluation.rows import Utterance
@@ -62,9 +63,7 @@ def open_tab(page: Any, bench: Served) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 844})
+def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any) -> None:
     open_tab(page, bench)
     page.locator("#evaluate-run").click()
     expect(page.locator("#evaluate-status")).to_contain_text("18 results in")
@@ -72,7 +71,7 @@ def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any, width
     expect(report.locator("#overview tbody tr")).to_have_count(2)
     expect(report.locator("#differences")).to_contain_text("fake/para is")
     expect(report.locator("#worst .recording").first).to_contain_text("eleven")
-    assert no_sideways_scroll(page) and no_sideways_scroll(report.locator("html").element_handle().owner_frame())
+    assert fits_a_phone_and_a_desk(page, report.locator("html").element_handle().owner_frame())
 
     # A filter, a row closely with its sound, and where it goes.
     report.locator(".tools input[type=search]").fill("six five")

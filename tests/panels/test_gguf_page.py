@@ -10,8 +10,9 @@ import pytest
 
 from panels.widgets.samples import read_samples
 from tests.panels.conftest import DEMOS, Served, needs
-from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page, until
+from tests.panels.test_transcribe_page import add_files, expect, open_page, until
 from tests.support.fake_panels import tone
+from tests.support.widths import fits_a_phone_and_a_desk
 
 pytestmark = pytest.mark.tabs("transcribe,models")
 
@@ -24,9 +25,7 @@ def choose(page: Any, *names: str) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_model_beside_its_quantisations(served_gguf: Served, page: Any, tmp_path: Path, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 844})
+def test_a_model_beside_its_quantisations(served_gguf: Served, page: Any) -> None:
     open_page(page, served_gguf)
     expect(page.locator("#models input:checked")).to_have_count(2)
     expect(page.locator("#models .file").first).to_be_hidden()
@@ -42,7 +41,7 @@ def test_a_model_beside_its_quantisations(served_gguf: Served, page: Any, tmp_pa
     assert page.locator(".result .rate").all_inner_texts() == ["WER 33.3 %", "WER 0.0 %", "WER 66.7 %"]
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".summary tbody tr").all()]
     assert [row[3] for row in rows] == ["7.2 MB", "7.2 MB", "1.1 MB"] and rows[2][0] == "WER 66.7 %"
-    assert no_sideways_scroll(page)
+    assert fits_a_phone_and_a_desk(page)
     with page.expect_download() as waiting:
         page.locator(".result.done").nth(2).get_by_role("button", name="Segments and export").click()
         expect(page.locator("#closer h3")).to_contain_text("GGUF q4_0")
@@ -52,7 +51,7 @@ def test_a_model_beside_its_quantisations(served_gguf: Served, page: Any, tmp_pa
     page.get_by_role("tab", name="Models").click()
     expect(page.locator("#cards .weights .there")).to_have_text(["f32 7.2 MB (there)", "q4_0 1.1 MB (there)"])
     expect(page.locator("#residents tbody tr")).to_have_count(2)
-    assert no_sideways_scroll(page)
+    assert fits_a_phone_and_a_desk(page)
     page.locator("#residents tr", has_text="GGUF q4_0").get_by_role("button", name="Unload").click()
     until(page, lambda: served_gguf.registry.unloaded == ["fake/sense|gguf|q4_0"])
     expect(page.locator("#residents tbody tr")).to_have_count(1)

@@ -21,6 +21,7 @@ from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, serve
 from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from tests.support.fake_panels import tone
+from tests.support.widths import no_sideways_scroll
 from workbench.core.errors import BadInput
 from workbench.embeddings import embedding_of, read_embedding
 from workbench.families.language import PLACEHOLDER
@@ -251,7 +252,7 @@ def test_an_embedding_through_two_runtimes(served_inject: Served, page: Any, tmp
         page.locator("#embeddings").get_by_role("button", name="safetensors").click()
     np.testing.assert_array_equal(read_embedding(Path(waiting.value.path())).values, VALUES)
     page.set_viewport_size({"width": 390, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert no_sideways_scroll(page)
 
 
 @pytest.mark.browser

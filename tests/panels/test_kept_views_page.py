@@ -12,10 +12,11 @@ import pytest
 
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, live_in, serve
-from tests.panels.test_transcribe_page import LONG, expect, no_sideways_scroll
+from tests.panels.test_transcribe_page import LONG, expect
 from tests.support.decoding_files import sounds_like, write_files
 from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from tests.support.fake_parity import FakeParityRegistry
+from tests.support.widths import no_sideways_scroll
 from workbench.families.language import PLACEHOLDER
 
 DESK, PHONE = 1280, 390  # pixels of width

@@ -9,8 +9,9 @@ import pytest
 
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import DEMOS, Served, serve
-from tests.panels.test_transcribe_page import expect, no_sideways_scroll
+from tests.panels.test_transcribe_page import expect
 from tests.support.fake_panels import FakeRegistry
+from tests.support.widths import no_sideways_scroll
 from workbench.registry.catalogue import read_catalogue
 from workbench.registry.registry import Residency
 

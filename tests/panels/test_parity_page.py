@@ -13,11 +13,12 @@ import pytest
 
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, needs, serve
-from tests.panels.test_transcribe_page import LONG, expect, no_sideways_scroll, until
+from tests.panels.test_transcribe_page import LONG, expect, until
 from tests.support.fake_lab import waits
 from tests.support.fake_panels import broken, tone
 from tests.support.fake_parity import FakeParityRegistry
 from tests.support.networks import META, STAGES, computed
+from tests.support.widths import no_sideways_scroll
 from workbench.compare.files import compare_files
 from workbench.trace.trace import Trace
 

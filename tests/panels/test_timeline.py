@@ -20,9 +20,10 @@ from panels.widgets import timeline as timeline_module
 from panels.widgets.timeline import Timelines, timeline_value
 from panels.widgets.timeline_routes import timeline_routes
 from tests.panels.conftest import Served
-from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page
+from tests.panels.test_transcribe_page import add_files, expect, open_page
 from tests.support import coroutines
 from tests.support.fake_panels import broken, tone
+from tests.support.widths import no_sideways_scroll
 from workbench.core.errors import BadInput
 from workbench.session.values import Segment, Token, Transcript
 

@@ -17,6 +17,7 @@ from panels.widgets.samples import read_samples
 from tests.panels.conftest import Served
 from tests.support.browser import PATIENCE
 from tests.support.fake_panels import broken, tone
+from tests.support.widths import no_sideways_scroll
 from workbench.text.exports import FORMATS
 
 pytestmark = pytest.mark.tabs("transcribe,models")
@@ -62,10 +63,6 @@ def until(page: Any, reached: Callable[[], bool]) -> None:
             return
         page.wait_for_timeout(50)
     raise AssertionError("never came about")
-
-
-def no_sideways_scroll(page: Any) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
 
 
 @pytest.mark.browser

@@ -15,10 +15,11 @@ import panels.visualise.run as run
 from panels.running.sessions import SessionPool
 from panels.serving import UPLOADS
 from tests.panels.conftest import Served, serve
-from tests.panels.test_transcribe_page import expect, no_sideways_scroll, until
+from tests.panels.test_transcribe_page import expect, until
 from tests.support.browser import PATIENCE
 from tests.support.fake_panels import FakeRegistry, tone
 from tests.support.made_pictures import NASTY, every_kind, minute, picture_set
+from tests.support.widths import no_sideways_scroll
 from workbench.core.errors import BadInput
 
 BROWSER_BYTES = 200 << 20  # of the pictures of a minute

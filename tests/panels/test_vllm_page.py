@@ -20,9 +20,10 @@ from panels.transcribe.run import RunState, prepare, run
 from panels.widgets.engine_inputs import SHOWN, check_settings, make_settings, read_settings
 from panels.widgets.model_chooser import chooser_value
 from tests.panels.conftest import Served, needs, serve
-from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page, until
+from tests.panels.test_transcribe_page import add_files, expect, open_page, until
 from tests.support.fake_engines import FakeEngineRegistry
 from tests.support.fake_panels import tone
+from tests.support.widths import fits_a_phone_and_a_desk
 from workbench.core.errors import BadInput
 
 pytestmark = pytest.mark.tabs("transcribe,models")
@@ -230,12 +231,6 @@ def test_there_are_no_settings_of_engines_where_there_can_be_none(served: Served
     expect(page.locator("#engine")).to_be_hidden()
 
 
-def fits_a_phone_and_a_desk(page: Any) -> None:
-    for width in (1280, 390):
-        page.set_viewport_size({"width": width, "height": 844})
-        assert no_sideways_scroll(page)
-
-
 @pytest.mark.browser
 def test_an_engine_starts_with_progress_and_serves_and_is_unloaded(
     served_engine: Served, page: Any, tmp_path: Path
@@ -255,7 +250,7 @@ def test_an_engine_starts_with_progress_and_serves_and_is_unloaded(
     registry.started.clear()
     page.locator("#run").click()
     expect(page.locator(".result.running")).to_contain_text("loading the weights, 50%")
-    fits_a_phone_and_a_desk(page)
+    assert fits_a_phone_and_a_desk(page)
     registry.started.set()
     expect(page.locator(".result.done")).to_have_count(1)
     expect(page.locator(".result .runtime")).to_have_text("vLLM")
@@ -269,7 +264,7 @@ def test_an_engine_starts_with_progress_and_serves_and_is_unloaded(
     expect(page.locator("#engine-log pre")).to_contain_text("<b>ready</b>")
     registry.log.write_text("INFO one more line\n")
     expect(page.locator("#engine-log pre")).to_contain_text("one more line")  # it is kept up to date
-    fits_a_phone_and_a_desk(page)
+    assert fits_a_phone_and_a_desk(page)
     page.locator("#engine-log").get_by_role("button", name="Hide").click()
     expect(page.locator("#engine-log pre")).to_have_count(0)
     row.get_by_role("button", name="Unload").click()

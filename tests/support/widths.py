@@ -1,0 +1,21 @@
+"""Whether a page fits the widths of a phone and a desk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+DESK, PHONE = 1280, 390  # pixels
+
+
+def no_sideways_scroll(page: Any) -> bool:
+    """Returns whether everything on the page, or in a frame, is as wide as its window at most."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
+
+
+def fits_a_phone_and_a_desk(page: Any, *frames: Any) -> bool:
+    """Returns whether a page and its frames fit both widths; the last one, the desk's, stays."""
+    fits = []
+    for width in (PHONE, DESK):
+        page.set_viewport_size({"width": width, "height": 844})
+        fits += [no_sideways_scroll(each) for each in (page, *frames)]
+    return all(fits)

@@ -70,6 +70,14 @@ def test_recordings_are_cut_into_pieces(tmp_path):
     assert {(take.speaker, take.digits) for take in takes} == {("anna, other speech", ())}
 
 
+def test_recordings_beside_the_folders_of_speakers_are_of_one_speaker(tmp_path):
+    (tmp_path / "anna").mkdir()
+    for name in ("anna/one.wav", "two.wav", "three.wav"):
+        soundfile.write(tmp_path / name, np.full(16_000, 0.1), 16_000)
+    names = [take.speaker for take in recorded_speech(tmp_path)]
+    assert sorted(set(names)) == sorted({"anna, other speech", f"{tmp_path.name}, other speech"})
+
+
 def test_a_folder_without_recordings_is_an_error(tmp_path):
     with pytest.raises(BadInput, match=r"has no recordings; expected \.wav, \.flac or \.ogg files"):
         recorded_speech(tmp_path)

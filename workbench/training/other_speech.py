@@ -148,7 +148,8 @@ def backwards(takes: Sequence[Take], share: int = 5) -> list[Take]:
 def recorded_speech(folder: Path, seconds: float = 6.0) -> list[Take]:
     """Returns the sound files below the folder, sorted by path, cut into pieces of at most so many seconds.
 
-    A speaker is a subfolder of the folder. Raises `BadInput` if the folder has no sound file that can be read.
+    A speaker is a subfolder of the folder; recordings beside the subfolders are of one more speaker. Raises `BadInput`
+    if the folder has no sound file that can be read.
     """
     import soundfile
 
@@ -156,14 +157,15 @@ def recorded_speech(folder: Path, seconds: float = 6.0) -> list[Take]:
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() not in (".wav", ".flac", ".ogg"):
             continue
+        below = path.relative_to(folder).parts
+        speaker = below[0] if len(below) > 1 else folder.resolve().name
         try:
             samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
         except (soundfile.LibsndfileError, OSError) as error:
             raise BadInput(f"{path} cannot be read as a sound file: {error}") from error
         for piece in _pieces(samples.mean(axis=1, dtype=np.float32), round(seconds * rate)):
             if len(piece) > rate // 5 and float(np.abs(piece).max()) > 1e-3:
-                speaker = f"{path.relative_to(folder).parts[0]}, other speech"
-                takes.append(Take(speaker, (), piece, int(rate), human=True, number=len(takes)))
+                takes.append(Take(f"{speaker}, other speech", (), piece, int(rate), human=True, number=len(takes)))
     if not takes:
         raise BadInput(
             f"{folder} has no recordings; expected .wav, .flac or .ogg files of speech without English digits"

@@ -28,16 +28,16 @@ def best_paths(logits: Tensor, frames: list[int], blank: int, banned: int | None
         others[:, banned] = -torch.inf
         ids[places] = others.argmax(dim=1)
     told = ids != blank
-    likely = torch.ones(ids.shape, dtype=torch.float64, device=logits.device)
-    likely[told] = _probabilities(logits[told], ids[told])
-    found, sure = ids.cpu().numpy(), likely.cpu().numpy()
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    likely = torch.ones(ids.shape, dtype=wide, device=logits.device)
+    likely[told] = _probabilities(logits[told].to(wide), ids[told])
+    found, sure = ids.cpu().numpy(), likely.cpu().double().numpy()
     return [_cut(found[row], sure[row], count) for row, count in enumerate(frames)]
 
 
 def _probabilities(logits: Tensor, ids: Tensor) -> Tensor:
     """Returns the softmax probability [N] of one id in each row of logits [N, V]; NaN where these are no numbers."""
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return torch.softmax(wide, dim=1).gather(1, ids[:, None])[:, 0].double()
+    return torch.softmax(logits, dim=1).gather(1, ids[:, None])[:, 0]
 
 
 def _cut(ids: np.ndarray, probabilities: np.ndarray, frames: int) -> BestPath:

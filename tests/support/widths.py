@@ -12,6 +12,15 @@ def no_sideways_scroll(page: Any) -> bool:
     return bool(page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
 
 
+def no_sideways_scroll_by_day_and_night(page: Any) -> bool:
+    """Returns whether that holds for light and dark pages; the dark one stays."""
+    fits = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        fits.append(no_sideways_scroll(page))
+    return all(fits)
+
+
 def fits_a_phone_and_a_desk(page: Any, *frames: Any) -> bool:
     """Returns whether a page and its frames fit both widths; the last one, the desk's, stays."""
     fits = []

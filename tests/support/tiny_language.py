@@ -52,7 +52,7 @@ def put_tokenizer(directory: Path, kind: str = "qwen3") -> None:
 def random_network(kind: str = "qwen3", seed: int = 1, device: str = "cpu", **changes: Any) -> Any:
     """A network of transformers' with weights large enough that its likeliest token changes from step to step.
 
-    A device of one's own draws large ones sooner; the network is on the processor in the end.
+    A GPU as `device` draws large weights sooner. The returned network is on the processor.
     """
     import transformers
 

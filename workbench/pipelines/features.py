@@ -39,7 +39,10 @@ class Features:
     def of_each(
         self, chunks: Sequence[np.ndarray], options: ListeningOptions, recorder: Recorder | None = None
     ) -> list[np.ndarray]:
-        """Returns the features of several chunks of samples, computed side by side; records those of the first."""
+        """Returns the features of several chunks of samples. Threads compute them side by side.
+
+        A recorder gets the stages of the first chunk.
+        """
         if recorder is not None or len(chunks) < 2:
             return [self(samples, options, None if number else recorder) for number, samples in enumerate(chunks)]
         with ThreadPoolExecutor(min(len(chunks), available_processors()), thread_name_prefix="features") as pool:

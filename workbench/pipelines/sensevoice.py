@@ -72,7 +72,7 @@ class ManyLogits(Protocol):
 
 @runtime_checkable
 class FindsBestPaths(Protocol):
-    """A network that decodes where it computes: the logits of a GPU are large to copy, and its processors idle."""
+    """A network that finds the best path on the device that holds the logits. Copying them from a GPU takes long."""
 
     def best_paths(
         self, features: Sequence[np.ndarray], queries: tuple[int, ...], blank: int, banned: int | None

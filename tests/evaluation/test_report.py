@@ -79,7 +79,7 @@ def test_speed_and_memory(columns: Columns) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(3.06, "6.1 seconds of sound"), (45.0, "1.5 minutes of sound"), (7200.0, "4.0 hours of sound")],
+    [(3.06, "6.1 s of sound"), (45.0, "90.0 s of sound"), (7200.0, "4 h 00 min of sound")],
 )
 def test_the_head_says_how_much_was_heard(seconds: float, said: str) -> None:
     corpus = [Utterance(str(each), f"{each}.wav", "one", duration=seconds) for each in range(2)]

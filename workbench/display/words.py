@@ -4,12 +4,15 @@ from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration as `34 ms`, `2.1 s` or `3 min 20 s`."""
+    """Returns a duration as `34 ms`, `2.1 s`, `3 min 20 s` or `1 h 05 min`."""
     if seconds < 0.9995:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 119.5:
         return f"{seconds:.1f} s" if seconds < 99.5 else f"{seconds:.0f} s"
-    return f"{round(seconds) // 60} min {round(seconds) % 60} s"
+    if seconds < 3599.5:
+        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def speed(compute_seconds: float, audio_seconds: float) -> str:

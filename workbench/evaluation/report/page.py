@@ -18,6 +18,7 @@ from workbench import __version__
 from workbench.audio.read import read as read_sound
 from workbench.core.errors import BadInput
 from workbench.display.html import Html, element
+from workbench.display.words import duration
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.report import sections
 from workbench.evaluation.report.columns import Columns, read_columns
@@ -66,14 +67,6 @@ def page(columns: Columns, sound_of: SoundOf, found: Overview | None = None) -> 
     return _document(columns, found, shown)
 
 
-def _length(seconds: float) -> str:
-    """Returns a time in the largest unit of which there is one."""
-    for unit, size in (("hours", 3600), ("minutes", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} seconds"
-
-
 def _document(columns: Columns, found: Overview, shown: list[tuple[str, str, Html]]) -> str:
     style, script = ((assets() / PLACE / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
@@ -83,7 +76,7 @@ def _document(columns: Columns, found: Overview, shown: list[tuple[str, str, Htm
     )
     figures = json.dumps(found.to_dict(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
     count = f"{len(columns)} recordings" if len(columns) != 1 else "1 recording"
-    said = f"{count}, {_length(float(np.nansum(columns.seconds)))} of sound. Speech Workbench {__version__}."
+    said = f"{count}, {duration(float(np.nansum(columns.seconds)))} of sound. Speech Workbench {__version__}."
     head = element("header", element("h1", columns.title), element("p", said, class_="quiet"))
     navigation = sections.navigation([(key, title) for key, title, _ in shown])
     rows = packed(columns)

@@ -4,11 +4,6 @@ window.workbenchPresses = (() => {
   const asked = new Map(); // id of a button: how many answers it waits for
   const held = new Set(); // ids of the buttons that were pressed meanwhile
 
-  const mark = (button, waits) => {
-    if (waits) button.setAttribute('aria-busy', 'true');
-    else button.removeAttribute('aria-busy');
-  };
-
   const ask = (ids, values) => {
     for (const id of ids) asked.set(id, (asked.get(id) || 0) + 1);
     return values;
@@ -19,7 +14,7 @@ window.workbenchPresses = (() => {
       asked.set(id, asked.get(id) - 1);
       if (asked.get(id) || !held.delete(id)) continue;
       const button = document.getElementById(id);
-      mark(button, false);
+      button.removeAttribute('aria-busy');
       button.click();
     }
   };
@@ -29,7 +24,7 @@ window.workbenchPresses = (() => {
     if (!button || !asked.get(button.id)) return;
     event.stopPropagation();
     held.add(button.id);
-    mark(button, true);
+    button.setAttribute('aria-busy', 'true');
   }, true); // before the button itself hears it
 
   return {ask, answer};

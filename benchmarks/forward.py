@@ -131,8 +131,8 @@ def measure(family: str, options: argparse.Namespace, folder: Path) -> None:
     file = model.checkpoint.weights.stat().st_size / 2**20
     frames = len(features) + (4 if family == "sensevoice" else 0)
     work, rate = gigaflops(model.encoder, frames), matrix_rate(options.threads, options.dtype, options.device)
-    where = f"{options.threads} threads, {options.device}"
-    print(f"## {family}, {SECONDS:.0f} s of speech ({frames} frames), {where}, {options.runs} runs")
+    how = f"{options.threads} threads, {options.device}"
+    print(f"## {family}, {SECONDS:.0f} s of speech ({frames} frames), {how}, {options.runs} runs")
     print(f"encoder arithmetic {work:.0f} GFLOP; at this machine's {rate:.0f} GFLOP/s in {options.dtype}: "
           f"{work / rate:.2f} s, {100 * work / rate / sides[0].median:.0f} % of ours")  # fmt: skip
     for name, side in zip(("ours", "funasr"), sides, strict=False):

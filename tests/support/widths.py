@@ -22,9 +22,10 @@ def no_sideways_scroll_by_day_and_night(page: Any) -> bool:
 
 
 def fits_a_phone_and_a_desk(page: Any, *frames: Any) -> bool:
-    """Returns whether a page and its frames fit both widths; the last one, the desk's, stays."""
-    fits = []
+    """Returns whether a page and its frames fit both widths; the page keeps its own width."""
+    before, fits = page.viewport_size, []
     for width in (PHONE, DESK):
         page.set_viewport_size({"width": width, "height": 844})
         fits += [no_sideways_scroll(each) for each in (page, *frames)]
+    page.set_viewport_size(before)
     return all(fits)

@@ -18,6 +18,8 @@ LEAST = 256  # positions that a buffer grows by, at least
 class GrowingLayer(DynamicLayer):
     """The keys and values of one layer [batch, heads, positions, width], views of larger buffers."""
 
+    keys: Tensor
+    values: Tensor
     _kept: tuple[Tensor, Tensor] | None = None
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:

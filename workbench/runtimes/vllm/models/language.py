@@ -30,6 +30,10 @@ class AroundLanguageModel(nn.Module, SupportsMultiModal, SupportsPP):
     """A language model as the part `language_model` of a larger model."""
 
     hf_to_vllm_mapper: ClassVar[WeightsMapper]  # from a directory's tensor names to those of the parts here
+    # Methods of `SupportsMultiModal`, which the type checker does not read.
+    _mark_language_model: Any
+    _mark_tower_model: Any
+    configure_mm_token_handling: Any
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = ""):
         super().__init__()

@@ -134,7 +134,7 @@ torch.set_num_threads(3)
 from workbench.audio.silero import silero_spans
 from workbench.system.memory import peak_resident_bytes
 start = time.process_time()
-assert silero_spans(np.zeros(2 * 3600 * 16000, dtype=np.float32)) == []
+assert silero_spans(np.zeros(1800 * 16000, dtype=np.float32)) == []
 assert torch.get_num_threads() == 3, "importing silero_vad must not change the threads of the process"
 print(time.process_time() - start, peak_resident_bytes() >> 20)
 """
@@ -142,9 +142,9 @@ print(time.process_time() - start, peak_resident_bytes() >> 20)
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of a process the Linux way")
-def test_two_hours_of_silence() -> None:
+def test_half_an_hour_of_silence() -> None:
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=root, capture_output=True, text=True, check=True)
     seconds, peak_megabytes = map(float, done.stdout.split())
-    assert seconds < 60
+    assert seconds < 15
     assert peak_megabytes < 1200

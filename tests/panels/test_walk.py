@@ -9,6 +9,7 @@ import pytest
 
 from tests.panels.conftest import Served
 from tests.panels.test_transcribe_page import expect, open_page
+from tests.support.widths import DESK, PHONE
 
 TABS = ("Transcribe", "Parity", "Chat", "Decode", "Visualise", "Evaluate", "Inject", "Models")
 
@@ -71,9 +72,7 @@ def open_all(page: Any) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_walk_through_all_tabs(served: Served, page: Any, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 844})
+def test_a_walk_through_all_tabs(served: Served, page: Any) -> None:
     said: list[str] = []
     refused: list[str] = []
     page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
@@ -83,14 +82,17 @@ def test_a_walk_through_all_tabs(served: Served, page: Any, width: int) -> None:
     found: dict[str, list[str]] = {}
 
     def look(tab: str) -> None:
-        found[tab] = [f"the label {label} stands on something" for label in page.evaluate(OVERLAPS)]
-        found[tab] += [f"the ring of {each}" for each in page.evaluate(RINGS)]
         names = page.evaluate(NAMES)
-        found[tab] += [f"called {name!r}" for name in names if not name or re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", name)]
+        found[tab] = [f"called {name!r}" for name in names if not name or re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", name)]
+        for width in (PHONE, DESK):
+            page.set_viewport_size({"width": width, "height": 844})
+            open_all(page)
+            labels, rings = page.evaluate(OVERLAPS), page.evaluate(RINGS)
+            found[tab] += [f"at {width} pixels the label {label} stands on something" for label in labels]
+            found[tab] += [f"at {width} pixels the ring of {each}" for each in rings]
 
     for tab in TABS:
         tabs.filter(has_text=tab).first.click()
-        open_all(page)
         look(tab)
     tabs.filter(has_text="Transcribe").first.click()
     page.locator("button.sample").first.click()

@@ -13,7 +13,7 @@ from panels.decode.knowledge import FILES
 from panels.decode.run import TITLES
 from panels.decode.view import NOTHING_YET
 from panels.running.error_boundary import with_error_boundary
-from panels.running.kept_views import KeptViews
+from panels.running.kept_views import KeptViews, note_beside
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
@@ -214,6 +214,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         start.click, actions.start, taken, [table, status, start, cancel, why, followed], js=SHOW_RESULTS, **limits
     )
     wire(ran.success, actions.look_at_first, None, [followed, title, search], **limits)
+    wire(ran.failure, partial(note_beside, NOTHING_YET), table, status)
     views = KeptViews(page.runs, TAB, len(taken), 3, FILES_ASKED)
 
     def keep(request: gr.Request, *values: Any) -> Any:

@@ -13,7 +13,7 @@ from panels.inject.events import InjectActions
 from panels.inject.run import TASK
 from panels.inject.view import NOTHING_YET
 from panels.running.error_boundary import with_error_boundary
-from panels.running.kept_views import KeptViews
+from panels.running.kept_views import KeptViews, note_beside
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
@@ -155,6 +155,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
 
     for each in ran:
         wire(each.success, partial(actions.keep, views), [*taken, answers, status, look], history)
+        wire(each.failure, partial(note_beside, NOTHING_YET), answers, status)
     start.click(lambda: "", None, earlier, queue=False, api_visibility="private", show_progress="hidden")
     fill(history.restore, restore, None, [history, *taken, answers, status, look, earlier, listed], **IN_TURN)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)

@@ -15,7 +15,7 @@ from panels.parity.example import example_html
 from panels.parity.several import RECORDINGS
 from panels.parity.view import NOTHING_YET, precision_choices, preset_choices
 from panels.running.error_boundary import with_error_boundary
-from panels.running.kept_views import KeptViews
+from panels.running.kept_views import KeptViews, note_beside
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
@@ -201,7 +201,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
             history = run_history(TAB, page.runs.hours, elem_id="parity-history")
             earlier = html_block("", elem_id="parity-earlier", elem_classes="maybe")
             status = html_block("", elem_id="parity-status", elem_classes="status")
-            result = scripted_html("heat.js", example_html() or NOTHING_YET, elem_id="parity-result")
+            empty = example_html() or NOTHING_YET
+            result = scripted_html("heat.js", empty, elem_id="parity-result")
             with gr.Row(elem_classes=seen_classes(False, EXPORTS), elem_id="parity-exports") as exports:
                 html_block('<span class="label">Report</span>')
                 as_page = gr.Button("HTML", size="sm", min_width=56, elem_id="parity-html")
@@ -262,6 +263,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     def look(event: Any) -> Any:
         return wire(event.success, actions.look_at_first, opened, [closer, opened])
 
+    wire(ran.failure, partial(note_beside, empty), result, status)
     looked_at = look(ran)  # the open stage is kept with the run
     views = KeptViews(page.runs, TAB, len(taken), 3, FILES)
 

@@ -20,6 +20,7 @@ from panels.widgets.run_history import history_value
 from workbench.core.errors import BadInput
 
 PLAIN = (str, int, float, bool)
+BEFORE = "The results below are of an earlier run; the last one has none."
 AGAIN = "These are the results of an earlier run, as they were; to look closer, run it again."
 
 
@@ -82,6 +83,16 @@ class KeptViews:
         if isinstance(value, list):
             return found or None
         return found[0] if found else None
+
+
+def earlier_note(there: bool) -> Any:
+    """Returns the note that the results on the page are of an earlier run, if there are any; for a run that failed."""
+    return element("p", text(BEFORE), "note earlier", role="status") if there else gr.skip()
+
+
+def note_beside(empty: str, results: str) -> Any:
+    """Returns `earlier_note` where the HTML of the results is not that of a page without a run."""
+    return earlier_note(results not in ("", empty))
 
 
 def _written(value: Any, written: Mapping[str, Any]) -> Any:

@@ -7,17 +7,16 @@ from typing import Any
 import gradio as gr
 
 from panels.running.choices import offers
+from panels.running.kept_views import earlier_note
 from panels.running.run_store import RunStore
 from panels.running.sessions import SessionPool
 from panels.transcribe.keeping import TAB, RunInputs, find, keep, title_of
 from panels.transcribe.run import RunState
 from panels.transcribe.view import results_html, status_html
-from panels.widgets.markup import datum, element, text
+from panels.widgets.markup import datum, text
 from panels.widgets.model_chooser import chooser_value, chosen_in
 from panels.widgets.run_history import history_value
 from workbench.core.errors import BadInput
-
-EARLIER = "The results below are of an earlier run; the last one did not begin."
 
 
 class KeptRunActions:
@@ -66,4 +65,4 @@ class KeptRunActions:
 
     def mark_earlier(self, state: RunState) -> Any:
         """Says that the results on the page are of an earlier run, after a run that was refused."""
-        return element("p", text(EARLIER), "note earlier", role="status") if state.finished else gr.skip()
+        return earlier_note(state.finished)

@@ -333,6 +333,9 @@ def test_mistakes_are_named_and_nothing_is_lost(lab: Served, page: Any, tmp_path
     page.locator("#parity-run").click()
     expect(page.locator("section.verdict.unusable")).to_contain_text("theirs.npz is truncated or no .npz file")
     expect(page.locator("section.verdict.within")).to_have_count(1)
+    candidates(page).fill("")
+    page.locator("#parity-run").click()
+    expect(page.locator("#parity-status")).to_contain_text("of an earlier run")
 
 
 @pytest.mark.browser

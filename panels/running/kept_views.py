@@ -20,7 +20,7 @@ from panels.widgets.run_history import history_value
 from workbench.core.errors import BadInput
 
 PLAIN = (str, int, float, bool)
-BEFORE = "The results below are of an earlier run; the last one has none."
+BEFORE = "The results below are of an earlier run. The last run gave none."
 AGAIN = "These are the results of an earlier run, as they were; to look closer, run it again."
 
 
@@ -72,7 +72,7 @@ class KeptViews:
             history_value(self.tab, self.store.hours, key, content["title"]),
             *(self._value(place, value, folder) for place, value in enumerate(content["values"])),
             *content["shown"],
-            element("p", text(AGAIN), "note earlier", role="status"),
+            _note(AGAIN),
         ]
 
     def _value(self, place: int, value: Any, folder: Path) -> Any:
@@ -86,13 +86,25 @@ class KeptViews:
 
 
 def earlier_note(there: bool) -> Any:
-    """Returns the note that the results on the page are of an earlier run, if there are any; for a run that failed."""
-    return element("p", text(BEFORE), "note earlier", role="status") if there else gr.skip()
+    """Returns the note for a run that failed while the page shows results of an earlier one.
+
+    Args:
+        there: whether the page shows any results.
+    """
+    return _note(BEFORE) if there else gr.skip()
 
 
 def note_beside(empty: str, results: str) -> Any:
-    """Returns `earlier_note` where the HTML of the results is not that of a page without a run."""
+    """Returns the same note, for results as HTML.
+
+    Args:
+        empty: the HTML that stands in their place before the first run.
+    """
     return earlier_note(results not in ("", empty))
+
+
+def _note(sentence: str) -> Any:
+    return element("p", text(sentence), "note earlier", role="status")
 
 
 def _written(value: Any, written: Mapping[str, Any]) -> Any:

@@ -3,18 +3,21 @@
     python .ci/install.py VENV [--torch-index URL] [--llama-index URL]
 
 The environment must exist. An index that cannot be reached is left out: PyPI then has a PyTorch for GPUs, and of
-llama-cpp-python the source only. It uses the standard library alone. Exit status 1 where a step fails, with the end of
-what pip printed; the whole of it is in VENV/log.
+llama-cpp-python the source only. uv installs the packages, in a quarter of pip's time. Where it cannot, pip does. This
+file uses the standard library alone. Exit status 1 where a step fails, with the end of what it printed; the whole of it
+is in VENV/log.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import hashlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -27,6 +30,14 @@ LOCK = ROOT / "requirements.lock"
 BUILD = ROOT / "workbench" / "runtimes" / "gguf"
 FLAGS = (BUILD / "llama_cpp.cmake", BUILD / "amx_tile_config.h")  # how llama.cpp is compiled
 COMPILED = "llama-cpp-python"
+INSTALLER = "# installer: "  # before it and its version in the lock
+# pip's settings of where packages are, and the arguments with which uv is told the same.
+SETTINGS = {
+    "index-url": "--index-url",
+    "extra-index-url": "--extra-index-url",
+    "find-links": "--find-links",
+    "trusted-host": "--allow-insecure-host",
+}
 # What the page and the sessions import, so that Python stores its bytecode: without it a first start takes twice as
 # long, and every start does where Python is told to store none.
 SESSIONS = """
@@ -45,15 +56,40 @@ FAILURE_LINES = 25
 
 
 class Step:
-    """One run of pip: what it is for, its process, its log."""
+    """One run of an installer: what it is for, its process, its log.
 
-    def __init__(self, name: str, command: list[str], log: Path, progress: Callable[[str], str], **variables: str):
+    Args:
+        otherwise: what runs instead if the command fails.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        log: Path,
+        progress: Callable[[str], str],
+        otherwise: list[str] | None = None,
+        **variables: str,
+    ):
         self.name = name
         self.log = log
         self._progress = progress
-        with log.open("wb") as output:
-            environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUNBUFFERED": "1", **variables}
-            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        self._otherwise = otherwise
+        self._environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUNBUFFERED": "1", **variables}
+        self._start(command)
+
+    def _start(self, command: list[str]) -> None:
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=self._environment)
+
+    def try_otherwise(self) -> str:
+        """Starts the other command if the first has failed; returns the last line of the first, else an empty text."""
+        if self._otherwise is None or not self.process.poll():
+            return ""
+        failed = self.log.read_text(encoding="utf-8", errors="replace").strip() or "no output"
+        self._start(self._otherwise)
+        self._otherwise = None
+        return failed.splitlines()[-1]
 
     @property
     def done(self) -> bool:
@@ -68,11 +104,60 @@ class Step:
 
 
 def packages_progress(text: str, packages: int, site: Path) -> str:
-    """Packages found while pip downloads, packages there while it installs."""
-    if "Installing collected packages" in text:
+    """Packages found while uv or pip downloads, packages there while it installs."""
+    if "Installing collected packages" in text or re.search(r"^Prepared ", text, flags=re.MULTILINE):
         return f"{min(len(list(site.glob('*.dist-info'))), packages)} of {packages} installed"
-    found = len(re.findall(r"^Collecting |^Processing ", text, flags=re.MULTILINE))
-    return f"{found} of {packages} downloaded" if found else ""
+    if found := len(re.findall(r"^Collecting |^Processing ", text, flags=re.MULTILINE)):
+        return f"{found} of {packages} downloaded"
+    # uv names the large ones only.
+    large, there = (len(re.findall(rf"^ *{word} ", text, flags=re.MULTILINE)) for word in ("Downloading", "Downloaded"))
+    return f"{there} of {large} large ones downloaded" if large else ""
+
+
+def uv_settings(listed: str) -> tuple[list[str], dict[str, str]]:
+    """Where uv is to look for packages, as pip is set.
+
+    Args:
+        listed: what `pip config list` prints.
+
+    Returns:
+        Arguments and environment variables for uv, which does not read pip's settings.
+    """
+    places = ["global.", "install.", ":env:."]  # the last one wins
+    values: dict[str, str] = {}
+    for place in places:
+        for line in listed.splitlines():
+            name, _, value = line.partition("=")
+            if name.startswith(place):
+                values[name.removeprefix(place)] = str(ast.literal_eval(value))
+    arguments = [
+        argument
+        for name, option in SETTINGS.items()
+        for each in values.get(name, "").split()
+        for argument in (option, each)
+    ]
+    # Else a package would be looked for in the first index only that has any version of it.
+    arguments += ["--index-strategy", "unsafe-best-match"]
+    if values.get("no-index", "").lower() in ("1", "true", "yes", "on"):
+        arguments.append("--no-index")
+    named = {"SSL_CERT_FILE": "cert", "UV_HTTP_TIMEOUT": "default-timeout", "ALL_PROXY": "proxy"}
+    return arguments, {variable: values[name] for variable, name in named.items() if values.get(name)}
+
+
+def uv_command(python: str, logs: Path, installer: str) -> tuple[list[str], dict[str, str]] | None:
+    """Installs uv; returns how its commands begin and their environment variables, or None where there is no uv."""
+    log = logs / "uv.log"
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [python, "-m", "pip", "install", "--no-deps", installer], stdout=output, stderr=output, check=False
+        )
+    if done.returncode:
+        print(f"{installer} could not be installed, so pip installs the packages; see {log}", file=sys.stderr)
+        return None
+    told = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True).stdout
+    arguments, variables = uv_settings(told)
+    program = str(Path(python).with_name("uv"))
+    return [program, "pip", "install", "--python", python, "--no-deps", *arguments], variables
 
 
 def compile_progress(text: str) -> str:
@@ -102,6 +187,9 @@ def follow(steps: list[Step]) -> None:
     try:
         while failed is None and not all(step.done for step in steps):
             time.sleep(0.5)
+            for step in steps:
+                if reason := step.try_otherwise():
+                    print(f"{step.name}: {reason}\nTrying it with pip instead.", file=sys.stderr)
             failed = next((step for step in steps if step.done and step.process.returncode), None)
             now = time.monotonic()
             if terminal or now - shown >= SHOW_SECONDS:
@@ -147,23 +235,30 @@ def main() -> None:
     wheels = given.venv / "wheels"
     [site] = (given.venv / "lib").glob("python3*/site-packages")
 
-    lines = [line.split("#")[0].strip() for line in LOCK.read_text(encoding="utf-8").splitlines()]
+    lock = LOCK.read_text(encoding="utf-8").splitlines()
+    lines = [line.split("#")[0].strip() for line in lock]
     [compiled] = [line for line in lines if line.startswith(COMPILED)]
     rest = [line for line in lines if line and line != compiled]
     listed = logs / "packages.txt"
     listed.write_text("\n".join(rest) + "\n", encoding="utf-8")
+    [installer] = [line.removeprefix(INSTALLER) for line in lock if line.startswith(INSTALLER)]
 
     # Not all compiled to bytecode: `IMPORTS` does that for the modules that are imported, a small part of these.
     pip = [python, "-m", "pip"]
     install = [*pip, "install", "--no-deps", "--no-compile", "--progress-bar=off"]
     settings = ["-DLLAVA_BUILD=OFF", f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={FLAGS[0]}"]
+    wanted = [*reachable(given.torch_index, "torch"), "-r", str(listed)]
+    uv, variables = uv_command(python, logs, installer) or (None, {})
+    cache = given.venv / "uv"  # beside the packages, so that their files are linked and not copied
     follow(
         [
             Step(
                 "packages",
-                [*install, *reachable(given.torch_index, "torch"), "-r", str(listed)],
+                [*uv, "--cache-dir", str(cache), *wanted] if uv else [*install, *wanted],
                 logs / "packages.log",
                 lambda text: packages_progress(text, len(rest), site),
+                otherwise=[*install, *wanted] if uv else None,
+                **variables,
             ),
             Step(
                 "llama.cpp",
@@ -175,6 +270,7 @@ def main() -> None:
             ),
         ]
     )
+    shutil.rmtree(cache, ignore_errors=True)
     [wheel] = wheels.glob("llama_cpp_python-*.whl")
     last = logs / "last.log"
     follow([Step("the rest", [*install, "--no-build-isolation", str(wheel), "-e", str(ROOT)], last, lambda _: "")])

@@ -65,6 +65,62 @@ def test_progress_is_what_pip_and_ninja_have_done(install: ModuleType, tmp_path:
     assert install.compile_progress("  [1/83] one\n  [12/83] two\n") == "12 of 83 files compiled"
 
 
+def test_progress_of_uv(install: ModuleType, tmp_path: Path) -> None:
+    text = "Resolved 3 packages in 5ms\nDownloading torch (180.1MiB)\nDownloading vllm (90.0MiB)\n"
+    assert install.packages_progress(text, 3, tmp_path) == "0 of 2 large ones downloaded"
+    text += " Downloaded vllm\n"
+    assert install.packages_progress(text, 3, tmp_path) == "1 of 2 large ones downloaded"
+    assert install.packages_progress(text + "Prepared 3 packages in 9s\n", 3, tmp_path) == "0 of 3 installed"
+
+
+def test_uv_looks_where_pip_is_told_to_look(install: ModuleType) -> None:
+    """In the order of pip: a variable of the environment wins over what is set for all commands."""
+    listed = "\n".join(
+        [
+            ":env:.index-url='https://mirror/simple'",
+            ":env:.default-timeout='180'",
+            "global.index-url='https://other/simple'",
+            "global.cert='/certificates.crt'",
+            "global.extra-index-url='file:///a file:///b'",
+            "global.find-links='\\n/wheels'",
+            "global.no-index='false'",
+        ]
+    )
+    arguments, variables = install.uv_settings(listed)
+    assert arguments == [
+        *("--index-url", "https://mirror/simple"),
+        *("--extra-index-url", "file:///a", "--extra-index-url", "file:///b"),
+        *("--find-links", "/wheels"),
+        *("--index-strategy", "unsafe-best-match"),
+    ]
+    assert variables == {"SSL_CERT_FILE": "/certificates.crt", "UV_HTTP_TIMEOUT": "180"}
+    assert install.uv_settings("") == (["--index-strategy", "unsafe-best-match"], {})
+    assert install.uv_settings("install.no-index='1'")[0][-1] == "--no-index"
+
+
+def test_where_uv_is_not_to_be_had_pip_installs(
+    install: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert install.uv_command(sys.executable, tmp_path, f"{tmp_path}/no-such-uv") is None
+    assert "could not be installed, so pip installs" in capsys.readouterr().err
+    assert (tmp_path / "uv.log").read_text()
+
+
+def test_what_fails_is_tried_the_other_way(
+    install: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails, works = ("raise SystemExit('no way')", f"open({str(tmp_path / 'done')!r}, 'w')")
+    step = install.Step(
+        "it",
+        [sys.executable, "-c", fails],
+        tmp_path / "it.log",
+        lambda text: "",
+        otherwise=[sys.executable, "-c", works],
+    )
+    install.follow([step])
+    assert "it: no way\nTrying it with pip instead." in capsys.readouterr().err and (tmp_path / "done").exists()
+
+
 def run(install: ModuleType, tmp_path: Path, code: str) -> object:
     return install.Step("it", [sys.executable, "-c", code], tmp_path / "it.log", lambda text: "")
 

@@ -160,6 +160,7 @@ def test_the_command_writes_down_what_it_can_and_says_one_line_for_the_rest(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("session", ["sensevoice"], indirect=True)  # the detector of speech is the same for all models
 def test_two_hours_of_silence_are_an_empty_transcript_in_bounded_time_and_memory(
     session: OpenSession, tmp_path: Path
 ) -> None:

@@ -15,11 +15,11 @@ from markupsafe import Markup
 
 from panels.decode.run import Row, RunState
 from panels.decode.sweep import SweepState
-from panels.widgets.markup import seconds
 from panels.widgets.templates import render
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.rivals import TERMS, Rival
 from workbench.decoding.weight_sweep import FEWEST_RECORDINGS, WeightSweep
+from workbench.display.words import duration
 from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import pool_scores
 from workbench.text.scripts import needs_space
@@ -163,7 +163,7 @@ def status_html(state: RunState) -> str:
     if state.finished:
         failed = sum(row.status == "failed" for row in state.rows)
         count = f"{done} of {total} results" if done < total else f"{total} results"
-        line = f"{'Stopped: ' if state.stopped else ''}{count} in {seconds(state.seconds)}"
+        line = f"{'Stopped: ' if state.stopped else ''}{count} in {duration(state.seconds)}"
         return render("widgets/parts.html", "progress", line + (f", {failed} failed" if failed else ""), None, True)
     now = next((row for row in state.rows if row.status == "running"), None)
     line = f"{now.recording} · {now.title} · {now.activity}" if now else "Starting"
@@ -209,7 +209,7 @@ def sweep_status_html(state: SweepState) -> str:
     """Returns the progress of a sweep as a line and a bar; after its end, how long it took."""
     if state.result is not None:
         pairs = state.result.errors.size
-        line = f"{pairs} pairs of weights in {seconds(state.seconds)}"
+        line = f"{pairs} pairs of weights in {duration(state.seconds)}"
         return render("widgets/parts.html", "progress", line, None, True)
     if state.stopped:
         return render("widgets/parts.html", "progress", "Stopped; what was searched is kept", None, True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from panels.evaluate.run import Results, Step
-from panels.widgets.markup import seconds
 from panels.widgets.templates import render
+from workbench.display.words import duration
 
 VIEW = "evaluate/view.html"
 NOTHING_YET = """<div class="empty">
@@ -33,10 +33,10 @@ def summary(step: Step) -> str:
     """Returns the result of a run in a line."""
     skipped = f"; {step.skipped} rows of the manifest could not be used" if step.skipped else ""
     if step.results is None:
-        return f"Stopped after {seconds(step.seconds)}; nothing was done yet{skipped}"
+        return f"Stopped after {duration(step.seconds)}; nothing was done yet{skipped}"
     done = sum(each.done for each in step.results.figures.models)
     how = "Stopped: " if step.stopped else ""
-    return f"{how}{done} {'result' if done == 1 else 'results'} in {seconds(step.seconds)}{skipped}"
+    return f"{how}{done} {'result' if done == 1 else 'results'} in {duration(step.seconds)}{skipped}"
 
 
 def result_html(results: Results) -> str:

@@ -12,9 +12,9 @@ from markupsafe import Markup
 
 from panels.inject.run import Answer, Answers
 from panels.running.progress import named_percent
-from panels.widgets.markup import seconds
 from panels.widgets.templates import render
 from workbench.decoding.agreement import agreement
+from workbench.display.words import duration
 from workbench.session.values import Alternative, Generation
 from workbench.system.memory import size
 
@@ -63,7 +63,7 @@ def _line(answers: Answers, settled: int) -> str:
     done = [row for row in answers.rows if row.status == "done"]
     failed = sum(row.status == "failed" for row in answers.rows)
     counted = f"{len(done)} of {total} answers" if len(done) < total or total > 1 else "1 answer"
-    said = f"{'Stopped: ' if answers.stopped else ''}{counted} in {seconds(answers.seconds)}"
+    said = f"{'Stopped: ' if answers.stopped else ''}{counted} in {duration(answers.seconds)}"
     if failed:
         said += f", {failed} failed"
     ids = {row.generation.tokens for row in done if row.generation}
@@ -82,9 +82,9 @@ def _figures(made: Generation) -> list[tuple[str, str, str]]:
     values = [
         ("tokens", str(len(made.tokens)), "written, the end included"),
         ("prompt", str(made.prompt_tokens), "positions of the prompt, the embeddings' among them"),
-        ("first token", seconds(made.first_token_seconds), "until it was there"),
-        ("time", seconds(made.compute_seconds), "prompt and text together"),
-        ("load", seconds(made.load_seconds), "how long the model took to load, once"),
+        ("first token", duration(made.first_token_seconds), "until it was there"),
+        ("time", duration(made.compute_seconds), "prompt and text together"),
+        ("load", duration(made.load_seconds), "how long the model took to load, once"),
     ]
     if made.memory_bytes:
         values.append(("memory", size(made.memory_bytes), "most memory that the model's process had in use"))

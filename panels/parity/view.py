@@ -8,11 +8,11 @@ from markupsafe import Markup
 
 from panels.parity.run import Step
 from panels.parity.sides import SideChoice
-from panels.widgets.markup import seconds
 from panels.widgets.templates import render
 from workbench.compare import PRESETS
 from workbench.compare.precision import AUTO, HALVES
 from workbench.core.caller import Caller, here
+from workbench.display.words import duration
 from workbench.formats.quantization import TYPES
 from workbench.parity_lab import Outcome, ParityRun, ParityRuns
 from workbench.parity_lab.heat_map import heat_map
@@ -63,7 +63,7 @@ def status_html(step: Step) -> str:
     if step.run is not None:
         return render("widgets/parts.html", "progress", summary(step.run, step.seconds), None, True)
     if step.stopped:
-        said = f"Stopped after {seconds(step.seconds)}; nothing of it is kept"
+        said = f"Stopped after {duration(step.seconds)}; nothing of it is kept"
         return render("widgets/parts.html", "progress", said, None, True)
     doing = "stopping" if step.stopping else step.activity
     return render(VIEW, "progress", f"{100 * step.share:.0f}", doing, step.seconds)
@@ -81,7 +81,7 @@ def summary(run: ParityRun | ParityRuns, took: float) -> str:
     found = [str(each.status) for each in judged]
     counts = [f"{found.count(status)} {said}" for status, said in words.items() if status in found]
     over = f" over {len(run.inputs)} inputs" if isinstance(run, ParityRuns) else ""
-    return f"Compared in {seconds(took)}{over}: {', '.join(counts)}"
+    return f"Compared in {duration(took)}{over}: {', '.join(counts)}"
 
 
 def result_html(run: ParityRun, opened: str = "") -> str:

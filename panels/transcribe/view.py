@@ -12,8 +12,8 @@ from markupsafe import Markup
 from panels.running.progress import named_percent
 from panels.transcribe.many import FEWEST, many_html, recordings_of
 from panels.transcribe.run import Instead, Row, RunState
-from panels.widgets.markup import seconds
 from panels.widgets.templates import render
+from workbench.display.words import duration
 from workbench.session.values import Transcript
 from workbench.system.memory import size
 from workbench.text.normalisers import Normaliser
@@ -97,7 +97,7 @@ def status_line(state: RunState) -> str:
         whole = "1 transcript" if total == 1 else f"All {total} transcripts"
         outcome = f"{done} of {total} transcripts" if done < total else whole
         ends = "Stopped: " if state.stopped else ""
-        return f"{ends}{outcome} in {seconds(state.seconds)}" + (f", {failed} failed" if failed else "")
+        return f"{ends}{outcome} in {duration(state.seconds)}" + (f", {failed} failed" if failed else "")
     running = sorted(
         (row for row in state.rows if row.status == "running"),
         key=lambda row: not (row.progress and row.progress.total),  # one that computes before those that load
@@ -113,7 +113,7 @@ def _activity(row: Row) -> str:
         return "starting"
     if not row.progress.total:
         return row.progress.activity
-    return f"{row.progress.activity}, {seconds(row.progress.done)} of {seconds(row.progress.total)}"
+    return f"{row.progress.activity}, {duration(row.progress.done)} of {duration(row.progress.total)}"
 
 
 def _recording(rows: Sequence[Row], instead: Instead | None) -> Markup:
@@ -213,11 +213,11 @@ def _figures(transcript: Transcript, score: Score | None, weight_bytes: int) -> 
         # The main rate for the script is at the head of the card; these are the others.
         others = (("WER", score.wer, "word error rate"), ("CER", score.cer, "character error rate"))
         values = [(name, percent(rate), meaning) for name, rate, meaning in others if name != score.name]
-    values.append(("time", seconds(transcript.compute_seconds), "reading, features, network and decoding"))
+    values.append(("time", duration(transcript.compute_seconds), "reading, features, network and decoding"))
     values.append(
         ("RTF", f"{transcript.real_time_factor:.3f}", "real-time factor: seconds of computing per second of sound")
     )
-    values.append(("load", seconds(transcript.load_seconds), "how long the model took to load, once"))
+    values.append(("load", duration(transcript.load_seconds), "how long the model took to load, once"))
     if transcript.memory_bytes:
         values.append(("memory", size(transcript.memory_bytes), "most memory that the model's process had in use"))
     if weight_bytes:
@@ -257,7 +257,7 @@ def _summary(state: RunState, recordings: int) -> str:
         memory = max(each.memory_bytes or 0 for each in heard)
         cells = [
             pool_scores(scores).summary if scores else "–",
-            seconds(compute),
+            duration(compute),
             size(memory) if memory else "–",
             size(done[0].weight_bytes) if done[0].weight_bytes else "–",
             f"{compute / audio:.3f}" if audio else "–",

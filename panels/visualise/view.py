@@ -8,8 +8,8 @@ from markupsafe import Markup
 
 from panels.running.progress import named_percent
 from panels.visualise.run import Step
-from panels.widgets.markup import seconds
 from panels.widgets.templates import render
+from workbench.display.words import duration
 
 NOTHING_YET = """<div class="empty">
 <p class="lead">What does a model make of a sound, layer by layer?</p>
@@ -34,9 +34,9 @@ def views_html(chosen: str, reasons: Mapping[str, str]) -> Markup:
 def status_html(step: Step) -> Markup:
     """Returns the progress as a line and a bar; after its end, how long it took."""
     if step.result is not None:
-        return render("widgets/parts.html", "progress", f"Done in {seconds(step.result.seconds)}", None, True)
+        return render("widgets/parts.html", "progress", f"Done in {duration(step.result.seconds)}", None, True)
     if step.stopped:
-        return render("widgets/parts.html", "progress", f"Stopped after {seconds(step.seconds)}", None, True)
+        return render("widgets/parts.html", "progress", f"Stopped after {duration(step.seconds)}", None, True)
     percent = named_percent(step.activity)
-    line = f"{step.activity} · {seconds(step.seconds)}"
+    line = f"{step.activity} · {duration(step.seconds)}"
     return render("widgets/parts.html", "progress", line, percent or 0, percent is not None)

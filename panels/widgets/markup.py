@@ -60,18 +60,6 @@ element.addEventListener('click', (event) => {
 """
 
 
-def seconds(value: float) -> str:
-    """Returns a time as `0.42 s`, `12.3 s` or `2 min 05 s`: two or three significant digits."""
-    if value < 9.995:
-        return f"{value:.2f} s"
-    if value < 99.95:
-        return f"{value:.1f} s"
-    whole = round(value)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole // 60 % 60:02d} min"
-
-
 def datum(data: object, name: str) -> str:
     """Returns a pressed button's value of that name; raises `BadInput` for an event that did not come from the page."""
     if isinstance(data, dict) and isinstance(data.get(name), str):

@@ -15,7 +15,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from panels.widgets.markup import seconds
+from workbench.display.words import duration
 from workbench.system.memory import size
 
 FOLDER = Path(__file__).resolve().parents[1]  # names of templates are paths below it
@@ -33,7 +33,7 @@ class _Loader(FileSystemLoader):
 @cache
 def _environment() -> Environment:
     made = Environment(loader=_Loader(FOLDER), autoescape=True, undefined=StrictUndefined, auto_reload=False)
-    made.filters |= {"seconds": seconds, "size": size}
+    made.filters |= {"duration": duration, "size": size}
     return made
 
 

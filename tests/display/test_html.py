@@ -47,7 +47,8 @@ def test_a_card_follows_light_and_dark_themes() -> None:
 
 
 def test_words_for_durations_and_speeds() -> None:
-    assert [duration(each) for each in (0.0344, 2.14, 99.6, 200.2)] == ["34 ms", "2.1 s", "100 s", "3 min 20 s"]
+    assert [duration(each) for each in (0, 0.0344, 2.14, 99.6)] == ["0 ms", "34 ms", "2.1 s", "100 s"]
+    assert duration(200.2) == "3 min 20 s"
     assert [duration(each) for each in (3599.4, 3599.6, 3900.0)] == ["59 min 59 s", "1 h 00 min", "1 h 05 min"]
     assert [speed(1, 2.5), speed(1, 12.2), speed(0, 1), speed(1, 0)] == ["2.5 × real time", "12 × real time", "", ""]
     assert clipped(" a\n b ") == "a b" and clipped("x" * 61) == "x" * 59 + "…"

@@ -1,4 +1,4 @@
-"""Durations, sizes and numbers as a reader of a notebook has them."""
+"""Durations, speeds and numbers in the words of the page, the notebooks and the reports."""
 
 from __future__ import annotations
 

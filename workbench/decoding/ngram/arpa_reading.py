@@ -74,7 +74,7 @@ class _Reader:
             line = self._lines.next() if self._lines.number < HEAD_LINES else None
         if line is None:
             raise BadInput(
-                f"{self._name} is not an ARPA file: its {self._lines.number} first lines hold no \\data\\"
+                f"{self._name} is not an ARPA file: no \\data\\ stands in its first lines"
                 if self._lines.number
                 else f"{self._name} is empty; expected a language model in the ARPA format, plain or gzipped"
             )

@@ -6,7 +6,6 @@ out as they are generated. It knows no model.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 import time
@@ -24,6 +23,7 @@ from workbench.decoding.generation import Decoding
 from workbench.runtimes.vllm.environment import environment, running_on_cpu
 from workbench.runtimes.vllm.forking import computing_alone, forked, inspecting_here
 from workbench.runtimes.vllm.log import EngineLog, reason_of
+from workbench.runtimes.vllm.loop_thread import LoopThread
 from workbench.runtimes.vllm.processes import Processes, how_it_ended
 from workbench.runtimes.vllm.request import Limits, Request, check_request
 from workbench.runtimes.vllm.running_requests import Finished, RunningRequests, failure, limits_of, room_of
@@ -84,11 +84,9 @@ class Engine:
         self._startup_seconds = 0.0
         self._reason = ""
         self._starting = False
-        self._new = True  # the loop's thread has not run anything yet
         self._patience = STOP_SECONDS
-        self._loop = asyncio.new_event_loop()  # runs vLLM's front end in a separate thread
-        self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-loop", daemon=True)
-        self._thread.start()
+        self._loops = [LoopThread("vllm-loop")]  # the last one runs vLLM's front end, the one before what it began
+        self._new = True  # the thread of the last loop has not run anything yet
 
     # Start and stop.
 
@@ -106,6 +104,8 @@ class Engine:
             if self._log is None:
                 self._log = EngineLog.open(self.options.name)
             self._log.begin()
+            if not self._new:
+                self._renew_loop()
             try:
                 self._llm = self._started(self._log)
             except BaseException as error:
@@ -119,6 +119,16 @@ class Engine:
             finally:
                 self._starting = False
                 self._startup_seconds = time.perf_counter() - begun
+
+    def _renew_loop(self) -> None:
+        """Takes a new thread for the next start, as only such a thread can fork the engine.
+
+        The loop before goes on: a request may be about to begin there, and is to have its error.
+        """
+        self._loops.append(LoopThread("vllm-loop"))
+        while len(self._loops) > 2:
+            self._loops.pop(0).stop(STOP_SECONDS)
+        self._new = True
 
     def _started(self, log: EngineLog) -> AsyncLLM:
         begun = time.monotonic()
@@ -185,9 +195,8 @@ class Engine:
     def close(self) -> None:
         """Stops the engine like `stop`, and for good."""
         self.stop()
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(STOP_SECONDS)
+        for loop in self._loops:
+            loop.stop(STOP_SECONDS)
 
     def health(self) -> Health:
         """Returns the engine's present state."""
@@ -281,16 +290,16 @@ class Engine:
         limits = self.limits
         for request in requests:
             check_request(request, limits)
-        llm = self._running()
+        llm, loop = self._serving()
         asked = list(zip(requests, params, strict=True))
-        running = RunningRequests(llm, self._loop, asked, self.options.name, lambda error: self._told(llm, error))
+        running = RunningRequests(llm, loop.loop, asked, self.options.name, lambda error: self._told(llm, error))
         return (yield from running.outputs())
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the worker extension and returns the first worker's answer."""
-        llm = self._running()
+        llm, loop = self._serving()
         try:
-            answers: list[Any] = self._submit(llm.collective_rpc(method, args=arguments)).result()
+            answers: list[Any] = loop.submit(llm.collective_rpc(method, args=arguments)).result()
         except Exception as error:
             raise self._told(llm, error) from error
         return answers[0]
@@ -302,6 +311,11 @@ class Engine:
         if llm is None:
             raise SessionDied(f"the engine of {self.options.name} was stopped")
         return llm
+
+    def _serving(self) -> tuple[AsyncLLM, LoopThread]:
+        """Returns the running engine and the loop of its front end; starts it if needed."""
+        with self._state:
+            return self._running(), self._loops[-1]
 
     def _told(self, llm: AsyncLLM, error: BaseException) -> WorkbenchError:
         """Returns the error to raise for an error of vLLM."""
@@ -319,7 +333,7 @@ class Engine:
         return failure(error, name)
 
     def _submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._loops[-1].submit(work)
 
 
 def _check_heads(config: Any) -> None:

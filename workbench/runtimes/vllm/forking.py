@@ -6,7 +6,7 @@ gives each thread that computes in parallel its own helpers, and a forked thread
 engine is forked only:
 
 - by a process that allows it (see `workbench.system.forks`)
-- by a new thread: the first start of an engine is forked, later ones are spawned
+- by a new thread: every start of an engine has its own
 - while this thread computes alone
 - on a CPU, with one process for the whole engine, and without compiled graphs
 """

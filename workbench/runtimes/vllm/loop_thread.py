@@ -23,7 +23,8 @@ class LoopThread:
         """Runs a coroutine in the loop; returns its future result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
-    def stop(self, patience: float) -> None:
-        """Stops the loop, whatever runs in it, and waits up to `patience` seconds for its thread."""
+    def stop(self, patience: float) -> bool:
+        """Stops the loop, whatever runs in it; returns whether its thread has ended after up to `patience` seconds."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(patience)
+        return not self._thread.is_alive()

@@ -19,6 +19,7 @@ from typing import Any
 
 from workbench.core.errors import Unavailable, WorkbenchError
 from workbench.core.settings import Server
+from workbench.runtimes.vllm.loop_thread import LoopThread
 from workbench.runtimes.vllm.remote.events import DONE, EventReader
 from workbench.runtimes.vllm.remote.refusals import broken, refused, reported, shortened, unexpected_answer, unreachable
 
@@ -66,15 +67,13 @@ class Client:
         self.server = server
         self.model = model
         headers = {"Authorization": f"Bearer {key}"} if (key := _key(server)) else {}
-        self._loop = asyncio.new_event_loop()
         self._http = httpx.AsyncClient(
             base_url=server.url,
             headers=headers,
             timeout=httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
-        self._thread = threading.Thread(target=self._loop.run_forever, name="server connections", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("server connections")
 
     def ask(self, method: str, path: str, body: Any = None) -> Answer:
         """Returns a whole answer, whatever its status. Raises an error if there is no answer."""
@@ -93,7 +92,7 @@ class Client:
             return await asyncio.gather(*(one(*request) for request in requests))
 
         try:
-            return asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()
+            return self._thread.submit(all_of_them()).result()
         except CancelledError:
             raise broken(self.server, "was abandoned") from None
 
@@ -104,7 +103,7 @@ class Client:
         the connections. The first request that fails ends the others, and its error is raised.
         """
         arrived: queue.SimpleQueue[tuple[int, Mapping[str, Any]] | BaseException | None] = queue.SimpleQueue()
-        running = _Running(self._loop, lambda: self._streamed(calls, arrived))
+        running = _Running(self._thread.loop, lambda: self._streamed(calls, arrived))
         try:
             while True:
                 try:
@@ -124,14 +123,12 @@ class Client:
 
     def close(self) -> None:
         """Closes all connections. May be called again."""
-        if self._loop.is_closed():
+        if self._thread.loop.is_closed():
             return
         with contextlib.suppress(Exception):
-            asyncio.run_coroutine_threadsafe(self._let_go(), self._loop).result(CLOSE_SECONDS)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_SECONDS)
-        if not self._thread.is_alive():
-            self._loop.close()
+            self._thread.submit(self._let_go()).result(CLOSE_SECONDS)
+        if self._thread.stop(CLOSE_SECONDS):
+            self._thread.loop.close()
 
     # These methods run in the connections' thread.
 

@@ -23,7 +23,8 @@ pytest.importorskip("vllm")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("shared_cache")]
 
 MODEL, SMALL = "demo/qwen3", {"threads": 1, "kv_gigabytes": 0.1}
-WEIGHTS = dict(STEPS)["Starting to load model"]  # what is told when the engine's own process reads the model
+# What is told while the engine's own process reads the model and prepares. Each of these steps may be over in a moment.
+MIDDLE = tuple(told for _, told in STEPS[1:-1])
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_a_start_that_ends_in_its_middle_leaves_nothing_and_the_next_one_works(
 
             def heard(fraction: float, activity: str, end: Callable[[int], None] = end, seen: list[int] = seen) -> None:
                 pids = [session.pid for session in registry._sessions()]  # none while the model is converted
-                if activity == WEIGHTS and not seen and pids and pids[0]:
+                if activity in MIDDLE and not seen and pids and pids[0]:
                     seen += [pids[0], *descendants(pids[0])]
                     end(pids[0])
 

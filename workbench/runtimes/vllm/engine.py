@@ -85,8 +85,7 @@ class Engine:
         self._reason = ""
         self._starting = False
         self._patience = STOP_SECONDS
-        self._loops = [LoopThread("vllm-loop")]  # the last one runs vLLM's front end, the one before what it began
-        self._new = True  # the thread of the last loop has not run anything yet
+        self._loops: list[LoopThread] = []  # the last one runs vLLM's front end, the one before what it began
 
     # Start and stop.
 
@@ -104,8 +103,7 @@ class Engine:
             if self._log is None:
                 self._log = EngineLog.open(self.options.name)
             self._log.begin()
-            if not self._new:
-                self._renew_loop()
+            self._renew_loop()
             try:
                 self._llm = self._started(self._log)
             except BaseException as error:
@@ -121,14 +119,13 @@ class Engine:
                 self._startup_seconds = time.perf_counter() - begun
 
     def _renew_loop(self) -> None:
-        """Takes a new thread for the next start, as only such a thread can fork the engine.
+        """Begins the loop of the next start in a new thread, as only such a thread can fork the engine.
 
-        The loop before goes on: a request may be about to begin there, and is to have its error.
+        The loop before it goes on: a request may be about to begin there, and has to get its error.
         """
         self._loops.append(LoopThread("vllm-loop"))
         while len(self._loops) > 2:
             self._loops.pop(0).stop(STOP_SECONDS)
-        self._new = True
 
     def _started(self, log: EngineLog) -> AsyncLLM:
         begun = time.monotonic()
@@ -168,7 +165,7 @@ class Engine:
             "worker_extension_cls": EXTENSION,
             "trust_remote_code": False,
         }
-        may_fork, self._new = self._new and forks_allowed() and running_on_cpu(), False
+        may_fork = forks_allowed() and running_on_cpu()
         with contextlib.ExitStack() as fork:
             if may_fork:
                 fork.enter_context(computing_alone())

@@ -115,13 +115,13 @@ def packages_progress(text: str, packages: int, site: Path) -> str:
 
 
 def uv_settings(listed: str) -> tuple[list[str], dict[str, str]]:
-    """Where uv is to look for packages, as pip is set.
+    """Returns where uv looks for packages: where pip is set to look.
 
     Args:
         listed: what `pip config list` prints.
 
     Returns:
-        Arguments and environment variables for uv, which does not read pip's settings.
+        Arguments and environment variables for uv, because uv does not read pip's settings.
     """
     places = ["global.", "install.", ":env:."]  # the last one wins
     values: dict[str, str] = {}
@@ -136,7 +136,7 @@ def uv_settings(listed: str) -> tuple[list[str], dict[str, str]]:
         for each in values.get(name, "").split()
         for argument in (option, each)
     ]
-    # Else a package would be looked for in the first index only that has any version of it.
+    # Otherwise uv looks for a package only in the first index that has any version of it.
     arguments += ["--index-strategy", "unsafe-best-match"]
     if values.get("no-index", "").lower() in ("1", "true", "yes", "on"):
         arguments.append("--no-index")

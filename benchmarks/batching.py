@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -64,15 +65,15 @@ def sample_pieces(count: int, least: float, most: float) -> list[Sound]:
     return list(islice(cycle(pieces), count))
 
 
-def transcribe(session: OpenSession, sounds: Sequence[Sound], batch: int) -> tuple[float, IDS]:
-    """Returns the seconds for all of them, and the ids of each."""
+def transcribe(session: OpenSession, sounds: Sequence[Sound], batch: int, **options: Any) -> tuple[float, IDS]:
+    """Returns the seconds for all of them, and the ids of each; the options are the model's."""
     found: dict[int, tuple[int, ...]] = {}
     begun = time.perf_counter()
     if batch == 1:
-        alone = tuple(session.transcribe(sound, vad="none").tokens for sound in sounds)
+        alone = tuple(session.transcribe(sound, vad="none", **options).tokens for sound in sounds)
         return time.perf_counter() - begun, alone
     sized = {"batch_size": batch} if session.model in MODELS else {}  # others choose their batches themselves
-    for number, event in session.stream_batch(sounds, vad="none", **sized):
+    for number, event in session.stream_batch(sounds, vad="none", **sized, **options):
         if isinstance(event, Transcript):
             found[number] = event.tokens
         elif isinstance(event, WorkbenchError):

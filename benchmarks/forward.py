@@ -134,11 +134,11 @@ def measure(family: str, options: argparse.Namespace, folder: Path) -> None:
     how = f"{options.threads} threads, {options.device}"
     print(f"## {family}, {SECONDS:.0f} s of speech ({frames} frames), {how}, {options.runs} runs")
     print(f"encoder arithmetic {work:.0f} GFLOP; at this machine's {rate:.0f} GFLOP/s in {options.dtype}: "
-          f"{work / rate:.2f} s, {100 * work / rate / sides[0].median:.0f} % of ours")  # fmt: skip
+          f"{work / rate:.3f} s, {100 * work / rate / sides[0].median:.0f} % of ours")  # fmt: skip
     for name, side in zip(("ours", "funasr"), sides, strict=False):
         times = [run["seconds"] for run in side.runs[1:]]
         loaded, peak = side.loaded["loaded_megabytes"], side.runs[-1]["peak_megabytes"]
-        print(f"{name}: median {side.median:.2f} s ({min(times):.2f} to {max(times):.2f})")
+        print(f"{name}: median {side.median:.3f} s ({min(times):.3f} to {max(times):.3f})")
         print(
             f"  loading {side.loaded['load_seconds']:.2f} s, {loaded:.0f} MB resident ({loaded / file:.2f} x the file)"
         )

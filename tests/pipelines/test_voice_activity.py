@@ -256,7 +256,7 @@ def test_the_silence_that_ends_a_stretch_reaches_fsmn_vad(
             asked.append(options)
             return [Span(1.0, 2.0)]
 
-    monkeypatch.setattr(fsmn_vad, "open_detector", lambda place: Detector())
+    monkeypatch.setattr(fsmn_vad, "open_detector", lambda place, device: Detector())
     speech_spans(noise(3.0)[0], ListeningOptions(vad=str(tmp_path), end_silence_ms=given))
     assert asked == [FsmnVadOptions(end_silence_ms=expected)]
 

@@ -65,15 +65,19 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts):
 
     Args:
         notes: sentences about the model that every transcript carries for its reader.
+        device: where a voice activity model runs that PyTorch opens beside the recogniser.
     """
 
-    def __init__(self, model: str, runtime: str, recogniser: Recogniser, notes: tuple[str, ...] = ()):
+    def __init__(
+        self, model: str, runtime: str, recogniser: Recogniser, notes: tuple[str, ...] = (), device: str = "cpu"
+    ):
         self.model = model
         self.runtime = runtime
         self.load_seconds = 0.0  # set by the code that opens the session
         self.domain: Domain | None = None  # what the model was made for, set by the code that opens the session
         self._recogniser: Recogniser | None = recogniser
         self._notes = notes
+        self._device = device
 
     @property
     def recogniser(self) -> Recogniser:
@@ -110,7 +114,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts):
             try:
                 recording = read(audio)
                 yield number, Progress(0.0, recording.seconds, "listening for speech")
-                found = speech_spans(recording.samples, chosen)
+                found = speech_spans(recording.samples, chosen, self._device)
             except BadInput as error:
                 yield number, error
                 continue

@@ -84,12 +84,15 @@ def check_detector(options: ListeningOptions) -> None:
         )
 
 
-def speech_spans(samples: np.ndarray, options: ListeningOptions) -> SpeechFound:
+def speech_spans(samples: np.ndarray, options: ListeningOptions, device: str = "cpu") -> SpeechFound:
     """Returns the spans of 16 kHz samples [n] to transcribe, none longer than `options.max_segment_seconds`.
 
     A recording that fits in one chunk is taken whole unless the user names a detector, as recognisers were trained on
     such recordings, with silence at the edges. Raises `BadInput` like `check_detector`, and if the detector does not
     exist.
+
+    Args:
+        device: where an FSMN-VAD of PyTorch runs.
     """
     check_detector(options)
     seconds = len(samples) / SAMPLE_RATE
@@ -104,7 +107,7 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> SpeechFound:
         speech, detector = _silero_spans(samples, levels), _SILERO
     else:
         with _one_at_a_time:
-            speech, detector = _fsmn_spans(_raised_for_fsmn(samples, levels), options), _FSMN
+            speech, detector = _fsmn_spans(_raised_for_fsmn(samples, levels), options, device), _FSMN
     chunks = _chunks(samples, speech, levels, detector, longest)
     return SpeechFound(tuple(chunks), _notes(detector.name, levels, speech, chunks, seconds))
 
@@ -140,7 +143,7 @@ def _raised_for_fsmn(samples: np.ndarray, levels: np.ndarray) -> np.ndarray:
     return raised(samples, ENOUGH_DB if noisy else _FSMN.level_db)
 
 
-def _fsmn_spans(samples: np.ndarray, options: ListeningOptions) -> list[Span]:
+def _fsmn_spans(samples: np.ndarray, options: ListeningOptions, device: str) -> list[Span]:
     """Returns the spans found by an FSMN-VAD: in a directory with PyTorch, in a GGUF file with ggml."""
     from workbench.families.fsmn_vad import FsmnVadOptions
 
@@ -151,7 +154,8 @@ def _fsmn_spans(samples: np.ndarray, options: ListeningOptions) -> list[Span]:
         )
     runtime = "pytorch" if Path(place).is_dir() else "gguf"
     # Imported by name, as the runtimes are in a layer above the pipelines.
-    detector: FsmnVad = import_module(str(FAMILIES["fsmn_vad"].cell(runtime).module)).open_detector(place)
+    open_detector = import_module(str(FAMILIES["fsmn_vad"].cell(runtime).module)).open_detector
+    detector: FsmnVad = open_detector(place, device) if runtime == "pytorch" else open_detector(place)
     # FSMN-VAD's default is a schedule for whole minutes: it would cut a conversation at 60 s and leave fragments.
     silence = END_SILENCE_MS if options.end_silence_ms is None else options.end_silence_ms
     return detector.spans(samples, options=FsmnVadOptions(end_silence_ms=silence))

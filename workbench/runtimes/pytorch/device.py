@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 
 from workbench.core.errors import BadInput, Unavailable
@@ -28,4 +30,24 @@ def prepare(settings: Settings) -> torch.device:
     # TF32 would cut products to 10 bits of mantissa on GPUs, an error far larger than the differences to be compared.
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    if device.type == "cuda":
+        threading.Thread(target=load_libraries, args=(device,), daemon=True, name="cuda-libraries").start()
     return device
+
+
+@torch.inference_mode()
+def load_libraries(device: torch.device) -> None:
+    """Uses the libraries of convolutions, products and attention once, each in float32 and in a 16-bit type.
+
+    The first use of each loads it, on a GPU two seconds together. In a thread, the weights are read meanwhile.
+    """
+    try:
+        for kind in (torch.float32, torch.bfloat16):
+            x = torch.zeros(1, 8, 1, 64, dtype=kind, device=device).contiguous(memory_format=torch.channels_last)
+            torch.nn.functional.conv2d(x, x.new_zeros(8, 1, 1, 3), padding=(0, 1), groups=8)
+            rows = x.new_zeros(1, 1, 64, 64)
+            mask = torch.ones(1, 1, 1, 64, dtype=torch.bool, device=device)
+            torch.nn.functional.scaled_dot_product_attention(rows, rows, rows, attn_mask=mask)
+            torch.nn.functional.linear(rows, rows[0, 0], rows[0, 0, 0])
+    except RuntimeError:  # such as no memory left on the GPU, which the session then says itself
+        return

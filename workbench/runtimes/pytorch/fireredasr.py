@@ -209,4 +209,4 @@ def open_session(directory: Path, name: str, settings: Settings) -> InstructedSe
     runner = FireRedRunner(checkpoint, device, arithmetic_of(settings, device, language))
     encoder = FireRedAudioEncoder(model, read_cmvn_ark(model.cmvn_file), runner)
     half = open_fireredasr_language(checkpoint, device, settings.dtype, settings.stepwise)
-    return InstructedSession(name, "pytorch", SpeechLanguagePipeline(encoder, half))
+    return InstructedSession(name, "pytorch", SpeechLanguagePipeline(encoder, half), device=str(device))

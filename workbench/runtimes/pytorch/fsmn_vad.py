@@ -155,9 +155,9 @@ def open_fsmn_vad(path: str | Path, device: str | torch.device = "cpu", dtype: t
     return FsmnVad(FsmnRunner(network, device), Frontend(model.frontend, cmvn), model.detector)
 
 
-def open_detector(path: str | Path) -> FsmnVad:
+def open_detector(path: str | Path, device: str = "cpu") -> FsmnVad:
     """Opens the detector that a recogniser uses in its own process. Raises the same errors as `open_fsmn_vad`."""
-    return open_fsmn_vad(path)
+    return open_fsmn_vad(path, device)
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> DetectionSession:

@@ -116,4 +116,4 @@ def open_session(directory: Path, name: str, settings: Settings) -> InstructedSe
     half = open_nano_language(model, language, device, settings.dtype, settings.stepwise)
     branch = runner.branch if isinstance(runner.branch, str) else model.ctc
     pipeline = NanoPipeline(NanoAudioEncoder(model, cmvn, runner), half, branch, runner)
-    return InstructedSession(name, "pytorch", pipeline)
+    return InstructedSession(name, "pytorch", pipeline, device=str(device))

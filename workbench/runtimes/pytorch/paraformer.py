@@ -81,6 +81,7 @@ class ParaformerRunner:
         tensors = read_state_dict(weights)
         load_into(self.network, tensors, where, model.unused_tensors, mapped_from=weights, dtype=self.kind)
         finalise_weights(self.network, device, weights, arithmetic=arithmetic, exact=("predictor.*",))
+        self.network.encoder.replay_on(device)
 
     @property
     def dtype(self) -> str:
@@ -146,4 +147,5 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     """Opens a session for the checkpoint in `directory`; results call the model `name`."""
     device = prepare(settings)
     model = read_paraformer(directory)
-    return SpeechSession(name, "pytorch", open_paraformer(model, device, arithmetic_of(settings, device)))
+    pipeline = open_paraformer(model, device, arithmetic_of(settings, device))
+    return SpeechSession(name, "pytorch", pipeline, device=str(device))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from workbench.families.sanm import SanmConfig
+from workbench.runtimes.pytorch.graph_replays import GraphReplays
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 
 
@@ -140,6 +141,12 @@ class SanmEncoder(nn.Module):
         if config.tp_blocks:
             self.tp_encoders = nn.ModuleList(SanmLayer(size, config, dropout) for _ in range(config.tp_blocks))
             self.tp_norm = nn.LayerNorm(size, eps=config.norm_eps)
+        self.replays: GraphReplays | None = None
+
+    def replay_on(self, device: torch.device) -> None:
+        """Lets the encoder replay its passes where the device is a GPU."""
+        if device.type == "cuda":
+            self.replays = GraphReplays()
 
     @property
     def layers(self) -> list[SanmLayer]:
@@ -151,6 +158,12 @@ class SanmEncoder(nn.Module):
 
         `lengths` [B] counts each row's frames; None if all rows are full. Padding frames do not influence the others.
         """
+        if self.replays is not None and lengths is None and tap is no_tap and self.replays.takes(x):
+            return self.replays(self.encode, x)
+        return self.encode(x, lengths, tap)
+
+    def encode(self, x: Tensor, lengths: Tensor | None, tap: Tap = no_tap) -> Tensor:
+        """Does what `forward` says, and replays nothing."""
         mask = None if lengths is None else length_mask(lengths, x.shape[1]).unsqueeze(-1).to(x.dtype)
         x = x * self.config.output_size**0.5
         x = tap("encoder.input", x + sinusoid(x.shape[1], x.shape[2], x))

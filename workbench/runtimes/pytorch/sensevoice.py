@@ -82,6 +82,7 @@ class SenseVoiceRunner:
         where = f"{weights.parent.name}/{weights.name}"
         load_into(self.network, read_state_dict(weights), where, mapped_from=weights, dtype=self.kind)
         finalise_weights(self.network, device, weights, arithmetic=arithmetic)
+        self.network.encoder.replay_on(device)
 
     @property
     def dtype(self) -> str:
@@ -155,4 +156,5 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     """Opens a session for the checkpoint in `directory`; results call the model `name`."""
     device = prepare(settings)
     model = read_sensevoice(directory)
-    return SpeechSession(name, "pytorch", open_sensevoice(model, device, arithmetic_of(settings, device)))
+    pipeline = open_sensevoice(model, device, arithmetic_of(settings, device))
+    return SpeechSession(name, "pytorch", pipeline, device=str(device))

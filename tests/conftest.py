@@ -20,6 +20,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from tests.support.browser import chromium
+from workbench.prepared.kinds import Kind
 from workbench.prepared.pool import PREPARED, SWITCH, PreparedProcesses
 from workbench.registry.registry import Registry
 
@@ -42,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # tests runs too.
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     os.environ.setdefault("MKL_ENABLE_INSTRUCTIONS", "AVX512")
+    # As the first use of ggml sets it: prepared processes of another environment would have to import anew.
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     os.environ[SWITCH] = "0"  # programs that tests start open one session or none
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that put the tests into the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that they start inherit what is ignored
@@ -54,6 +57,16 @@ def pytest_configure(config: pytest.Config) -> None:
     # On a busy machine a deadline would fail whichever example is unlucky; pytest-timeout guards against hanging.
     hypothesis.settings.register_profile("workbench", deadline=None)
     hypothesis.settings.load_profile("workbench")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The command says `--dist loadfile`; files with the same heavy import stay together as well."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.support.scheduling import ByFileAndImport
+
+    return ByFileAndImport(config, log)
 
 
 def _share_caches(config: pytest.Config) -> None:
@@ -84,9 +97,14 @@ def _take_one_core() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The collector leaves alone what the imports have made: to look through it takes a second each time."""
+    """The collector leaves alone what the imports have made: to look through it takes a second each time.
+
+    Where several processes run tests, each has the process ready from which most sessions and conversions are forked.
+    """
     gc.collect()
     gc.freeze()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        PREPARED.start([Kind("pytorch", language=True)])
 
 
 @pytest.hookimpl(trylast=True)
@@ -103,7 +121,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lateness)
     if "PYTEST_XDIST_WORKER" in os.environ:
         slow = Counter(item.path for item in items if lateness(item))
-        items.sort(key=lambda item: -slow[item.path])
+        items.sort(key=lambda item: (-slow[item.path], item.path))  # the tests of a file stay together
 
 
 @pytest.fixture(autouse=True)

@@ -70,7 +70,7 @@ def listen(hear: Hear, seconds: float, **options: Any) -> tuple[FakeRecogniser, 
 def put_spans(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float], notes: tuple[str, ...] = ()) -> None:
     """Makes voice activity detection find these."""
     found = SpeechFound(tuple(Span(*span) for span in spans), notes)
-    monkeypatch.setattr("workbench.pipelines.speech_session.speech_spans", lambda samples, options: found)
+    monkeypatch.setattr("workbench.pipelines.speech_session.speech_spans", lambda samples, options, device: found)
 
 
 # What the recogniser gets to hear.

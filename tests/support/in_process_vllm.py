@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,9 +26,24 @@ ENVIRONMENT = {
 
 
 @contextmanager
+def environment_kept() -> Iterator[None]:
+    """Takes back what the block changes in the environment.
+
+    vLLM sets variables when it starts an engine. With them, every prepared process would have to import anew.
+    """
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@contextmanager
 def forking_engines() -> Iterator[None]:
     """Within the block the test's process forks an engine where a session's process would; a spawned one takes 12 s."""
-    with pytest.MonkeyPatch.context() as patch, inspecting_here():
+    with environment_kept(), pytest.MonkeyPatch.context() as patch, inspecting_here():
         patch.setattr("workbench.runtimes.vllm.engine.forks_allowed", lambda: True)
         yield
 
@@ -37,12 +53,7 @@ def in_process_engine(directory: Path, **arguments: Any) -> Iterator[Any]:
     """A `vllm.LLM` of a directory, float32 and eager, that is gone in the end."""
     with tempfile.TemporaryDirectory(prefix="workbench-tests-") as tempdir, pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", tempdir)  # vLLM leaves a file there for each engine
-        for name, value in ENVIRONMENT.items():
-            patch.setenv(name, value)
         patch.setattr(gc, "unfreeze", lambda: None)  # its last collections leave alone what tests have imported
-        from vllm import LLM
-        from vllm.distributed import cleanup_dist_env_and_memory
-
         given = {
             "dtype": "float32",
             "enforce_eager": True,
@@ -52,8 +63,13 @@ def in_process_engine(directory: Path, **arguments: Any) -> Iterator[Any]:
             "max_num_seqs": 16,
             **arguments,
         }
-        with inspecting_here():
-            llm = LLM(str(directory), **given)
+        with environment_kept():
+            os.environ.update(ENVIRONMENT)
+            from vllm import LLM
+            from vllm.distributed import cleanup_dist_env_and_memory
+
+            with inspecting_here():
+                llm = LLM(str(directory), **given)
         try:
             yield llm
         finally:

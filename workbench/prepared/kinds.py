@@ -17,11 +17,12 @@ from workbench.system.imports import UNUSED
 # imports its compiler, and never removes it.
 COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 QUIET = "ignore:resource_tracker"  # Python's tracker of shared memory says what it removed after a kill
-# Environment variables that libraries read when they use them, not while they are imported. pytest changes the last one
+# Environment variables that libraries read when they use them, not while they are imported. pytest changes its own
 # before every test.
 READ_LATE = frozenset(
     {"TMPDIR", "VLLM_RPC_BASE_PATH", "VLLM_CACHE_ROOT", "GRADIO_TEMP_DIR", "XDG_CONFIG_HOME", "NO_PROXY"}
     | {"WORKBENCH_MODELS", "WORKBENCH_MEMORY_GB", "PYTEST_CURRENT_TEST", COMPILED}
+    | {"RAY_CLIENT_MODE"}  # which an import of ray sets
 )
 # The same, but huggingface_hub reads them when it is imported; a forked process imports that part of it again.
 READ_BY_HUB = frozenset({"HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"})

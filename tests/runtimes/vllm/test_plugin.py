@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
-pytest.importorskip("vllm", reason="needs vLLM")
+from tests.support import registered_classes, with_vllm
 
-CODE = """
-import sys
-from importlib import import_module
-from vllm import ModelRegistry
-from vllm.model_executor.models.config import MODELS_CONFIG_MAP
-from workbench.runtimes.vllm.plugin import configurations, models, register
-register()
-register()
-assert set(models()) <= set(ModelRegistry.get_supported_archs())
-assert not [name for name in sys.modules if name.startswith("workbench.runtimes.vllm.models")]
-assert configurations().keys() <= models().keys()
-for name, place in configurations().items():
-    assert f"{MODELS_CONFIG_MAP[name].__module__}:{MODELS_CONFIG_MAP[name].__name__}" == place
-for name, place in models().items():
-    module, _, found = place.partition(":")
-    assert found == name and getattr(import_module(module), name).__name__ == name
-"""
+pytest.importorskip("vllm", reason="needs vLLM")
 
 
 def test_the_entry_point_names_the_function() -> None:
@@ -35,6 +18,11 @@ def test_the_entry_point_names_the_function() -> None:
 
 
 @pytest.mark.slow
-def test_classes_are_registered_by_name_and_are_there() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_classes_are_registered_by_name_and_are_there(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    process = with_vllm.start(registered_classes.__name__, [], log)
+    try:
+        assert process.wait(timeout=200) == 0, log.read_text()[-2000:]
+    finally:
+        process.kill()
+        process.wait()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soxr
 
+from tests.pipelines.test_speech_session import FakeRecogniser
 from tests.support.shared_data import shared
 from tests.support.tiny_checkpoints import noise
 from workbench.audio.levels import raised
@@ -21,6 +22,7 @@ from workbench.core.options import ListeningOptions
 from workbench.core.settings import SessionSpec, Settings
 from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.isolation.loader import open_here
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.pipelines.voice_activity import MERGE_SECONDS, PAD_SECONDS, SILERO, speech_spans
 from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint
@@ -268,6 +270,27 @@ def test_the_silence_that_ends_a_stretch_is_refused_where_no_fsmn_vad_serves(vad
     assert str(error.value) == (
         f"option end_silence_ms is 500 and option vad is {vad!r}; end_silence_ms applies where vad names an FSMN-VAD"
     )
+
+
+def test_fsmn_vad_runs_where_the_recogniser_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[tuple[str, str]] = []
+
+    class Detector:
+        def spans(self, samples: np.ndarray, options: FsmnVadOptions) -> list[Span]:
+            return []
+
+    def open_detector(place: str, device: str) -> Detector:
+        asked.append((place, device))
+        return Detector()
+
+    monkeypatch.setattr(fsmn_vad, "open_detector", open_detector)
+    recogniser = FakeRecogniser(lambda number, samples: pytest.fail("there is no speech"))
+    for session in (
+        SpeechSession("m", "pytorch", recogniser),
+        SpeechSession("m", "pytorch", recogniser, device="cuda:1"),
+    ):
+        session.transcribe(noise(3.0), vad=str(tmp_path))
+    assert asked == [(str(tmp_path), "cpu"), (str(tmp_path), "cuda:1")]
 
 
 def test_a_detector_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

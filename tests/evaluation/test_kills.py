@@ -11,7 +11,7 @@ from benchmarks.evaluate_kills import check, kill_and_go_on, make_corpus, start
 from workbench.evaluation import read, run
 
 MODEL = "demo/sensevoice|gguf|q8_0"  # it loads in a moment
-RECORDINGS = 40
+RECORDINGS = 60
 
 
 @pytest.mark.slow

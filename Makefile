@@ -71,7 +71,7 @@ $(READY):
 		|| { echo 'The virtual environment could not be made; on Debian: apt-get install python3.11-venv' >&2; exit 2; }
 	@rm -rf $(VENV)/ready-* $(VENV)/wheels
 	@$(PY) .ci/install.py $(VENV) --torch-index $(TORCH_INDEX) --llama-index $(LLAMA_INDEX)
-	@$(PY) -c 'import torch' || { echo 'PyTorch was installed but does not load; see "Troubleshooting" in the README' >&2; exit 1; }
+	@$(PY) -c 'import torch' || { echo 'PyTorch was installed but does not load; see docs/troubleshooting.md' >&2; exit 1; }
 	@touch $@
 
 # Programs that some tests drive; without them those tests are skipped, and pytest says so. The headless shell is

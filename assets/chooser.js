@@ -55,7 +55,7 @@ const drawPanel = (runtime, id, model) => {
   });
   runtime.boxes.forEach((box, index) => {
     const drawn = drawBox(box, `${id}-${index}`, box.label, box.there ? 'file there' : 'file');
-    drawn.title = box.there ? 'This file is there.' : 'This file is made of the checkpoint when it first runs.';
+    drawn.title = box.there ? 'This file exists.' : 'This file is made of the checkpoint when it first runs.';
     panel.append(drawn);
   });
   if (!unmeasured || props.value.measured === runtime.boxes[0].value) awaited.delete(id);

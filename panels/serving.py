@@ -110,7 +110,7 @@ def serve(host: str, port: int, opening: Opening) -> None:
         tabs = chosen_tabs(opening.tabs)
         with (
             prepared_processes(),
-            SessionPool(Registry(patient=True), guard=opening.guard, opens_ahead=True) as pool,
+            SessionPool(Registry(wait_for_memory=True), guard=opening.guard, opens_ahead=True) as pool,
         ):
             page = build_page(pool, tabs)
             pool.watch()

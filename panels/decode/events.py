@@ -15,7 +15,7 @@ from panels.decode.follow import follow
 from panels.decode.heads import headed_offers, layout_of
 from panels.decode.knowledge import FILES, Checked, check_file, find_example, read_examples
 from panels.decode.run import TASK, Decodings, Job, Row, prepare, run
-from panels.decode.sweep import SWEPT, KeptLists, Pair, check_swept, read_grid, run_sweep, same_lists
+from panels.decode.sweep import SWEPT, NBestLists, Pair, check_swept, read_grid, run_sweep, same_lists
 from panels.decode.view import results_html, rival_html, status_html, sweep_html, sweep_status_html
 from panels.running.cancel import ActiveRuns
 from panels.running.choices import chosen_offers, offers
@@ -48,7 +48,7 @@ class DecodeActions(RecordingActions):
         self.samples = tuple(samples)
         self.options = tuple(Shown(spec, (), True) for spec in option_specs(SearchOptions))
         self.kept: LastResults[Decodings] = LastResults("that run is not kept any more; decode again")
-        self.lists: LastResults[KeptLists] = LastResults("that sweep is not kept any more; sweep again")
+        self.lists: LastResults[NBestLists] = LastResults("that sweep is not kept any more; sweep again")
         self._runs = ActiveRuns()
         self._sweeps = ActiveRuns()
 
@@ -272,7 +272,7 @@ class DecodeActions(RecordingActions):
         user = str(request.session_hash)
         lists, heard = self.lists.get(user), self.kept.get(user)
         if lists is None or lists.pair != swept or not same_lists(lists.job, job, swept):
-            lists = KeptLists(job, swept)
+            lists = NBestLists(job, swept)
         if heard is not None and (heard.job.sources, heard.job.offer, heard.job.layout) != (
             job.sources,
             job.offer,

@@ -21,7 +21,7 @@ LOGITS = "logits"  # the stage that a search decodes
 
 
 def stand_apart(pieces: Sequence[str]) -> bool:
-    """Returns whether tokens are read one by one, with blanks between them, as phonemes are.
+    """Returns whether tokens are read one by one, with spaces between them, as phonemes are.
 
     That is so unless a mark or a blank shows where words begin, or most tokens are single characters.
     """

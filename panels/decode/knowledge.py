@@ -182,7 +182,7 @@ EXAMPLES = (
     Example(
         "words",
         "Digits and their homophones",
-        "A lexicon in which one and won, two and too are spelled alike, and a model of the words",
+        "A lexicon in which one and won, two and too have the same tokens, and a model of the words",
         {"lexicon": "digit_words.txt", "word_lm": "digit_words.arpa"},
         {"gamma": 1.0},
         samples=("nine_two_eight_zero_four.wav",),

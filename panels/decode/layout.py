@@ -27,8 +27,8 @@ from panels.widgets.scrolling import show_results
 from workbench.registry.sources import assets
 
 HOW_WRITTEN = """<p class="muted small">Language models are ARPA files, also gzipped, or KenLM's binary ones. A lexicon
-has a word, a tab and its tokens in each line; <code>word(2)</code> is another spelling. Phrases are tokens separated by
-blanks, or words with a lexicon, one phrase to a line.</p>"""
+has a word, a tab and its tokens in each line; <code>word(2)</code> is another pronunciation. Phrases are tokens
+separated by spaces, or words with a lexicon, one phrase to a line.</p>"""
 LOGITS = """<p class="muted small">What another program computed: an array [frames, tokens] in each file, and the list
 of its tokens, one to a line.</p>"""
 SHOW_RESULTS = show_results(
@@ -88,7 +88,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     )
                 reference = gr.Textbox(
                     label="Reference text",
-                    info="What is really said; one line for each of several recordings.",
+                    info="The words that are spoken. For several recordings, one line each.",
                     lines=1,
                     max_lines=8,
                     elem_id="decode-reference",
@@ -168,10 +168,16 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 )
                 with gr.Row(elem_classes="pair"):
                     first = gr.Textbox(
-                        value="0 to 2, 9", label="First: from, to, how many", max_lines=1, elem_id="decode-first"
+                        value="0 to 2, 9",
+                        label="First: from, to, number of values",
+                        max_lines=1,
+                        elem_id="decode-first",
                     )
                     second = gr.Textbox(
-                        value="-2 to 2, 9", label="Second: from, to, how many", max_lines=1, elem_id="decode-second"
+                        value="-2 to 2, 9",
+                        label="Second: from, to, number of values",
+                        max_lines=1,
+                        elem_id="decode-second",
                     )
                 with gr.Row(elem_classes="pair"):
                     sweep = gr.Button("Sweep", size="sm", elem_id="decode-sweep-run")

@@ -379,7 +379,7 @@ def text_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> str:
 
 
 def words_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> tuple[str, ...]:
-    """Returns the words of a hypothesis: those of the lexicon, else of its text; a script without blanks counts by
+    """Returns the words of a hypothesis: those of the lexicon, else of its text; a script without spaces counts by
     characters, and tokens such as phonemes one by one.
     """
     if hypothesis.words is not None:

@@ -20,7 +20,7 @@ from panels.running.progress import tables
 from panels.running.sessions import SessionPool
 from workbench.core.errors import BadInput, Cancelled
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
-from workbench.decoding.weight_sweep import Candidate, KeptList, WeightSweep, sweep_weights
+from workbench.decoding.weight_sweep import Candidate, NBestList, WeightSweep, sweep_weights
 from workbench.text.rates import score
 
 SMALLEST_WEIGHT = 1e-6  # in place of 0, so that the lists tell what the language model says
@@ -74,12 +74,12 @@ class SweepState:
 
 
 @dataclass
-class KeptLists:
+class NBestLists:
     """The hypotheses of the sources of a job, for any weights of a pair."""
 
     job: Job
     pair: Pair
-    lists: dict[str, KeptList] = field(default_factory=dict)  # by the source's key
+    lists: dict[str, NBestList] = field(default_factory=dict)  # by the source's key
 
 
 def read_grid(text: str, name: str) -> tuple[float, ...]:
@@ -127,7 +127,7 @@ def same_lists(one: Job, other: Job, pair: Pair) -> bool:
 
 def run_sweep(
     pool: SessionPool,
-    kept: KeptLists,
+    kept: NBestLists,
     heard: Decodings | None,
     first: Sequence[float],
     second: Sequence[float],
@@ -158,7 +158,7 @@ def run_sweep(
 
 def _work(
     pool: SessionPool,
-    kept: KeptLists,
+    kept: NBestLists,
     heard: Decodings | None,
     rows: Sequence[SweepRow],
     grid: tuple[Sequence[float], Sequence[float]],
@@ -198,7 +198,7 @@ def _work(
                     key = (each.tokens, each.words)
                     if key not in found or parts[0] > found[key][0]:
                         found[key] = (*parts, each)
-            kept.lists[now.key] = kept_list(now.source.reference or "", list(found.values()), layout.pieces)
+            kept.lists[now.key] = n_best_list(now.source.reference or "", list(found.values()), layout.pieces)
             show(replace(now, status="done"))
     except Cancelled:
         return
@@ -235,7 +235,9 @@ def weightless(hypothesis: Hypothesis, pair: Pair, weight: float, bonus: float) 
     return fixed, max(model / weight, -1e9), count
 
 
-def kept_list(reference: str, found: Sequence[tuple[float, float, int, Hypothesis]], pieces: Sequence[str]) -> KeptList:
+def n_best_list(
+    reference: str, found: Sequence[tuple[float, float, int, Hypothesis]], pieces: Sequence[str]
+) -> NBestList:
     """Returns the list of a recording, with the errors of each hypothesis; an empty text if there is none."""
     rated: dict[str, int] = {}
     units = score(reference, "").counts.reference_units
@@ -245,4 +247,4 @@ def kept_list(reference: str, found: Sequence[tuple[float, float, int, Hypothesi
         if text not in rated:
             rated[text] = score(reference, text).counts.errors
         candidates.append(Candidate(fixed, model, count, rated[text]))
-    return KeptList(tuple(candidates) or (Candidate(0.0, 0.0, 0, units),), units)
+    return NBestList(tuple(candidates) or (Candidate(0.0, 0.0, 0, units),), units)

@@ -27,7 +27,7 @@ from workbench.text.scripts import needs_space
 VIEW = "decode/view.html"
 LISTED = 10  # hypotheses of a list that are shown
 NOTHING_YET = """<div class="empty">
-<p class="lead">What does a language model change in what a CTC model heard?</p>
+<p class="lead">How does a language model change the text of a CTC model?</p>
 <ol>
 <li>Click a sample, or add recordings or a file of logits.</li>
 <li>Give the search what it should know: click an example, or add a language model, a lexicon, or phrases.</li>
@@ -106,7 +106,7 @@ def _card(row: Row, base: Sequence[str] | None, against: str, widest: float) -> 
     if row.status == "failed":
         body = render("widgets/parts.html", "failure", row.error)
     elif row.status != "done":
-        said = {"waiting": "Waiting", "stopped": "Not run: the run was stopped before"}
+        said = {"waiting": "Waiting", "stopped": "Not run: the run was stopped earlier"}
         body = render(VIEW, "activity", said.get(row.status, row.activity or "Decoding"))
     else:
         marked = marks(row.words[0] if row.words else (), base)

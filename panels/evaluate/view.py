@@ -16,9 +16,8 @@ NOTHING_YET = """<div class="empty">
 <li>Tick models, runtimes and quantisations.</li>
 <li>Press <b>Evaluate</b>. Cancel keeps what is done.</li>
 </ol>
-<p>Error rates come with intervals, and every difference between two models with a sentence on whether it is real.</p>
+<p>Error rates have confidence intervals. For each pair of models, one sentence says whether the difference is real.</p>
 </div>"""
-NO_PARQUET = "For Parquet files, install pyarrow beside the page: pip install pyarrow"
 
 
 def status_html(step: Step) -> str:

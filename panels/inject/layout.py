@@ -69,7 +69,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 speech = gr.Dropdown(
                     actions.speech_models(),
                     label="Speech model",
-                    info="Its adaptor's output is what its language model gets of the recording.",
+                    info="The output of its adaptor goes into the prompt of its language model.",
                     elem_id="speech-model",
                 )
                 make = gr.Button("Add embeddings of the recording", size="sm", elem_id="make-embeddings")

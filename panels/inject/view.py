@@ -139,6 +139,6 @@ def percent(share: float) -> str:
 
 
 def visible(token: str) -> str:
-    """Returns a token's text with visible blanks and line breaks."""
+    """Returns a token's text with visible spaces and line breaks."""
     shown = token.replace("\n", "⏎").replace("\t", "⇥")
     return shown.replace(" ", "␣") if shown.strip(" ") != shown or not shown else shown

@@ -59,8 +59,8 @@ MARK = """(written) => {
 }"""
 TRACES = """<p class="muted small">What another program computed for the same input. A file of names and layouts maps
 its arrays to stages; arrays that it does not name keep their names.</p>"""
-TOGETHER = """<p class="muted small">Files here take the place of the one input. A fault so small that rounding could
-explain it on each input still shows if it is there on all of them.</p>"""
+TOGETHER = """<p class="muted small">These files replace the single input. Rounding can hide a small fault on each
+input; over several inputs, it becomes visible.</p>"""
 EXPERIMENTING = """<p class="muted small">Try a known cause of a divergence. Each switch is written into the
 sides above, where you can edit it.</p>"""
 
@@ -123,8 +123,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 sides = scripted_html("sides.js", elem_id="parity-sides")
                 candidates = gr.Textbox(
                     value="",
-                    label="Candidates as they are written",
-                    info="One to a line: runtime:type, with +name=value for settings and options of its own.",
+                    label="Candidates as text",
+                    info="One per line: runtime:type. +name=value adds a setting or an option of one candidate.",
                     lines=2,
                     max_lines=8,
                     elem_id="parity-candidates",
@@ -151,7 +151,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     precision_choices(), value=AUTO, label="Precision of the other program", elem_id="parity-precision"
                 )
                 force = gr.Checkbox(
-                    label="Compare traces of different inputs, or numbers of layers, too", elem_id="parity-force"
+                    label="Also compare traces of different inputs or of other depths", elem_id="parity-force"
                 )
             with gr.Accordion(
                 "Experiments", open=False, elem_classes="card accordion-card", elem_id="parity-experiments"

@@ -26,7 +26,7 @@ NOTHING_YET = """<div class="empty">
 <p class="lead">At which stage do two runtimes begin to differ?</p>
 <ol>
 <li>Choose a model and a sample, or a recording or prompt of your own.</li>
-<li>Choose what to hold against the reference: other runtimes, other types, or a trace file of another program.</li>
+<li>Choose what to compare with the reference: other runtimes, other types, or a trace file of another program.</li>
 <li>Press <b>Compare</b>. Every stage from the filter bank to the text is compared, and the first that differs is
 named.</li>
 </ol>

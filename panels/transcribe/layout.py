@@ -75,7 +75,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 html_block('<h2><span class="step">3</span>Compare <small>optional</small></h2>')
                 reference = gr.Textbox(
                     label="Reference text",
-                    info="What is really said; one line for each of several recordings.",
+                    info="The words that are spoken. For several recordings, one line each.",
                     lines=2,
                     max_lines=8,
                     elem_id="reference",

@@ -178,7 +178,7 @@ class VisualiseActions:
     def start_if_ready(
         self, request: gr.Request, recording: str | None, sample: str, written: str | None, *rest: Any
     ) -> Iterator[tuple[Any, ...]]:
-        """Does what `start` does if there is something to look at, for a press that is no order."""
+        """Does what `start` does if there is something to look at; for events that are no press of Show."""
         if recording or (written or "").strip():
             yield from self.start(request, recording, sample, written, *rest)
 

@@ -1,4 +1,4 @@
-"""Inputs for the settings of vLLM's engines, made from the declarations in `workbench.isolation.loader`.
+"""Inputs for the settings of vLLM's engines, made from the declarations in `workbench.core.settings`.
 
 An unchanged input means the value in the model's card, else the default. This file knows no engine.
 """

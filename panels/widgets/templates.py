@@ -2,7 +2,7 @@
 
 `panels/<tab>/view.html` has the macros of a tab, `widgets/parts.html` those of several tabs. Templates escape every
 value that is not `Markup`. An unknown name in a template is an error. The output has no line breaks of the template and
-none of the blanks around them, so that templates can be indented.
+none of the spaces around them, so that templates can be indented.
 """
 
 from __future__ import annotations

@@ -147,7 +147,8 @@ def timeline_value(
     """Returns the value that shows these recordings.
 
     Args:
-        lanes: by path, as `timeline_lanes` makes them; recordings that have some are shown even if `paths` lacks them.
+        lanes: by path, as `panels.transcribe.lanes.lanes_of` makes them; recordings that have some are shown even if
+            `paths` lacks them.
         active: the key of the lane that the user edits; its recording is shown.
     """
     listed = list(dict.fromkeys([*paths, *lanes]))

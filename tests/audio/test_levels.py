@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.audio.levels import ENOUGH_DB, MOST_DB, loud_level, noise_like, raised
+from workbench.audio.levels import ENOUGH_DB, MOST_DB, amplified, loud_level, noise_like
 from workbench.audio.spans import frame_levels
 from workbench.training.augment import noise
 
@@ -21,31 +21,31 @@ def bursts_of_tone(level: float, seconds: float = 4.0) -> np.ndarray:
 
 def test_loud_samples_stay_unchanged() -> None:
     samples = bursts_of_tone(ENOUGH_DB + 0.1)
-    assert raised(samples) is samples
-    assert raised(samples, ENOUGH_DB + 0.2) is not samples
+    assert amplified(samples) is samples
+    assert amplified(samples, ENOUGH_DB + 0.2) is not samples
     none = np.zeros(0, np.float32)
-    assert raised(none) is none
+    assert amplified(none) is none
 
 
 @given(level=st.floats(ENOUGH_DB - MOST_DB, ENOUGH_DB - 0.1))
 def test_quiet_samples_become_loud_enough(level: float) -> None:
-    louder = raised(bursts_of_tone(level))
+    louder = amplified(bursts_of_tone(level))
     assert loud_level(frame_levels(louder)) == pytest.approx(ENOUGH_DB, abs=0.05)
     np.testing.assert_allclose(louder, bursts_of_tone(ENOUGH_DB), atol=1e-3)
 
 
 def test_the_gain_is_bounded() -> None:
-    assert loud_level(frame_levels(raised(bursts_of_tone(-95.0)))) == pytest.approx(-95.0 + MOST_DB, abs=0.1)
-    assert not raised(np.zeros(RATE, np.float32)).any()
+    assert loud_level(frame_levels(amplified(bursts_of_tone(-95.0)))) == pytest.approx(-95.0 + MOST_DB, abs=0.1)
+    assert not amplified(np.zeros(RATE, np.float32)).any()
 
 
 def test_a_click_does_not_count_and_an_offset_neither() -> None:
     quiet = bursts_of_tone(-50.0)
     clicked = quiet.copy()
     clicked[RATE // 2 : RATE // 2 + 800] = 0.9  # 50 ms
-    far = raised(clicked)[2 * RATE : 3 * RATE]
+    far = amplified(clicked)[2 * RATE : 3 * RATE]
     assert 10 * np.log10(np.mean((far - far.mean()) ** 2)) == pytest.approx(ENOUGH_DB, abs=0.3)
-    np.testing.assert_allclose(raised(quiet + np.float32(0.3)), raised(quiet), atol=1e-3)
+    np.testing.assert_allclose(amplified(quiet + np.float32(0.3)), amplified(quiet), atol=1e-3)
 
 
 def test_the_loudest_half_second_is_the_level() -> None:

@@ -17,10 +17,10 @@ from workbench.audio import silero  # noqa: E402
 from workbench.audio.read import read  # noqa: E402
 from workbench.audio.silero import (  # noqa: E402
     SileroOptions,
-    fresh_probabilities,
-    fresh_spans,
+    probabilities_with_resets,
     silero_probabilities,
     silero_spans,
+    spans_with_resets,
 )
 
 
@@ -96,7 +96,7 @@ def test_of_threads_that_ask_together_one_at_a_time_is_answered(monkeypatch: pyt
 
 def test_a_fresh_network_hears_each_window_as_if_nothing_had_been_before(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = noisy_tones(20.0)
-    probabilities = fresh_probabilities(samples)
+    probabilities = probabilities_with_resets(samples)
     first = silero_probabilities(samples[: 125 * 512])
     second = silero_probabilities(
         np.concatenate([samples[62 * 512 - 64 : 62 * 512], samples[62 * 512 : 187 * 512]])[64:]
@@ -106,23 +106,23 @@ def test_a_fresh_network_hears_each_window_as_if_nothing_had_been_before(monkeyp
     np.testing.assert_allclose(probabilities[71:124], np.maximum(first[71:124], second[9:62]), atol=0.02)
     monkeypatch.setattr(silero, "_BLOCK", 77)
     monkeypatch.setattr(silero, "_WINDOWS", 3)
-    np.testing.assert_allclose(fresh_probabilities(samples), probabilities, atol=1e-4)
+    np.testing.assert_allclose(probabilities_with_resets(samples), probabilities, atol=1e-4)
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 124, 125, 126, 187, 188])
 def test_a_fresh_network_judges_every_chunk(chunks: int) -> None:
-    probabilities = fresh_probabilities(noisy_tones(7.0)[: chunks * 512])
+    probabilities = probabilities_with_resets(noisy_tones(7.0)[: chunks * 512])
     assert len(probabilities) == chunks and (probabilities > 0).all()
 
 
 def test_a_fresh_network_hears_real_speech_as_the_other_does() -> None:
     samples = read(shared("speech/funasr_sample.wav")).samples
     seconds = sum(span.seconds for span in silero_spans(samples))
-    assert sum(span.seconds for span in fresh_spans(samples)) == pytest.approx(seconds, rel=0.1)
+    assert sum(span.seconds for span in spans_with_resets(samples)) == pytest.approx(seconds, rel=0.1)
 
 
 def test_no_samples_no_spans() -> None:
-    assert fresh_spans(np.zeros(0, dtype=np.float32)) == []
+    assert spans_with_resets(np.zeros(0, dtype=np.float32)) == []
     assert silero_spans(np.zeros(0, dtype=np.float32)) == []
     assert silero_spans(np.zeros(1, dtype=np.float32)) == []
 

@@ -317,7 +317,7 @@ BAD_FILES: dict[str, tuple[str, str | bytes | None, tuple[str, ...], str]] = {
     "binary tokens": ("tokens.txt", b"\xff\xfe\x00", (), "no UTF-8 text"),
     "too few tokens": ("tokens.txt", "<blk>\na\n", (), "4 wide and tokens.txt has 2"),
     "token twice": ("tokens.txt", "<blk>\na\nb\na\n", (), "tokens 1 and 3 of tokens.txt are both 'a'"),
-    "blanks in a token": ("tokens.txt", "<blk>\na b\nb\nc\n", (), "'a b'"),
+    "spaces in a token": ("tokens.txt", "<blk>\na b\nb\nc\n", (), "'a b'"),
     "empty token": ("tokens.txt", "<blk>\n\nb\nc\n", (), "token 1 of tokens.txt"),
     "id twice": ("tokens.txt", "<blk> 0\na 1\nb 1\nc 3\n", (), "0 to 3, each once"),
     "ids with a gap": ("tokens.txt", "<blk> 0\na 1\nb 2\nc 4\n", (), "0 to 3, each once"),

@@ -19,7 +19,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from workbench.decoding.choosing import Chooser
+from workbench.decoding.choosing import TokenSampler
 from workbench.decoding.generation import Decoding
 
 STOPS = (3, 11)
@@ -64,7 +64,7 @@ def test_scores_are_those_of_transformers(
     decoding = replace(
         ANY, repetition_penalty=penalty, min_new_tokens=least, temperature=temperature, top_k=top_k, top_p=top_p
     )
-    ours, expected = Chooser(decoding).scores(generated, logits), theirs(decoding, generated, logits)
+    ours, expected = TokenSampler(decoding).scores(generated, logits), theirs(decoding, generated, logits)
     np.testing.assert_array_equal(np.isinf(ours), np.isinf(expected))
     np.testing.assert_allclose(ours, expected, rtol=1e-6)
     np.testing.assert_array_equal(logits, kept)
@@ -72,28 +72,28 @@ def test_scores_are_those_of_transformers(
 
 def test_without_options_nothing_is_copied() -> None:
     logits = np.zeros((2, 9), np.float32)
-    assert Chooser(Decoding(STOPS)).scores(np.zeros((2, 3), np.int64), logits) is logits
+    assert TokenSampler(Decoding(STOPS)).scores(np.zeros((2, 3), np.int64), logits) is logits
 
 
 def test_the_likeliest_is_taken_and_the_first_of_several() -> None:
     logits = np.array([[0, 5, 5, 1], [3, 2, 1, 0]], np.float32)
-    assert Chooser(Decoding(()))(np.zeros((2, 0), np.int64), logits).tolist() == [1, 0]
+    assert TokenSampler(Decoding(()))(np.zeros((2, 0), np.int64), logits).tolist() == [1, 0]
 
 
 def test_the_end_is_not_taken_too_early() -> None:
     logits = np.zeros((1, 20), np.float32)
     logits[0, [3, 11, 7]] = 9, 8, 1
-    choose = Chooser(Decoding((*STOPS, 500), min_new_tokens=2))  # one stop id that the vocabulary has not got
+    choose = TokenSampler(Decoding((*STOPS, 500), min_new_tokens=2))  # one stop id that the vocabulary has not got
     assert [int(choose(np.zeros((1, done), np.int64), logits)[0]) for done in range(4)] == [7, 7, 3, 3]
 
 
 def test_draws_have_the_probabilities_of_the_scores() -> None:
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))[None].repeat(4000, axis=0)
     none = np.zeros((4000, 0), np.int64)
-    drawn = Chooser(Decoding((), temperature=1.0, seed=7))(none, logits)
+    drawn = TokenSampler(Decoding((), temperature=1.0, seed=7))(none, logits)
     shares = np.bincount(drawn, minlength=4) / len(drawn)
     np.testing.assert_allclose(shares, [0.5, 0.3, 0.15, 0.05], atol=0.03)
-    cut = Chooser(Decoding((), temperature=1.0, top_k=2, seed=7))(none, logits)
+    cut = TokenSampler(Decoding((), temperature=1.0, top_k=2, seed=7))(none, logits)
     np.testing.assert_allclose(np.bincount(cut, minlength=4) / len(cut), [0.625, 0.375, 0, 0], atol=0.03)
 
 
@@ -101,7 +101,7 @@ def test_draws_are_repeatable_by_their_seed() -> None:
     logits = np.zeros((8, 100), np.float32)
 
     def drawn(seed: int) -> list[int]:
-        choose = Chooser(Decoding((), temperature=1.0, seed=seed))
+        choose = TokenSampler(Decoding((), temperature=1.0, seed=seed))
         return [int(token) for _ in range(3) for token in choose(np.zeros((8, 0), np.int64), logits)]
 
     assert drawn(1) == drawn(1) != drawn(2)
@@ -110,6 +110,6 @@ def test_draws_are_repeatable_by_their_seed() -> None:
 @pytest.mark.parametrize("number", [0.0, 0.9999999999999999])
 def test_the_ends_of_the_draw_are_tokens_that_can_be_drawn(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
     logits = np.array([[-np.inf, 1.0, 2.0, -np.inf]], np.float32)
-    choose = Chooser(Decoding((), temperature=1.0))
+    choose = TokenSampler(Decoding((), temperature=1.0))
     monkeypatch.setattr(choose, "_draw", type("Draw", (), {"random": lambda _, n: np.full(n, number)})())
     assert int(choose(np.zeros((1, 0), np.int64), logits)[0]) in (1, 2)

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.decoding.weight_sweep import Candidate, KeptList, sweep_weights
+from workbench.decoding.weight_sweep import Candidate, NBestList, sweep_weights
 
 numbers = st.integers(-40, 40).map(lambda each: each / 4)
 candidates = st.builds(Candidate, numbers, numbers, numbers, st.integers(0, 9))
 lists = st.lists(
-    st.builds(KeptList, st.lists(candidates, min_size=1, max_size=6).map(tuple), st.integers(0, 9)),
+    st.builds(NBestList, st.lists(candidates, min_size=1, max_size=6).map(tuple), st.integers(0, 9)),
     min_size=1,
     max_size=6,
 )
 grids = st.lists(numbers, min_size=1, max_size=4, unique=True)
 
 
-def slow_errors(kept: list[KeptList], x: float, y: float) -> int:
+def slow_errors(kept: list[NBestList], x: float, y: float) -> int:
     total = 0
     for each in kept:
         best = max(each.candidates, key=lambda one: one.fixed + one.first * x + one.second * y)
@@ -29,7 +29,7 @@ def slow_errors(kept: list[KeptList], x: float, y: float) -> int:
 
 @given(lists, grids, grids)
 def test_each_pair_counts_what_it_would_have_picked(
-    kept: list[KeptList], first: list[float], second: list[float]
+    kept: list[NBestList], first: list[float], second: list[float]
 ) -> None:
     found = sweep_weights(kept, first, second, draws=20)
     for (row, column), errors in np.ndenumerate(found.errors):
@@ -39,9 +39,9 @@ def test_each_pair_counts_what_it_would_have_picked(
     assert found.low <= found.high and found.units == sum(each.units for each in kept)
 
 
-def right_above(weight: float, units: int = 10) -> KeptList:
+def right_above(weight: float, units: int = 10) -> NBestList:
     """A recording that is heard rightly where the first weight is above some value, and wrongly else."""
-    return KeptList((Candidate(weight, 0.0, 0.0, units // 2), Candidate(0.0, 1.0, 0.0, 0)), units)
+    return NBestList((Candidate(weight, 0.0, 0.0, units // 2), Candidate(0.0, 1.0, 0.0, 0)), units)
 
 
 def test_a_large_clear_set_leaves_no_doubt() -> None:
@@ -55,7 +55,7 @@ def test_a_small_set_is_doubted() -> None:
     few = sweep_weights([right_above(1.0)] * 4, [0.0, 2.0], [0.0])
     assert few.doubt == "the set is too small: 4 recordings, and the interval needs at least 5"
     # One recording of six decides: most draws of a bootstrap leave it out or the difference at zero.
-    same = KeptList((Candidate(0.0, 0.0, 0.0, 1),), 10)
+    same = NBestList((Candidate(0.0, 0.0, 0.0, 1),), 10)
     unsure = sweep_weights([right_above(1.0), *[same] * 5], [0.0, 0.5, 2.0], [0.0, 1.0])
     assert unsure.alike.all() and "100% of all pairs" in unsure.doubt
     flat = sweep_weights([same] * 9, [0.0, 1.0], [0.0, 1.0])
@@ -65,7 +65,7 @@ def test_a_small_set_is_doubted() -> None:
 def test_the_interval_is_that_of_the_bootstrap() -> None:
     rng = np.random.default_rng(3)
     errors = rng.integers(0, 5, 40)
-    kept = [KeptList((Candidate(0.0, 0.0, 0.0, int(each)),), 10) for each in errors]
+    kept = [NBestList((Candidate(0.0, 0.0, 0.0, int(each)),), 10) for each in errors]
     found = sweep_weights(kept, [1.0], [1.0])
     drawn = [errors[rng.integers(0, 40, 40)].sum() / 400 for _ in range(4000)]
     assert np.allclose((found.low, found.high), np.quantile(drawn, (0.025, 0.975)), atol=0.01)
@@ -77,6 +77,6 @@ def test_a_best_pair_at_the_edge_is_noted() -> None:
 
 
 def test_nothing_to_sweep_is_refused() -> None:
-    for kept, first in (([], [1.0]), ([right_above(1.0)], []), ([KeptList((), 1)], [1.0])):
+    for kept, first in (([], [1.0]), ([right_above(1.0)], []), ([NBestList((), 1)], [1.0])):
         with pytest.raises(ValueError, match="a sweep needs"):
             sweep_weights(kept, first, [1.0])

@@ -18,9 +18,9 @@ from workbench.evaluation.statistics import (
     blocks_of,
     correction,
     differences,
-    draw_sums,
-    draws_for,
     rate_intervals,
+    resampled_sums,
+    resamples_for,
     widened,
 )
 
@@ -78,10 +78,10 @@ def test_few_blocks_move_the_ends_by_students_quantile(blocks: int, outside: flo
 
 def test_draws_do_not_depend_on_the_columns_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = np.arange(12.0).reshape(6, 2)
-    whole = draw_sums(sums, 50, seed=3)
-    assert np.array_equal(whole[:, :1], draw_sums(sums[:, :1], 50, seed=3))
+    whole = resampled_sums(sums, 50, seed=3)
+    assert np.array_equal(whole[:, :1], resampled_sums(sums[:, :1], 50, seed=3))
     monkeypatch.setattr("workbench.evaluation.statistics.DRAWN_AT_ONCE", 7)
-    assert np.array_equal(whole, draw_sums(sums, 50, seed=3))
+    assert np.array_equal(whole, resampled_sums(sums, 50, seed=3))
 
 
 def test_speakers_are_blocks_where_they_are_known() -> None:
@@ -173,7 +173,7 @@ def test_many_pairs_get_wider_intervals() -> None:
     assert len(among) == 6 and (among[0].base, among[0].other) == ("a", "b")
     assert among[0].low < alone.low and among[0].high > alone.high  # type: ignore[operator]
     assert "6 pairs" in correction(6) and correction(1) == ""
-    assert draws_for(100_000) == 4000 and draws_for(100) == 20_000 and draws_for(10**6, 6) == 4800
+    assert resamples_for(100_000) == 4000 and resamples_for(100) == 20_000 and resamples_for(10**6, 6) == 4800
 
 
 def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:

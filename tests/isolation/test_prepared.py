@@ -89,6 +89,7 @@ def test_it_has_the_environment_and_the_folder_of_its_start(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("GRADIO_TEMP_DIR")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     session = make()
     session.start()
     assert parent_of(session) == parent_of(before), "nothing that the imports read has changed"

@@ -16,7 +16,7 @@ from panels.decode.follow import follow, wider
 from panels.decode.knowledge import EXAMPLES, FILES, check_file, find_example, read_examples
 from panels.decode.record_view import find_loss
 from panels.decode.run import BEAM, GREEDY, GUIDED, Decodings, Job, prepare, run
-from panels.decode.sweep import SWEPT, KeptLists, check_swept, read_grid, run_sweep, same_lists
+from panels.decode.sweep import SWEPT, NBestLists, check_swept, read_grid, run_sweep, same_lists
 from panels.decode.view import marks, results_html, rival_html, status_html, sweep_html
 from panels.running.sessions import SessionPool
 from panels.widgets.samples import read_samples
@@ -242,7 +242,7 @@ def test_marks_of_differences() -> None:
 # The sweep.
 
 
-def swept(pool: SessionPool, files: dict[str, Path], lists: KeptLists, *grid: tuple[float, ...]) -> Any:
+def swept(pool: SessionPool, files: dict[str, Path], lists: NBestLists, *grid: tuple[float, ...]) -> Any:
     return list(run_sweep(pool, lists, None, *grid, threading.Event()))[-1].result
 
 
@@ -254,7 +254,7 @@ def test_a_sweep_finds_the_weights_of_a_search(pool: SessionPool, files: dict[st
     asked = job(pool, paths, chosen, "\n".join(["too late"] * 6), logits=sources)
     pair = SWEPT["words"]
     check_swept(asked, pair)
-    lists = KeptLists(asked, pair)
+    lists = NBestLists(asked, pair)
     grid = ((-0.5, 1.0), (-1.0, 0.0, 1.0))
     found = swept(pool, paths, lists, *grid)
     assert found.recordings == 6 and found.units == 12

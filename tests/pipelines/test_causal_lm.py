@@ -30,7 +30,7 @@ class FakeLanguage:
     def embed(self, ids: np.ndarray) -> np.ndarray:
         return ids[..., None].astype(np.float32)
 
-    def own(self, values: np.ndarray) -> np.ndarray:
+    def from_numpy(self, values: np.ndarray) -> np.ndarray:
         return values
 
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[Any]:

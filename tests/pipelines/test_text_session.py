@@ -16,7 +16,7 @@ from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import WritingOptions
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import TokenPrompt, injected
-from workbench.pipelines.text_session import Table, TextSession, UnfoldingText, alternatives_of
+from workbench.pipelines.text_session import IncrementalDetokenizer, Table, TextSession, alternatives_of
 from workbench.session.calls import call_of
 from workbench.session.protocols import Generates, Session, Transcribes, last_generation
 from workbench.session.values import Generation, Piece
@@ -112,7 +112,9 @@ def test_no_piece_of_a_good_text_has_a_broken_character(text: str, cuts: list[in
         tokens.append(left[:cut])
         left = left[cut:]
     tokens.append(left)
-    unfolding = UnfoldingText(lambda ids: b"".join(tokens[number] for number in ids).decode("utf-8", "replace"))
+    unfolding = IncrementalDetokenizer(
+        lambda ids: b"".join(tokens[number] for number in ids).decode("utf-8", "replace")
+    )
     pieces = [unfolding.add(number) for number in range(len(tokens))]
     assert "".join(pieces) == text == unfolding.text and unfolding.finish() == ""
     assert not any("\ufffd" in piece for piece in pieces)
@@ -126,14 +128,14 @@ def test_only_the_last_tokens_are_decoded_each_time() -> None:
         longest = max(longest, len(ids))
         return "x" * len(ids)
 
-    unfolding = UnfoldingText(text_of)
+    unfolding = IncrementalDetokenizer(text_of)
     assert "".join(unfolding.add(number) for number in range(500)) == "x" * 500 and longest <= 3
 
 
 def test_a_tokenizer_that_drops_the_first_space_keeps_the_others() -> None:
     """As those of Llama and Mistral do."""
     words = ["▁one", "▁two", "▁three"]
-    unfolding = UnfoldingText(lambda ids: "".join(words[n] for n in ids).replace("▁", " ").removeprefix(" "))
+    unfolding = IncrementalDetokenizer(lambda ids: "".join(words[n] for n in ids).replace("▁", " ").removeprefix(" "))
     assert [unfolding.add(number) for number in range(3)] == ["one", " two", " three"]
 
 

@@ -13,7 +13,7 @@ import soxr
 from tests.pipelines.test_speech_session import FakeRecogniser
 from tests.support.shared_data import shared
 from tests.support.tiny_checkpoints import noise
-from workbench.audio.levels import raised
+from workbench.audio.levels import amplified
 from workbench.audio.read import read
 from workbench.audio.silero import SileroOptions, silero_spans
 from workbench.audio.spans import Span
@@ -46,7 +46,7 @@ def detector(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float]) -> li
         return [Span(*span) for span in spans]
 
     monkeypatch.setattr("workbench.audio.silero.silero_spans", silero_spans)
-    monkeypatch.setattr("workbench.audio.silero.fresh_spans", lambda samples, options: [])
+    monkeypatch.setattr("workbench.audio.silero.spans_with_resets", lambda samples, options: [])
     return asked
 
 
@@ -170,7 +170,7 @@ def test_quiet_digits_are_written_as_without_a_detector() -> None:
 
 def test_speech_is_found_where_the_networks_memory_takes_it_for_noise() -> None:
     samples = joined("jackson", (0.05, 0.3), 60.0)
-    stuck = silero_spans(raised(samples))
+    stuck = silero_spans(amplified(samples))
     assert sum(span.seconds for span in stuck) < 10, "the network alone misses this recording"
     found = speech_spans(samples, ListeningOptions())
     assert sum(span.seconds for span in found.spans) > 0.9 * len(samples) / RATE and not found.notes
@@ -180,10 +180,10 @@ def test_what_is_loud_enough_and_found_is_not_searched_again(monkeypatch: pytest
     samples = read(shared("fsmn-vad/vad_example.wav")).samples
     expected = silero_spans(samples, SileroOptions(**SILERO))
 
-    def fresh_spans(samples: np.ndarray, options: SileroOptions) -> list[Span]:
+    def spans_with_resets(samples: np.ndarray, options: SileroOptions) -> list[Span]:
         raise AssertionError("nothing loud was left out")
 
-    monkeypatch.setattr("workbench.audio.silero.fresh_spans", fresh_spans)
+    monkeypatch.setattr("workbench.audio.silero.spans_with_resets", spans_with_resets)
     monkeypatch.setattr("workbench.pipelines.voice_activity.PAD_SECONDS", 0.0)
     monkeypatch.setattr("workbench.pipelines.voice_activity.MERGE_SECONDS", -1.0)
     monkeypatch.setattr("workbench.pipelines.voice_activity.SHORT_SECONDS", 0.0)

@@ -140,7 +140,7 @@ def written(found: Hypothesis) -> str:
 def test_words_and_a_word_model_are_those_of_pyctcdecode(word_grammar: Path) -> None:
     """No hypothesis may begin or end with a blank between words: with one at the end it scores an empty word.
 
-    Its words are whatever stands between blanks; ours have spellings with and without blanks behind them.
+    Its words are whatever stands between spaces; ours have spellings with and without spaces behind them.
     """
     require("kenlm")
     pyctcdecode = require("pyctcdecode")
@@ -168,7 +168,7 @@ def test_words_and_a_word_model_are_those_of_pyctcdecode(word_grammar: Path) -> 
 
 
 def is_divided(found: Hypothesis) -> bool:
-    """Whether there are blanks between all words, and none at the ends."""
+    """Whether there are spaces between all words, and none at the ends."""
     return written(found) == written(found).strip() and written(found).split() == list(found.words or ())
 
 

@@ -239,7 +239,7 @@ def test_a_patient_newcomer_is_told_of_the_memory_that_it_waits_for(
     models: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.registry.budget.BEAT_SECONDS", 0.01)
-    with Registry(memory_bytes=room_for(2) - (600 << 20), patient=True) as registry:
+    with Registry(memory_bytes=room_for(2) - (600 << 20), wait_for_memory=True) as registry:
         one = registry.open("one")
         events = one.stream("x", do="many")
         next(events)
@@ -256,7 +256,7 @@ def test_a_patient_newcomer_is_told_of_the_memory_that_it_waits_for(
 
 
 def test_waiting_for_memory_can_be_given_up(models: list[str]) -> None:
-    with Registry(memory_bytes=room_for(2) - (600 << 20), patient=True) as registry:
+    with Registry(memory_bytes=room_for(2) - (600 << 20), wait_for_memory=True) as registry:
         one = registry.open("one")
         with closing(one.stream("x", do="many")) as events:
             next(events)

@@ -20,7 +20,7 @@ from tests.support.faults_in_beams import (
 from tests.support.tiny_gguf import tiny_gguf
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.core.errors import BadInput
-from workbench.decoding.beam_walk import BeamWalk
+from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import Decoding
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.language import open_language
@@ -55,10 +55,10 @@ def walked(
     stages: str = CACHES,
     **more: Any,
 ) -> Trace:
-    walk = BeamWalk(ancestry, range(1, ancestry.passes + 2), StageFilter(stages), **more)
-    walk.begin(decoding)
-    language.follow_beams(language.prompt([PROMPT]), walk)
-    return Trace(walk.recorder.stages, {"dtype": dtype, "input_digest": "a", **walk.meta()})
+    forced = ForcedBeamSearch(ancestry, range(1, ancestry.passes + 2), StageFilter(stages), **more)
+    forced.begin(decoding)
+    language.follow_beams(language.prompt([PROMPT]), forced)
+    return Trace(forced.recorder.stages, {"dtype": dtype, "input_digest": "a", **forced.meta()})
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,7 +18,7 @@ class FakeCodec:
     sample_rate, hop = 16000, 4
 
     def __init__(self, before: int, after: int):
-        self.reach = (before, after)
+        self.receptive_field = (before, after)
         draw = np.random.default_rng(before * 10 + after)
         self.kernel = draw.normal(size=(before + 1 + after, LAYOUT.streams, self.hop))
         self.decoded: list[int] = []
@@ -28,7 +28,7 @@ class FakeCodec:
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
         self.decoded.append(len(codes))
-        before, after = self.reach
+        before, after = self.receptive_field
         padded = np.pad(np.tanh(codes + 0.3), ((before, after), (0, 0)))
         windows = np.stack([padded[place : place + len(codes)] for place in range(before + 1 + after)])
         found: np.ndarray = np.einsum("kts,ksh->th", windows, self.kernel).ravel().astype(np.float32)

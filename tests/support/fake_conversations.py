@@ -22,7 +22,7 @@ HEARD = 1600  # samples of a recording for each position of the prompt
 class FakeCodec:
     """Each sample is a sum over the codes nearby, so that chunks need their context."""
 
-    sample_rate, hop, reach = RATE, HOP, REACH
+    sample_rate, hop, receptive_field = RATE, HOP, REACH
 
     def __init__(self, layout: SpeechLayout = LAYOUT):
         self.layout = layout

@@ -23,6 +23,7 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
+PYTESTS_OWN = "PYTEST_CURRENT_TEST"  # it names the test and its phase
 
 
 @contextmanager
@@ -35,9 +36,9 @@ def environment_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in os.environ.keys() - before.keys():
+        for name in os.environ.keys() - before.keys() - {PYTESTS_OWN}:
             del os.environ[name]
-        os.environ.update(before)
+        os.environ.update({name: value for name, value in before.items() if name != PYTESTS_OWN})
 
 
 @contextmanager

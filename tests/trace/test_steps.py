@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workbench.core.errors import BadInput
 from workbench.trace.order import computation_order
 from workbench.trace.step_names import glob_of_stage, step_and_stage, step_stage
-from workbench.trace.steps import StepChoice, StepWalk, followed, read_steps, steps_of
+from workbench.trace.steps import ForcedDecoding, StepChoice, followed, read_steps, steps_of
 from workbench.trace.trace import StageFilter, Trace
 
 STAGES = ["llm.embeddings", "llm.layers.0", "llm.layers.0.attention.key_rope", "llm.norm", "logits"]
@@ -84,8 +84,8 @@ def test_steps_come_between_the_prompts_pass_and_what_was_written(random: object
 def test_ids_to_follow_come_from_steps_tokens_or_a_list(tmp_path: Path) -> None:
     own = Trace({"tokens": np.array([4, 5, 6])}, {})
     assert followed(own) == [4, 5, 6] == followed([4, 5, 6]) == followed(np.array([4, 5, 6]))
-    walk = StepWalk([9, 8, 7], [1], StageFilter("*"))
-    stepped = Trace(dict(own), walk.meta())
+    forced = ForcedDecoding([9, 8, 7], [1], StageFilter("*"))
+    stepped = Trace(dict(own), forced.meta())
     assert followed(stepped.save(tmp_path / "it.safetensors")) == [9, 8, 7]
     assert followed(None) is None
     with pytest.raises(BadInput, match="has neither decoding steps nor tokens"):
@@ -102,23 +102,23 @@ def test_damaged_metadata_are_refused(held: object) -> None:
 
 
 def test_too_many_bytes_are_refused_after_the_first_step() -> None:
-    walk = StepWalk(range(101), range(1, 101), StageFilter("*"), most=10_000)
-    recorder = walk.at(1)
+    forced = ForcedDecoding(range(101), range(1, 101), StageFilter("*"), most=10_000)
+    recorder = forced.at(1)
     assert recorder is not None
     recorder.put("llm.norm", np.zeros((1, 50), np.float32))
     with pytest.raises(BadInput, match=r"^100 decoding steps with these stages would take 2e-05 GB; expected at most"):
-        walk.done(1)
+        forced.done(1)
 
 
 def test_what_fits_is_recorded_by_step() -> None:
-    walk = StepWalk(range(101), range(1, 51), StageFilter("logits,steps.2.llm.*"), most=10_000)
+    forced = ForcedDecoding(range(101), range(1, 51), StageFilter("logits,steps.2.llm.*"), most=10_000)
     for step in range(1, 101):
-        recorder = walk.at(step)
+        recorder = forced.at(step)
         if recorder is not None:
             for stage in ("llm.norm", "logits"):
                 recorder.put(stage, np.full((1, 25), step, np.float32))
-        walk.done(step)
-    assert len(walk.recorder.stages) == 51 and walk.fed == tuple(range(50))
-    assert walk.recorder.stages["steps.2.llm.norm"][0, 0] == 2
-    second = walk.at(2)
+        forced.done(step)
+    assert len(forced.recorder.stages) == 51 and forced.fed == tuple(range(50))
+    assert forced.recorder.stages["steps.2.llm.norm"][0, 0] == 2
+    second = forced.at(2)
     assert second is not None and list(second.stages) == ["llm.norm", "logits"]

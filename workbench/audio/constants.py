@@ -31,6 +31,5 @@ INT16_MAX = INT16_SCALE - 1  # largest int16 sample
 
 ASR_LFR_M = 7  # filter-bank frames stacked into one low-frame-rate frame of a recogniser
 ASR_LFR_N = 6  # filter-bank frames from one stacked frame to the next
-ASR_LFR_SHIFT_MS = FRAME_SHIFT_MS * ASR_LFR_N  # milliseconds per stacked frame: 60
 VAD_LFR_M = 5  # the same for voice activity detection, which does not lower the frame rate
 VAD_LFR_N = 1

@@ -25,7 +25,7 @@ def loud_level(levels: np.ndarray) -> float:
     return float(np.partition(levels, place)[place])
 
 
-def raised(samples: np.ndarray, enough: float = ENOUGH_DB) -> np.ndarray:
+def amplified(samples: np.ndarray, enough: float = ENOUGH_DB) -> np.ndarray:
     """Returns the samples [n], amplified to the level `enough` if they are quieter, otherwise unchanged.
 
     The level ignores a constant offset. Amplified samples are returned without it.

@@ -5,7 +5,7 @@ recurrent part on the whole sequence: the same arithmetic, several times faster.
 from several threads wait for each other. It needs no internet, torchaudio or onnxruntime. It loads torch, so the page's
 own process does not call it.
 
-`silero_spans` decides as the package does. `fresh_spans` is for speech that `silero_spans` missed.
+`silero_spans` decides as the package does. `spans_with_resets` is for speech that `silero_spans` missed.
 """
 
 import threading
@@ -22,7 +22,6 @@ from workbench.audio.spans import Span
 from workbench.core.errors import Unavailable
 
 CHUNK = 512  # samples per probability: 32 ms
-CHUNK_SECONDS = CHUNK / SAMPLE_RATE
 _CONTEXT = 64  # samples of the previous chunk that the network also sees
 _BLOCK = 1024  # chunks computed at a time: 33 s
 _MEMORY = 125  # chunks of a window that starts with a fresh state: 4 s
@@ -50,13 +49,13 @@ def silero_spans(
     return _decided(silero_probabilities(samples, on_progress), len(samples), options)
 
 
-def fresh_spans(samples: np.ndarray, options: SileroOptions = SileroOptions()) -> list[Span]:
+def spans_with_resets(samples: np.ndarray, options: SileroOptions = SileroOptions()) -> list[Span]:
     """Returns the spans of speech as `silero_spans` does, with a network that remembers at most 4 s.
 
     The network's memory can settle in a state that takes every sound for noise, including speech without long pauses,
     until a quiet moment comes. A network with a fresh state detects that speech.
     """
-    return _decided(fresh_probabilities(samples), len(samples), options)
+    return _decided(probabilities_with_resets(samples), len(samples), options)
 
 
 def _decided(probabilities: np.ndarray, samples: int, options: SileroOptions) -> list[Span]:
@@ -88,7 +87,7 @@ def silero_probabilities(samples: np.ndarray, on_progress: Callable[[float], Non
     return probabilities
 
 
-def fresh_probabilities(samples: np.ndarray) -> np.ndarray:
+def probabilities_with_resets(samples: np.ndarray) -> np.ndarray:
     """Returns the probabilities like `silero_probabilities`: the highest over windows of 4 s with a fresh state."""
     import torch
 

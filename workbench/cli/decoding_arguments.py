@@ -60,7 +60,7 @@ def add_train_lm(parser: argparse.ArgumentParser) -> None:
         "--model",
         "-m",
         metavar="M",
-        help="spell the text in the tokens of this model's CTC network (default: words, separated by blanks)",
+        help="spell the text in the tokens of this model's CTC network (default: words, separated by spaces)",
     )
     parser.add_argument(
         "--vocabulary",

@@ -33,7 +33,7 @@ def train_language_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     sentences: Iterator[Sequence[str]] = read_sentences(parsed.text)
     vocabulary: Sequence[str] | None = None
     if parsed.vocabulary:
-        # A single blank may be a token of a CTC network, but no word of an ARPA file.
+        # A single space may be a token of a CTC network, but no word of an ARPA file.
         vocabulary = [token for token in read_tokens(parsed.vocabulary) if token != " "]
     if parsed.model:
         speller = _speller(parsed.model)

@@ -11,7 +11,7 @@ import numpy as np
 from workbench.decoding.generation import Decoding
 
 
-class Chooser:
+class TokenSampler:
     """A chooser of one token for each row; the seed makes draws repeatable."""
 
     def __init__(self, decoding: Decoding):

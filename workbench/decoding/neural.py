@@ -1,6 +1,6 @@
 """A neural language model over words: the score of a word is what it adds to ln P of the text so far.
 
-The definition is of whole texts: the words joined by blanks, tokenised, ln P of all tokens and of the end. ln P(word |
+The definition is of whole texts: the words joined by spaces, tokenised, ln P of all tokens and of the end. ln P(word |
 words before) is the difference of two such texts without their ends. So the sum over a hypothesis is exactly ln P of
 its text, also where a tokenizer joins tokens of neighbouring words; there, a difference may be above 0.
 

@@ -1,12 +1,12 @@
-"""Error rates over a grid of two weights, from n-best lists that are kept, and how sure they are.
+"""Error rates over a grid of two weights, from n-best lists that are kept, with their confidence intervals.
 
 A hypothesis is ranked by `fixed + first * x + second * y`, where x and y are the two weights. So the lists of one
 search tell what each pair of weights would have picked from them, without another search. This file knows numbers only:
 no text, no language model.
 
-How sure a rate is, the bootstrap over recordings says (Bisani and Ney, "Bootstrap estimates for confidence intervals in
-ASR performance evaluation", ICASSP 2004): recordings are drawn with replacement many times, and the middle 95 % of the
-rates of these draws are the interval.
+The bootstrap over recordings gives the confidence interval of a rate (Bisani and Ney, "Bootstrap estimates for
+confidence intervals in ASR performance evaluation", ICASSP 2004): recordings are drawn with replacement many times, and
+the middle 95 % of the rates of these draws are the interval.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class KeptList:
+class NBestList:
     """The hypotheses of a recording that were kept, and the number of units in its reference."""
 
     candidates: tuple[Candidate, ...]
@@ -93,7 +93,7 @@ class WeightSweep:
 
 
 def sweep_weights(
-    kept: Sequence[KeptList], first: Sequence[float], second: Sequence[float], draws: int = DRAWS
+    kept: Sequence[NBestList], first: Sequence[float], second: Sequence[float], draws: int = DRAWS
 ) -> WeightSweep:
     """Returns the error rates of the lists over the grid of weights.
 
@@ -126,7 +126,7 @@ def sweep_weights(
     )
 
 
-def _errors(kept: KeptList, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def _errors(kept: NBestList, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Returns the errors int64 [first, second] of the hypothesis that each pair of weights ranks first."""
     parts = np.array([(each.fixed, each.first, each.second) for each in kept.candidates])
     errors = np.array([each.errors for each in kept.candidates])

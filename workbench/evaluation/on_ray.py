@@ -1,7 +1,7 @@
 """Workers as actors on a Ray cluster: plain actors, no restarts by Ray, one writer in the driver.
 
 If an actor dies, nothing is lost: the driver (`workbench.evaluation.schedule`) gives its batches to another one. Ray
-schedules the actors by processors, memory and graphics cards; this file says how much of each a model needs.
+schedules the actors by CPUs, memory and GPUs; this file says how much of each a model needs.
 """
 
 from __future__ import annotations
@@ -189,25 +189,25 @@ class RayWorkers:
 
 
 Need = tuple[int, int, int]
-"""Processors, bytes of memory and graphics cards."""
+"""CPUs, bytes of memory and GPUs."""
 
 
-def needs(spec: SessionSpec, cards: bool) -> Need:
+def needs(spec: SessionSpec, gpus: bool) -> Need:
     """Returns the resources that an actor with a model needs from Ray.
 
     Args:
-        cards: whether the cluster has graphics cards.
+        gpus: whether the cluster has GPUs.
     """
     settings = spec.settings
-    on_card = settings.device.startswith("cuda") or (cards and RUNTIMES[spec.runtime].parallel and spec.server is None)
-    return settings.threads or 1, estimated_bytes(spec), settings.tensor_parallel if on_card else 0
+    on_gpu = settings.device.startswith("cuda") or (gpus and RUNTIMES[spec.runtime].parallel and spec.server is None)
+    return settings.threads or 1, estimated_bytes(spec), settings.tensor_parallel if on_gpu else 0
 
 
 def _times(need: Need, node: dict[str, float]) -> int:
     """How often a need fits into the resources of a node."""
-    cpus, memory, cards = need
+    cpus, memory, gpus = need
     fits = [node.get("CPU", 0.0) // cpus, node.get("memory", 0.0) // max(memory, 1)]
-    return int(min([*fits, node.get("GPU", 0.0) // cards] if cards else fits))
+    return int(min([*fits, node.get("GPU", 0.0) // gpus] if gpus else fits))
 
 
 def _fits(need: Need, node: dict[str, float]) -> bool:
@@ -215,6 +215,6 @@ def _fits(need: Need, node: dict[str, float]) -> bool:
 
 
 def _words(need: Need) -> str:
-    cpus, memory, cards = need
-    also = f" and {cards} GPU{'' if cards == 1 else 's'}" if cards else ""
+    cpus, memory, gpus = need
+    also = f" and {gpus} GPU{'' if gpus == 1 else 's'}" if gpus else ""
     return f"{cpus} processor{'' if cpus == 1 else 's'}, {memory / 1e9:.1f} GB of memory{also}"

@@ -156,7 +156,7 @@ def blocks_of(speakers: Sequence[Hashable | None]) -> Blocks:
     return Blocks(of, len(numbers), by)
 
 
-def draw_sums(sums: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
+def resampled_sums(sums: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
     """Returns the sums of drawn blocks [draws, columns] of the blocks' own sums [blocks, columns].
 
     Each draw takes as many blocks as there are, with replacement. The same seed gives the same draws for any columns.
@@ -174,7 +174,7 @@ def draw_sums(sums: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
     return found
 
 
-def draws_for(blocks: int, pairs: int = 1, level: float = LEVEL) -> int:
+def resamples_for(blocks: int, pairs: int = 1, level: float = LEVEL) -> int:
     """Returns the number of draws: more for few blocks, and for intervals whose ends are rare.
 
     At least 20 draws lie beyond either end, if that is not too much work.
@@ -245,7 +245,7 @@ def rate_intervals(
     rates = _rates(whole[:models], whole[models:])
     if blocks.count < 2:
         return [Interval(_known(rate), None, None) for rate in rates]
-    drawn = draw_sums(_block_sums(columns, blocks), draws or draws_for(blocks.count, 1, level), seed)
+    drawn = resampled_sums(_block_sums(columns, blocks), draws or resamples_for(blocks.count, 1, level), seed)
     found = []
     for place, rate in enumerate(rates):
         ends = _ends(_rates(drawn[:, place], drawn[:, models + place]), 1 - level, blocks.count)
@@ -281,7 +281,7 @@ def differences(
     sums = _block_sums(rows, blocks)
     drawn = None
     if blocks.count > 1:
-        drawn = draw_sums(sums, draws or draws_for(blocks.count, len(pairs), level), seed)
+        drawn = resampled_sums(sums, draws or resamples_for(blocks.count, len(pairs), level), seed)
     outside = (1 - level) / len(pairs)
     found = []
     for number, (one, two) in enumerate(pairs):

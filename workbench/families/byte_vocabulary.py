@@ -70,7 +70,7 @@ def read_tiktoken(path: Path, count: int) -> ByteVocabulary:
             token, place = fields[0], int(fields[1])
             content = base64.b64decode(token, validate=True)
         except (ValueError, IndexError) as error:
-            raise BadInput(f"{where}, line {number}: expected a token's bytes in base64, a blank and its id") from error
+            raise BadInput(f"{where}, line {number}: expected a token's bytes in base64, a space and its id") from error
         if place in contents:
             raise BadInput(f"{where}, line {number}: the id {place} occurs twice")
         contents[place] = content

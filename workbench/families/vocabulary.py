@@ -78,7 +78,7 @@ def read_token_list(path: Path) -> Vocabulary:
     """Reads the pieces of `tokens.json`, a list, or `tokens.txt`, with a piece in each line.
 
     Behind the piece, a line may have its id, as the tables of symbols of Kaldi and sherpa do: `piece id`, separated by
-    blanks or a tab, in any order of the ids; a line with an id alone is the piece " ". Raises `BadInput` for any other
+    spaces or a tab, in any order of the ids; a line with an id alone is the piece " ". Raises `BadInput` for any other
     file.
     """
     where = "/".join(filter(None, (path.parent.name, path.name))) or str(path)

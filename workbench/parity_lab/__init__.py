@@ -5,8 +5,9 @@
 ...         print(outcome.name, outcome.sentence)
 ...     write_page(run, "report.html")
 
-`sides` parses what to compare, `run` computes and compares it, `outcome` holds the results, and `html_report` writes
-them for a browser. `several` gives one verdict over several inputs. `workbench.compare` compares two traces.
+`workbench.core.sides` parses what to compare, `run` computes and compares it, `outcome` holds the results, and
+`html_report` writes them for a browser. `several` gives one verdict over several inputs. `workbench.compare` compares
+two traces.
 """
 
 from workbench.core.sides import Side, read_side, read_sides

@@ -34,7 +34,7 @@ def page(run: ParityRun, looks: int = 4) -> str:
         f'<p class="faint">{escape(run.mode)}</p>',
         *(verdict(each) for each in run.outcomes),
         f'<p class="faint">Noise and bugs are not distinguished: {escape(run.no_exact)}</p>' if run.no_exact else "",
-        "<h2>Who computed what</h2>",
+        "<h2>How each side was computed</h2>",
         *sides(run),
         *_heat(run),
         *(part for each in run.outcomes if each.comparison for part in _candidate(run, each, looks)),

@@ -19,7 +19,7 @@ from workbench.pipelines.text_scores import scored
 from workbench.pipelines.token_table import Table
 from workbench.session.values import Prompt, TextScore
 from workbench.trace.recorder import Recorder, Stages
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 from workbench.trace.trace import StageFilter
 
 
@@ -70,9 +70,9 @@ class CausalLm:
         self.language.trace(self._merged(prompt), recorder)
         return recorder.stages
 
-    def follow(self, prompt: TokenPrompt, walk: StepWalk) -> None:
+    def follow(self, prompt: TokenPrompt, forced: ForcedDecoding) -> None:
         """See `Writer.follow`."""
-        self.language.follow(self._merged(prompt), walk)
+        self.language.follow(self._merged(prompt), forced)
 
     def score(self, texts: Sequence[str], end: bool) -> list[TextScore]:
         """See `Writer.score`."""
@@ -90,7 +90,7 @@ class CausalLm:
         text = self.language.embed(np.where(prompt.is_embedding[None], 0, ids))
         # Each placeholder of the prompt already stands for one position.
         return merge_speech(
-            ids, text, self.language.own(rows)[None], np.ones((1, len(rows)), np.int64), prompt.placeholder
+            ids, text, self.language.from_numpy(rows)[None], np.ones((1, len(rows)), np.int64), prompt.placeholder
         )
 
     def close(self) -> None:

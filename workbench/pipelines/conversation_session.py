@@ -21,7 +21,7 @@ from workbench.families.speechlm import SpeechLmModel, SpeechLmOptions, answer_p
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.speechlm_frontend import tower_times
 from workbench.pipelines.spoken_messages import heard
-from workbench.pipelines.text_session import UnfoldingText
+from workbench.pipelines.text_session import IncrementalDetokenizer
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.session.conversation import (
     Answer,
@@ -139,7 +139,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
             positions: gets every position of the answer, if given.
         """
         network = self.network
-        writing = _Unfolding(self.described, self._codec, network)
+        writing = _AnswerStream(self.described, self._codec, network)
         told: list[np.ndarray] = []
         finish = ""
         try:
@@ -314,11 +314,11 @@ class _Prompt:
         self.rows = sum(part.rows if isinstance(part, Recording) else len(part) for part in parts)
 
 
-class _Unfolding:
+class _AnswerStream:
     """Turns the positions of an answer into events; text never splits a character, samples come in chunks."""
 
     def __init__(self, described: SpeechLmModel, codec: Codec | None, network: SpeechModel):
-        self._text = UnfoldingText(described.tokenizer.text)
+        self._text = IncrementalDetokenizer(described.tokenizer.text)
         self._chunks = AudioChunks(codec, network.layout) if codec else None
         self._rate = codec.sample_rate if codec else 0
         self._rows = 0

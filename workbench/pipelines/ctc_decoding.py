@@ -106,7 +106,7 @@ def _neural(model: str | None, words: Sequence[str], open_session: OpenLanguageM
 
 
 def text_hypothesis(found: Hypothesis, vocabulary: Vocabulary) -> TextHypothesis:
-    """Returns a hypothesis with its text: the words joined by blanks, or without a lexicon the tokens' text."""
+    """Returns a hypothesis with its text: the words joined by spaces, or without a lexicon the tokens' text."""
     text = vocabulary.text(found.tokens).strip() if found.words is None else " ".join(found.words)
     tokens = tuple(vocabulary.pieces[token] for token in found.tokens)
     return TextHypothesis(text, tokens, found.words, found.score, found.acoustic, found.lm)

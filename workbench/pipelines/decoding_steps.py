@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.decoding.beam_walk import BeamWalk
+from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.pipelines.tracing import SubstitutedStages
 from workbench.trace.ancestry import Ancestry
-from workbench.trace.steps import Follow, StepWalk, followed, read_steps
+from workbench.trace.steps import Follow, ForcedDecoding, followed, read_steps
 from workbench.trace.trace import StageFilter
 
 
@@ -60,7 +60,7 @@ class AskedSteps:
 
         Args:
             written: the ids that the model wrote, or the hypotheses that its beam search read, if it `needs_ids`.
-            follow: lets the model follow them: a `StepWalk`, or a `BeamWalk` of a beam search.
+            follow: lets the model follow them: a `ForcedDecoding`, or a `ForcedBeamSearch` of a beam search.
             whose: the model's name in messages.
 
         Raises `BadInput` for steps that the generation did not take, or that take too much room.
@@ -69,10 +69,10 @@ class AskedSteps:
             return {}, {}
         ids = self.ids if self.ids is not None else written
         assert ids is not None
-        walk: StepWalk | BeamWalk
+        forced: ForcedDecoding | ForcedBeamSearch
         if isinstance(ids, Ancestry):
-            walk = BeamWalk(ids, self.choice.of_beams(ids, whose), wanted, self._given)
+            forced = ForcedBeamSearch(ids, self.choice.of_beams(ids, whose), wanted, self._given)
         else:
-            walk = StepWalk(ids, self.choice.of(ids, whose), wanted, self._given)
-        follow(walk)
-        return walk.recorder.stages, walk.meta()
+            forced = ForcedDecoding(ids, self.choice.of(ids, whose), wanted, self._given)
+        follow(forced)
+        return forced.recorder.stages, forced.meta()

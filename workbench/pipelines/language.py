@@ -8,12 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from workbench.decoding.alternatives import Watch
-from workbench.decoding.beam_walk import BeamWalk
+from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import Decoding
 from workbench.embeddings.merge import Merged
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 
 
 class Language(Protocol):
@@ -34,7 +34,7 @@ class Language(Protocol):
         """Returns rows `first` to `last` (exclusive) of the embedding table: float32 [last - first, hidden]."""
         ...
 
-    def own(self, values: np.ndarray) -> Any:
+    def from_numpy(self, values: np.ndarray) -> Any:
         """Converts a float32 array to an array of the runtime."""
         ...
 
@@ -62,8 +62,9 @@ class Language(Protocol):
         """Records the stages `llm.*` and `logits` of one pass over a prompt of one row."""
         ...
 
-    def follow(self, prompt: Merged[Any], walk: StepWalk) -> None:
-        """Reads a prompt of one row and the ids of a walk after it, one id at a time with the cache of all before it.
+    def follow(self, prompt: Merged[Any], forced: ForcedDecoding) -> None:
+        """Reads a prompt of one row and the ids of a forced decoding after it, one id at a time with the cache of all
+        before it.
 
         Records the stages `llm.*` and `logits` of the steps that are traced, one row each, and what the cache holds
         after them, `llm.layers.N.cache.key` and `.value` [positions, heads, head width].
@@ -86,8 +87,8 @@ class SearchesBeams(Protocol):
         """Returns the hypotheses of every pass of its own beam search over a prompt of one row."""
         ...
 
-    def follow_beams(self, prompt: Merged[Any], walk: BeamWalk) -> None:
-        """Reads a prompt of one row and the hypotheses of a walk after it, all hypotheses of a step in one pass.
+    def follow_beams(self, prompt: Merged[Any], forced: ForcedBeamSearch) -> None:
+        """Reads a prompt of one row and the hypotheses of a forced decoding after it, those of a step in one pass.
 
         Records the stages that `Language.follow` records, of every hypothesis, and the choice before each step.
         """

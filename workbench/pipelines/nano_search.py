@@ -13,9 +13,9 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.core.resources import close
-from workbench.decoding.beam_walk import BeamWalk
 from workbench.decoding.ctc import CtcToken
 from workbench.decoding.ctc_options import CtcHeadOptions
+from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.families.funasr_nano import CtcBranch, FunasrNanoOptions
 from workbench.pipelines.ctc_head import CtcHead
 from workbench.pipelines.funasr_nano import NanoAudioEncoder
@@ -25,7 +25,7 @@ from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.traced import traced
 from workbench.session.values import Token
 from workbench.trace.recorder import Recorder, Stages
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 from workbench.trace.trace import StageFilter
 
 LOGITS = "ctc.logits"  # a stage of the trace of a beam search
@@ -88,14 +88,14 @@ class NanoPipeline(SpeechLanguagePipeline):
             return super().trace(samples, options, wanted, given)
         return traced(self.recognise, samples, options, wanted, given)
 
-    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk | BeamWalk) -> None:
+    def follow(self, samples: np.ndarray, options: Any, forced: ForcedDecoding | ForcedBeamSearch) -> None:
         """See `StepwiseRecogniser.follow`; raises `BadInput` for a beam search over the CTC branch."""
         if searches(options):
             raise BadInput(
                 "decoding steps are asked for with options of a CTC beam search, which takes no steps of the language "
                 "model; leave out one of the two"
             )
-        super().follow(samples, options, walk)
+        super().follow(samples, options, forced)
 
     def close(self) -> None:
         """Frees the networks, and the language model of the last beam search."""

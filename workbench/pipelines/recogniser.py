@@ -12,11 +12,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from workbench.core.options import ListeningOptions
-from workbench.decoding.beam_walk import BeamWalk
+from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.session.values import SpokenHypothesis, Token
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Stages
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 from workbench.trace.trace import StageFilter
 
 
@@ -107,8 +107,8 @@ class PaddingRecogniser(Protocol):
 class StepwiseRecogniser(Protocol):
     """A recogniser that writes token by token, and shows the stages of each decoding step."""
 
-    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk | BeamWalk) -> None:
-        """Records the traced steps of a walk after the prompt of one chunk (see
+    def follow(self, samples: np.ndarray, options: Any, forced: ForcedDecoding | ForcedBeamSearch) -> None:
+        """Records the traced steps of a forced decoding after the prompt of one chunk (see
         `workbench.pipelines.language.Language.follow` and `SearchesBeams.follow_beams`).
 
         Raises `BadInput` for the steps of a beam search where the runtime has none.

@@ -18,7 +18,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
-from workbench.decoding.beam_walk import BeamWalk
+from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged, merge_speech
 from workbench.families.instruction import OWN, Instruction
@@ -37,7 +37,7 @@ from workbench.text.scripts import settled_text
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.gradients import is_gradient
 from workbench.trace.recorder import Recorder, Stages
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 from workbench.trace.times import RowTimes
 from workbench.trace.trace import StageFilter
 
@@ -240,15 +240,15 @@ class SpeechLanguagePipeline:
 
         return found
 
-    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk | BeamWalk) -> None:
+    def follow(self, samples: np.ndarray, options: Any, forced: ForcedDecoding | ForcedBeamSearch) -> None:
         """See `StepwiseRecogniser.follow`."""
-        prompt, counts = self._prompt([samples], options, walk.prefill)
-        if isinstance(walk, StepWalk):
-            self.language.follow(prompt, walk)
+        prompt, counts = self._prompt([samples], options, forced.prefill)
+        if isinstance(forced, ForcedDecoding):
+            self.language.follow(prompt, forced)
             return
-        walk.begin(self.encoder.decoding(options, counts))
+        forced.begin(self.encoder.decoding(options, counts))
         assert isinstance(self.language, SearchesBeams)
-        self.language.follow_beams(prompt, walk)
+        self.language.follow_beams(prompt, forced)
 
     def ancestry(self, samples: np.ndarray, options: Any) -> Ancestry | None:
         """See `StepwiseRecogniser.ancestry`."""

@@ -41,7 +41,7 @@ from workbench.session.values import Alternative, Generation, Neighbours, Piece,
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
-from workbench.trace.steps import Follow, StepWalk
+from workbench.trace.steps import Follow, ForcedDecoding
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 
@@ -99,8 +99,11 @@ class Writer(Protocol):
         """
         ...
 
-    def follow(self, prompt: TokenPrompt, walk: StepWalk) -> None:
-        """Records the traced steps of a walk after the prompt (see `workbench.pipelines.language.Language.follow`)."""
+    def follow(self, prompt: TokenPrompt, forced: ForcedDecoding) -> None:
+        """Records the traced steps of a forced decoding after the prompt.
+
+        See `workbench.pipelines.language.Language.follow`.
+        """
         ...
 
     def score(self, texts: Sequence[str], end: bool) -> list[TextScore]:
@@ -160,7 +163,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
     ) -> Generator[Piece | Generation, None, None]:
         """Generates from a prompt that is ready and yields the same as `generate_stream`; fills `watched`."""
         writer = self.writer
-        text, tokens, first = UnfoldingText(writer.text_of), list[int](), 0.0
+        text, tokens, first = IncrementalDetokenizer(writer.text_of), list[int](), 0.0
         others: list[tuple[Alternative, ...]] = []
         with contextlib.closing(writer.write(prompt, chosen, alternatives, watched)) as writing:
             while True:
@@ -238,7 +241,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
                 said |= watched.stages() if told else {}
             if wanted("text"):
                 said["text"] = np.array(written.text)
-        stepped, described = asked.traced(tokens, wanted, lambda walk: writer.follow(prompt, walk), self.model)
+        stepped, described = asked.traced(tokens, wanted, lambda forced: writer.follow(prompt, forced), self.model)
         found |= stepped | said
         described |= {"input_digest": digest, **prompt.named, **named(others)}
         return trace_of(self, found, stages, writer.dtype, options, place, **described)
@@ -271,7 +274,7 @@ def alternatives_of(ids: np.ndarray, logprobs: np.ndarray, piece: Callable[[int]
     return tuple(Alternative(number, piece(number), logprob) for number, logprob in told if math.isfinite(logprob))
 
 
-class UnfoldingText:
+class IncrementalDetokenizer:
     """Turns tokens that arrive one by one into pieces of text that never split a character.
 
     It decodes only the last tokens each time: those since the text last ended in a whole character, and those of the

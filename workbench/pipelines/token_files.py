@@ -9,7 +9,7 @@ from pathlib import Path
 from workbench.core.errors import BadInput
 from workbench.families.vocabulary import NUMBERED, read_token_list
 
-_BLANKS = re.compile(r"[ \t\r\n\f\v]")
+_SPACES = re.compile(r"[ \t\r\n\f\v]")
 _HELPER = re.compile(r"#[0-9]+")  # symbols that k2 adds behind the tokens for its graphs; no network has them
 
 
@@ -30,14 +30,14 @@ def read_tokens(path: str | Path) -> tuple[str, ...]:
 
 
 def check_tokens(tokens: Sequence[str], where: str) -> None:
-    """Raises `BadInput` unless each token is a text without blanks, or a single blank, and occurs once."""
+    """Raises `BadInput` unless each token is a text without spaces, or a single space, and occurs once."""
     if not tokens:
         raise BadInput(f"{where} is empty; expected a token for each column of the logits, the blank included")
     ids: dict[str, int] = {}
     for number, token in enumerate(tokens):
-        if not isinstance(token, str) or not token or (_BLANKS.search(token) and token != " "):
+        if not isinstance(token, str) or not token or (_SPACES.search(token) and token != " "):
             raise BadInput(
-                f"token {number} of {where}, counted from 0, is {token!r:.80}; expected a text without blanks"
+                f"token {number} of {where}, counted from 0, is {token!r:.80}; expected a text without spaces"
             )
         if not _is_text(token):
             raise BadInput(

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.audio.constants import FRAME_SHIFT, SAMPLE_RATE
-from workbench.audio.levels import ENOUGH_DB, loud_level, noise_like, raised
+from workbench.audio.levels import ENOUGH_DB, amplified, loud_level, noise_like
 from workbench.audio.spans import Span, between, cap_spans, frame_levels, joined_short, widened
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
@@ -114,15 +114,15 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions, device: str = "
 
 def _silero_spans(samples: np.ndarray, levels: np.ndarray) -> list[Span]:
     """Returns the spans found by the packaged silero network, and by a second run on the loud gaps between them."""
-    from workbench.audio.silero import SileroOptions, fresh_spans, silero_spans
+    from workbench.audio.silero import SileroOptions, silero_spans, spans_with_resets
 
     options = SileroOptions(**SILERO)
-    spans = silero_spans(raised(samples, _SILERO.level_db), options)
+    spans = silero_spans(amplified(samples, _SILERO.level_db), options)
     loud = _loud_in(levels, spans or [Span(0.0, len(samples) / SAMPLE_RATE)])
     again = []
     for gap in between(spans, len(samples) / SAMPLE_RATE):
         if _seconds_above(levels, gap, max(loud - _SPEECH_RANGE, _INAUDIBLE)) >= _SUSPECT_SECONDS:
-            found = fresh_spans(raised(samples[gap.slice], _SILERO.level_db), options)
+            found = spans_with_resets(amplified(samples[gap.slice], _SILERO.level_db), options)
             again += [Span(gap.start + each.start, min(gap.start + each.end, gap.end)) for each in found]
     return sorted([*spans, *again])
 
@@ -134,13 +134,13 @@ def _raised_for_fsmn(samples: np.ndarray, levels: np.ndarray) -> np.ndarray:
     for speech.
     """
     if len(levels) < _QUIET_FRAMES:
-        return raised(samples, _FSMN.level_db)
+        return amplified(samples, _FSMN.level_db)
     means = np.convolve(levels, np.full(_QUIET_FRAMES, 1 / _QUIET_FRAMES), mode="valid")
     first = int(means.argmin())
     quietest = samples[first * FRAME_SHIFT : (first + _QUIET_FRAMES) * FRAME_SHIFT]
     below = loud_level(levels) - float(means[first])
     noisy = below < _NOISY_DB and noise_like(quietest)
-    return raised(samples, ENOUGH_DB if noisy else _FSMN.level_db)
+    return amplified(samples, ENOUGH_DB if noisy else _FSMN.level_db)
 
 
 def _fsmn_spans(samples: np.ndarray, options: ListeningOptions, device: str) -> list[Span]:

@@ -18,14 +18,20 @@ from workbench.system.imports import UNUSED
 COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 QUIET = "ignore:resource_tracker"  # Python's tracker of shared memory says what it removed after a kill
 # Environment variables that libraries read when they use them, not while they are imported. pytest changes its own
-# before every test.
+# before every test, and an import of ray sets that of the debugger.
 READ_LATE = frozenset(
     {"TMPDIR", "VLLM_RPC_BASE_PATH", "VLLM_CACHE_ROOT", "GRADIO_TEMP_DIR", "XDG_CONFIG_HOME", "NO_PROXY"}
     | {"WORKBENCH_MODELS", "WORKBENCH_MEMORY_GB", "PYTEST_CURRENT_TEST", COMPILED}
-    | {"RAY_CLIENT_MODE"}  # which an import of ray sets
+    | {"PYTHONBREAKPOINT"}
 )
 # The same, but huggingface_hub reads them when it is imported; a forked process imports that part of it again.
 READ_BY_HUB = frozenset({"HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"})
+OF_RAY = "RAY_"  # begins the names of ray's variables, which no session reads
+
+
+def is_read_early(name: str) -> bool:
+    """Returns whether libraries may read an environment variable while a prepared process imports them."""
+    return name not in READ_LATE | READ_BY_HUB and not name.startswith(OF_RAY)
 
 
 @dataclass(frozen=True)

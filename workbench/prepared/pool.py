@@ -28,7 +28,7 @@ from pathlib import Path
 
 from workbench.core.progress import report
 from workbench.core.runtimes import RUNTIMES
-from workbench.prepared.kinds import READ_BY_HUB, READ_LATE, Kind, session_environment
+from workbench.prepared.kinds import Kind, is_read_early, session_environment
 from workbench.prepared.process import READY, STATUS, WORKER, Order
 from workbench.system.memory import share_bytes
 from workbench.system.process_groups import end_group
@@ -306,7 +306,7 @@ def _fixed_at_start(environment: Mapping[str, str]) -> object:
     """
     import resource  # not on every system
 
-    early = {name: value for name, value in environment.items() if name not in READ_LATE | READ_BY_HUB}
+    early = {name: value for name, value in environment.items() if is_read_early(name)}
     limits = [
         resource.getrlimit(number) for name, number in sorted(vars(resource).items()) if name.startswith("RLIMIT_")
     ]

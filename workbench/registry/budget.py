@@ -44,13 +44,13 @@ class MemoryBudget:
     Args:
         total: what all may have resident together.
         sessions: gives those there are.
-        patient: a newcomer waits until sessions at work leave room for it; else it is refused.
+        wait_for_memory: a newcomer waits until sessions at work leave room for it; else it is refused.
     """
 
-    def __init__(self, total: int, sessions: Callable[[], Sequence[IsolatedSession]], patient: bool = False):
+    def __init__(self, total: int, sessions: Callable[[], Sequence[IsolatedSession]], wait_for_memory: bool = False):
         self.total = total
         self._sessions = sessions
-        self._patient = patient
+        self._wait_for_memory = wait_for_memory
         self._lock = threading.Lock()
         self._loading: dict[IsolatedSession, int] = {}  # they do not have yet what they will need
         # What calls have loaded into the process of a session beside its own model, or will have.
@@ -87,7 +87,7 @@ class MemoryBudget:
     def _wait(self, admit: Callable[[], str | None]) -> None:
         """Returns when there is room: when `admit` no longer says what takes the memory."""
         while (taken := admit()) is not None:
-            if not self._patient:
+            if not self._wait_for_memory:
                 raise Unavailable(f"{taken}; wait for them, or set WORKBENCH_MEMORY_GB to allow more")
             report(0.0, f"waiting for memory: {taken}")
             time.sleep(BEAT_SECONDS)

@@ -75,7 +75,7 @@ class OpenSession(Capabilities):
 
     @property
     def quantization(self) -> str | None:
-        """Of the weights, where they are in a GGUF file."""
+        """The quantisation of the weights; None without a GGUF file."""
         return quantization_of(self._spec)
 
     @property
@@ -90,7 +90,7 @@ class OpenSession(Capabilities):
 
     @property
     def log(self) -> Path | None:
-        """Of the engine that computes, where there is one."""
+        """The path of the engine's log; None without an engine."""
         return self.session.log
 
     @property
@@ -211,5 +211,5 @@ def opened(spec: SessionSpec, session: Session, resolved: Resolve, release: Rele
 
 
 def quantization_of(spec: SessionSpec) -> str | None:
-    """Of the weights of a session, where they are in a GGUF file."""
+    """Returns the quantisation of a session's weights; None without a GGUF file."""
     return spec.settings.quantization if RUNTIMES[spec.runtime].opens_gguf else None

@@ -66,15 +66,15 @@ class Registry:
         memory_bytes: what all sessions together may have resident; by default $WORKBENCH_MEMORY_GB or four fifths of
             the machine.
         isolate: run each session in a process of its own. Without it, models load into this process.
-        patient: a load that does not fit beside sessions at work waits for them; else it is refused. Only where no
-            thread keeps a stream open while it opens another session.
+        wait_for_memory: a load that does not fit beside sessions at work waits for them; else it is refused. Only where
+            no thread keeps a stream open while it opens another session.
     """
 
-    def __init__(self, memory_bytes: int | None = None, isolate: bool = True, patient: bool = False):
+    def __init__(self, memory_bytes: int | None = None, isolate: bool = True, wait_for_memory: bool = False):
         self.memory_budget = memory_bytes or default_budget()
         self.allowance_bytes: int | None = None  # what a call may take in its process; by default the whole budget
         self.isolate = isolate
-        self._budget = MemoryBudget(self.memory_budget, self._sessions, patient)
+        self._budget = MemoryBudget(self.memory_budget, self._sessions, wait_for_memory)
         self._lock = threading.RLock()
         self._processes: dict[SessionSpec, IsolatedSession] = {}
         self._makers: dict[SessionSpec, Callable[[], object]] = {}  # make the files of those that are converted

@@ -1,6 +1,6 @@
 """A model's weights as GGUF files: the one that it is, or those that are made of its checkpoint when they are wanted.
 
-It reads no weights and computes nothing: `workbench.conversion` makes the files, and keeps them.
+It reads no weights and computes nothing: `workbench.conversion` makes the files, and `workbench.artifacts` stores them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     guard.owners("unloading a model")   raises `Refused` in public mode
     guard.check_card(card)              raises `Refused` for a model that is not open to visitors
     guard.check_settings(settings)      raises `Refused` for settings of a session in public mode
-    guard.separate_process()                       calls functions on large arrays in a process with a memory limit
+    guard.separate_process()            returns a caller of functions on large arrays, in a process with a memory limit
     guard.draw(function, ...)           calls a function that draws large arrays in a process with a memory limit
     guard.arrived(visitor)              raises `Busy` if a visitor sends too many requests
     with visited_by(visitor): ...       (workbench.core.visitors) says for whom the calls of sessions within are made
@@ -112,12 +112,6 @@ class Guard:
             raise Refused(
                 f"{', '.join(settings)} cannot be set here: the settings of models are for the owner of this page"
             )
-
-    def check_text(self, text: str, called: str) -> None:
-        """Raises `BadInput` for a text that is longer than the limit."""
-        size = len(text.encode("utf-8", "replace"))
-        if size > self.limits.text_kb << 10:
-            raise BadInput(f"{called} has {size >> 10} kB; expected at most {self.limits.text_kb} kB")
 
     def check_values(self, given: Any, called: str) -> None:
         """Raises `BadInput` for a value with texts that are too long, or that is nested too deeply."""

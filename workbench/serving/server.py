@@ -55,7 +55,7 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
     trust_proxies(given.get("trusted_proxy") or ())
     remove_leftovers()
     os.environ[MINUTES_VARIABLE] = str(limits.audio_minutes)
-    with prepared_processes(), SessionPool(Registry(patient=True), guard=guard) as pool:
+    with prepared_processes(), SessionPool(Registry(wait_for_memory=True), guard=guard) as pool:
         pool.watch()
         app = AccessMiddleware(
             application(Service(pool)),

@@ -17,7 +17,7 @@ from workbench.speech.masks import NOTHING, wanted
 from workbench.speech.network import Scores, SpeechNetwork, SpeechState, Wanted
 from workbench.speech.phases import Cursor, Kind
 from workbench.speech.plan import AnswerPlan as AnswerPlan
-from workbench.speech.sampling import mixed
+from workbench.speech.sampling import apply_guidance
 
 LENGTH = "length"
 
@@ -52,7 +52,7 @@ def answer_steps(
             scores = feeder.scores(wanted(phase, layout))
             if scores is None:
                 return LENGTH
-            main, codec = mixed(scores, plan.cfg)
+            main, codec = apply_guidance(scores, plan.cfg)
             if np.isnan(main).any() or (codec is not None and np.isnan(codec).any()):
                 raise BadInput("the network's logits are NaN: values overflow in it, or its weights are damaged")
             due = Due(phase, plan, number, probabilities, evidence)

@@ -115,6 +115,6 @@ class Codec(Protocol):
         ...
 
     @property
-    def reach(self) -> tuple[int, int]:
-        """How many frames before and after a frame change its samples; farther ones do not."""
+    def receptive_field(self) -> tuple[int, int]:
+        """The receptive field: how many frames before and after a frame change its samples; farther ones do not."""
         ...

@@ -18,16 +18,16 @@ from workbench.speech.network import Scores
 BLOCK = 64  # steps whose uniform numbers are computed together
 
 
-def mixed(scores: Scores, cfg: float) -> tuple[np.ndarray, np.ndarray | None]:
+def apply_guidance(scores: Scores, cfg: float) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns logits [ids] of stream 0 and [streams - 1, layer size] of the others, with guidance if there is a null
     branch: cfg * conditional + (1 - cfg) * null.
 
     Each id is mixed by itself, so forbidden ids may be left out before or after.
     """
-    return _mixed(scores.main, cfg), None if scores.codec is None else _mixed(scores.codec, cfg)
+    return _guided(scores.main, cfg), None if scores.codec is None else _guided(scores.codec, cfg)
 
 
-def _mixed(logits: np.ndarray, cfg: float) -> np.ndarray:
+def _guided(logits: np.ndarray, cfg: float) -> np.ndarray:
     if len(logits) == 1:
         first: np.ndarray = logits[0]
         return first

@@ -41,7 +41,7 @@ class AudioChunks:
         """Takes a row of global ids [streams]; returns the next chunk of samples, float32, if one is due."""
         self._rows.append(np.asarray(row))
         complete = len(self._rows) - self._layout.streams + 1
-        ready = complete - self._codec.reach[1]
+        ready = complete - self._codec.receptive_field[1]
         if ready - self._given < int(self._wanted):
             return None
         self._wanted = min(self._wanted * self._growth, float(self._most))
@@ -54,7 +54,7 @@ class AudioChunks:
 
     def _decoded(self, end: int) -> np.ndarray:
         """Returns the samples of the frames up to `end` that have not been returned yet."""
-        start = max(self._given - self._codec.reach[0], 0)
+        start = max(self._given - self._codec.receptive_field[0], 0)
         codes = aligned(np.stack(self._rows[start:]), self._layout)
         hop = self._codec.hop
         samples = self._codec.decode(codes)[(self._given - start) * hop : (end - start) * hop]

@@ -164,8 +164,8 @@ class TracedPasses:
             self._room.end(step)
 
 
-class StepWalk(TracedPasses):
-    """The steps of one generation that are traced, on their way through a runtime.
+class ForcedDecoding(TracedPasses):
+    """The traced steps of a forced decoding (teacher forcing): a runtime reads given ids and not its own choices.
 
     A runtime reads the prompt, then feeds `ids[0]`, `ids[1]` and so on, each in one pass with the cache of all passes
     before it. Before pass n it asks `at(n)` for a recorder, and after it says `done(n)`.

@@ -6,7 +6,7 @@ Recordings of the domain are strings of digits as the demo models hear them in t
 played backwards, a crowd, or from the folder; the rest is music, tones, noise and silence. The last speaker of FSDD in
 alphabetical order is never heard. Voices are made higher and lower by far, so that a woman's voice is no sign of other
 speech: the dataset has men only. The limits are the log-odds that nearly all strings of the same speakers reach, less a
-margin; what unseen speakers make of them, `python -m benchmarks.domain` measures.
+margin. `python -m benchmarks.domain` measures unseen speakers.
 """
 
 from __future__ import annotations

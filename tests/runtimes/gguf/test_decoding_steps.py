@@ -19,7 +19,7 @@ from workbench.runtimes.gguf.cache_state import read_cache_state
 from workbench.runtimes.gguf.language import LanguageModel, open_language
 from workbench.runtimes.gguf.language_file import language_config, read_dimensions
 from workbench.runtimes.pytorch.language import LanguageModel as TorchModel
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 from workbench.trace.trace import StageFilter, Trace
 
 PROMPT = [5, 300, 17, 17, 290, 8, 44, 91, 300, 2, 71, 66, 5, 9, 410, 33]
@@ -33,9 +33,9 @@ def opened(path: Path, kv_cache: str = "f32") -> LanguageModel:
 
 
 def followed(language: Any, stages: str = INSIDE, dtype: str = "float32", ids: Sequence[int] = IDS) -> Trace:
-    walk = StepWalk(ids, range(1, len(ids)), StageFilter(stages))
-    language.follow(language.prompt([PROMPT]), walk)
-    return Trace(walk.recorder.stages, {"dtype": dtype, "input_digest": "a", **walk.meta()})
+    forced = ForcedDecoding(ids, range(1, len(ids)), StageFilter(stages))
+    language.follow(language.prompt([PROMPT]), forced)
+    return Trace(forced.recorder.stages, {"dtype": dtype, "input_digest": "a", **forced.meta()})
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_a_state_of_another_form_is_refused(sides: tuple[LanguageModel, Trace, T
     language = sides[0]
     sizes = read_dimensions(language.file)
     context = language._context(32, 1, 32)
-    context.read(language.prompt([PROMPT]).embeddings[0], 0)
+    context.prefill(language.prompt([PROMPT]).embeddings[0], 0)
     state = context.state(0)
     assert len(read_cache_state(state, sizes)) == sizes.layers
     for wrong in (state[:-4], state + b"\0\0\0\0", state[:8] + b"\2\0\0\0" + state[12:], b""):

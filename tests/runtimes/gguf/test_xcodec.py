@@ -20,7 +20,7 @@ from workbench.conversion.speechlm_audio import plan_codec
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.xcodec import Xcodec
-from workbench.runtimes.pytorch.xcodec import decoder_reach
+from workbench.runtimes.pytorch.xcodec import decoder_receptive_field
 from workbench.speech.delay import delayed
 from workbench.speech.streaming import AudioChunks
 from workbench.trace.recorder import Recorder
@@ -98,7 +98,7 @@ def test_it_decodes_what_transformers_decodes(pairs: dict[str, Pair], name: str,
 @pytest.mark.parametrize("name", sorted(SIZES))
 def test_the_reach_is_that_of_the_network(pairs: dict[str, Pair], name: str) -> None:
     codec = pairs[name].codec
-    assert codec.reach == decoder_reach(pairs[name].network.acoustic_decoder, codec.hop)
+    assert codec.receptive_field == decoder_receptive_field(pairs[name].network.acoustic_decoder, codec.hop)
 
 
 @pytest.mark.parametrize("part", [1, 7, 64])
@@ -186,7 +186,7 @@ def test_a_long_answer_takes_the_memory_of_a_part(pairs: dict[str, Pair], monkey
     monkeypatch.setattr(codec, "_samples", counted)
     monkeypatch.setattr(codec, "_part", 60)
     np.testing.assert_allclose(codec.decode(drawn(400)), whole, atol=1e-5)
-    assert len(computed) == 7 and max(computed) == 60 + sum(codec.reach)
+    assert len(computed) == 7 and max(computed) == 60 + sum(codec.receptive_field)
 
 
 @pytest.mark.parametrize(

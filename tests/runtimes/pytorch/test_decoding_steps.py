@@ -15,7 +15,7 @@ from workbench.core.settings import Settings
 from workbench.pipelines.text_session import TextSession
 from workbench.runtimes.pytorch.causal_lm import open_session
 from workbench.trace.recorder import Recorder
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 from workbench.trace.trace import StageFilter, Trace
 
 PROMPT = "one two three four five"
@@ -134,7 +134,7 @@ def test_what_cannot_be_traced_is_said(session: TextSession) -> None:
 
 def test_a_walk_that_takes_too_much_room_ends_early(session: TextSession) -> None:
     language = session.writer.language  # type: ignore[attr-defined]
-    walk = StepWalk([5] * 50, range(1, 40), StageFilter("logits"), most=4000)
+    forced = ForcedDecoding([5] * 50, range(1, 40), StageFilter("logits"), most=4000)
     with pytest.raises(BadInput, match="39 decoding steps with these stages would take"):
-        language.follow(language.prompt([[1, 2, 3]]), walk)
-    assert list(walk.recorder.stages) == ["steps.1.logits"]
+        language.follow(language.prompt([[1, 2, 3]]), forced)
+    assert list(forced.recorder.stages) == ["steps.1.logits"]

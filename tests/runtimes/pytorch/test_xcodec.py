@@ -14,7 +14,7 @@ from tests.support.tiny_speechlm import ACOUSTIC, CODES, SEMANTIC, STREAMS, writ
 from workbench.core.errors import BadInput
 from workbench.families.language import read_json
 from workbench.runtimes.pytorch.weights import read_safetensors
-from workbench.runtimes.pytorch.xcodec import Xcodec, decoder_reach
+from workbench.runtimes.pytorch.xcodec import Xcodec, decoder_receptive_field
 from workbench.trace.recorder import Recorder
 
 CPU = torch.device("cpu")
@@ -109,13 +109,13 @@ def test_the_reach_is_that_of_an_impulse(ratios: tuple[int, ...]) -> None:
         latents[..., 30] = 1.0
         samples = decoder(latents)[0, 0].reshape(61, hop).numpy()
     changed = np.flatnonzero(samples.any(axis=1))
-    before, after = decoder_reach(decoder, hop)
+    before, after = decoder_receptive_field(decoder, hop)
     # An earlier frame of these is one that the impulse's frame reaches from behind.
     assert (30 - changed.min(), changed.max() - 30) == (after, before)
 
 
 def test_no_farther_frame_changes_a_sample(codec: Xcodec) -> None:
-    before, after = codec.reach
+    before, after = codec.receptive_field
     frames, place = before + after + 21, before + 10
     codes = codes_of(frames)
     other = codes_of(frames, seed=1)
@@ -128,7 +128,7 @@ def test_no_farther_frame_changes_a_sample(codec: Xcodec) -> None:
 def test_the_reach_of_the_published_codec() -> None:
     with torch.device("meta"):
         network = transformers.XcodecModel(transformers.XcodecConfig())
-    assert decoder_reach(network.acoustic_decoder, 320) == (10, 10)
+    assert decoder_receptive_field(network.acoustic_decoder, 320) == (10, 10)
 
 
 def test_stages(codec: Xcodec) -> None:

@@ -14,7 +14,7 @@ from tests.runtimes.vllm.small_runner import WORDS, Runner
 from tests.runtimes.vllm.test_hooks import PROMPT, slow, stages
 from workbench.runtimes.vllm.capture import Capture, Captures, FollowedIds
 from workbench.runtimes.vllm.hooks import Hooks
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 from workbench.trace.trace import StageFilter, Trace
 
 IDS = (6, 7, 8)
@@ -118,9 +118,9 @@ _numbers = itertools.count(1)
 
 
 def on_torch(language: Any, dtype: str) -> Trace:
-    walk = StepWalk(TOKENS, range(1, 5), StageFilter(INSIDE))
-    language.follow(language.prompt([LONG]), walk)
-    return Trace(walk.recorder.stages, {"dtype": dtype, "input_digest": "a", **walk.meta()})
+    forced = ForcedDecoding(TOKENS, range(1, 5), StageFilter(INSIDE))
+    language.follow(language.prompt([LONG]), forced)
+    return Trace(forced.recorder.stages, {"dtype": dtype, "input_digest": "a", **forced.meta()})
 
 
 def in_engine(llm: Any) -> Trace:

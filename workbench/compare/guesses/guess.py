@@ -118,7 +118,7 @@ def table(rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def left(expected: np.ndarray, found: np.ndarray) -> float:
+def relative_l2(expected: np.ndarray, found: np.ndarray) -> float:
     """Returns the relative L2 of the difference; infinite if anything is not finite or nothing is expected."""
     with np.errstate(all="ignore"):
         size = float(np.linalg.norm(expected))
@@ -137,7 +137,7 @@ def remaining(guess: Guess, candidate: np.ndarray, sample: Rows, allowed: float)
     if not len(rows):
         return np.inf
     with np.errstate(all="ignore"):
-        tried = left(guess.expected(rows), table(candidate[rows]))
+        tried = relative_l2(guess.expected(rows), table(candidate[rows]))
         if not tried <= 2 * allowed or len(rows) == last - guess.first:
             return tried
         width = max(candidate.size // len(candidate), 1)
@@ -152,4 +152,4 @@ def remaining(guess: Guess, candidate: np.ndarray, sample: Rows, allowed: float)
 
 def same(expected: np.ndarray, found: np.ndarray, allowed: float) -> bool:
     """Returns whether two arrays are equal to within the allowed error."""
-    return left(expected, found) <= allowed
+    return relative_l2(expected, found) <= allowed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, left, same
+from workbench.compare.guesses.guess import Guess, Rows, Scene, relative_l2, same
 
 EPSILONS = (1e-6, 1e-5, 1e-12, 1e-8, 1e-7, 1e-3, 1e-4, 0.0, 1e-2)
 _INPUTS = 3  # earlier stages that may be the norm's input
@@ -68,7 +68,7 @@ def _read_off(x: np.ndarray, y: np.ndarray, scene: Scene) -> Norm | None:
     for centred in (False, True):
         for epsilon in EPSILONS:
             found = _fitted(normalised(x, centred, epsilon), y, centred, epsilon)
-            wrong = left(y, found(x))
+            wrong = relative_l2(y, found(x))
             if best is None or wrong < 0.7 * best[0]:
                 best = wrong, found
     assert best

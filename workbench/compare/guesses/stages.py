@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, left, same, table
+from workbench.compare.guesses.guess import Guess, Rows, Scene, relative_l2, same, table
 
 _NEAREST = 12  # stages that may be missing as an addend
 _TIMES = {-1.0: "lacks", 1.0: "has twice", -0.5: "has half of", 0.5: "has one and a half times", -2.0: "subtracts"}
@@ -90,7 +90,7 @@ def addends(scene: Scene) -> Iterator[Guess]:
         if not size or not chosen.any():
             continue
         times = float((part * d).sum()) / size
-        if not left(times * part, d) <= 0.05 or not times:
+        if not relative_l2(times * part, d) <= 0.05 or not times:
             continue
 
         def expected(rows: Rows, other: np.ndarray = other, first: int = first, times: float = times) -> np.ndarray:

@@ -156,7 +156,7 @@ class Knowledge:
             self._read_phrase(ints, words)
 
     def read_word_neural(self, ints: Columns, floats: Columns, words: np.ndarray) -> None:
-        """Adds one word for the neural model, the dearest of all."""
+        """Adds one word for the neural model, which takes the most time."""
         assert self.neural_lm is not None
         value, ints[NEURAL_STATE] = self.neural_lm.advance(ints[NEURAL_STATE], words)
         floats[NEURAL_LM] = floats[NEURAL_LM] + weighed(self.options.gamma, value)

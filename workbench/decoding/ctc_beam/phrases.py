@@ -34,7 +34,7 @@ class Phrases:
 def read_phrases(
     path: str | Path, names: Sequence[str], what: str = "token of the vocabulary", blank: int | None = None
 ) -> Phrases:
-    """Returns the phrases in a file: a phrase a line, its symbols separated by blanks.
+    """Returns the phrases in a file: a phrase a line, its symbols separated by spaces.
 
     Args:
         path: the file, in UTF-8.

@@ -12,7 +12,6 @@ from workbench.evaluation.manifests.found import COLUMNS, Raw, columns_of, named
 csv_rows = Iterator[tuple[str, Raw | str]]
 CLIPS = "clips/"  # where Common Voice's recordings lie, which its lists do not say
 COMMON_VOICE = {"client_id", "path", "sentence"}
-LONGEST_FIELD = 1_000_000
 
 
 def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> csv_rows:

@@ -31,7 +31,7 @@ def search_passes(
     """
     length = len(prompt)
     with contextlib.nullcontext() if looking is None else looking.reading(length):
-        context.read(prompt, 0)
+        context.prefill(prompt, 0)
     logits = np.repeat(context.logits()[None], beams, axis=0)
     # Ids of llama.cpp's sequences.
     before, after = np.zeros(beams, dtype=np.int64), np.arange(beams, 2 * beams)

@@ -145,7 +145,7 @@ class Context:
         self._handle = new
         old.close()
 
-    def read(self, embeddings: np.ndarray, sequence: int, outputs: bool = False) -> None:
+    def prefill(self, embeddings: np.ndarray, sequence: int, outputs: bool = False) -> None:
         """Runs one pass over embeddings float32 [positions, hidden], the whole prompt of an empty sequence.
 
         Afterwards there are logits of the last position, or of all positions with `outputs`.

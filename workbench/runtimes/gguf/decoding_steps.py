@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.decoding.beam_walk import BeamsRecorder, BeamWalk
+from workbench.decoding.forced_beams import BeamsRecorder, ForcedBeamSearch
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.cache_state import read_cache_state
 from workbench.runtimes.gguf.context import STEPWISE, Context
@@ -22,21 +22,21 @@ from workbench.runtimes.gguf.llama import LlamaModel
 from workbench.runtimes.gguf.stage_watch import StageWatch, split_pairs
 from workbench.trace.recorder import Recorder
 from workbench.trace.step_names import step_stage
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 
 EMBEDDED = "embd"  # llama.cpp's name of the embeddings of tokens
 LOGITS = "result_output"
 
 
-class Follower:
-    """Takes the next token of the ids that a walk follows, whatever the logits are."""
+class ForcedTokens:
+    """Chooses the next token of a forced decoding, whatever the logits are."""
 
-    def __init__(self, walk: StepWalk):
-        self._walk = walk
+    def __init__(self, forced: ForcedDecoding):
+        self._forced = forced
 
     def __call__(self, generated: np.ndarray, logits: np.ndarray) -> np.ndarray:
         """Returns the next tokens [1]; after the last pass, any token."""
-        return np.array([self._walk.after(generated.shape[1])])
+        return np.array([self._forced.after(generated.shape[1])])
 
 
 class StepsWatch:
@@ -47,12 +47,12 @@ class StepsWatch:
         kv_cache: the type of keys and values.
     """
 
-    def __init__(self, walk: StepWalk | BeamWalk, file: GgufFile, kv_cache: str):
-        self._walk, self._file = walk, file
+    def __init__(self, forced: ForcedDecoding | ForcedBeamSearch, file: GgufFile, kv_cache: str):
+        self._forced, self._file = forced, file
         self._sizes: Dimensions = read_dimensions(file)
         self._now: StageWatch | None = None
         # The hypotheses of a beam search share one cache, whose weights have a column for every position in it.
-        self._weights = kv_cache in STEPWISE and isinstance(walk, StepWalk)
+        self._weights = kv_cache in STEPWISE and isinstance(forced, ForcedDecoding)
         self.shows_weights = self._weights and self._wants(WEIGHTS)
         self._paired = language_architecture(file) == "llama"
 
@@ -68,7 +68,7 @@ class StepsWatch:
     @contextlib.contextmanager
     def reading(self, count: int) -> Iterator[None]:
         """Substitutes stages in the prompt's pass over `count` positions, for the block."""
-        prefill = self._walk.prefill
+        prefill = self._forced.prefill
         if prefill is not None:
             self._now = StageWatch(prefill, self._file, (count, self._sizes.hidden))
         yield
@@ -82,7 +82,7 @@ class StepsWatch:
             positions: of each sequence in the cache after the step.
             sequences: those that get a token, in the order of the rows.
         """
-        recorder = self._walk.at(step)
+        recorder = self._forced.at(step)
         if recorder is not None:
             others = {EMBEDDED: ("llm.embeddings", self._sizes.hidden), LOGITS: ("logits", self._sizes.vocabulary)}
             shape = (len(sequences), self._sizes.hidden)
@@ -93,7 +93,7 @@ class StepsWatch:
             recorder.share()
         for row, sequence in zip(() if recorder is None else recorder.rows, sequences, strict=recorder is not None):
             self._record_cache(row, context, sequence)
-        self._walk.done(step)
+        self._forced.done(step)
 
     def _record_cache(self, recorder: Recorder, context: Context, sequence: int) -> None:
         """Records the keys and values that the cache holds [positions, heads, head width]."""
@@ -107,5 +107,5 @@ class StepsWatch:
 
     def _wants(self, part: str) -> bool:
         """Returns whether a part of any layer is wanted in any step."""
-        wanted, layers = self._walk.recorder.wanted, range(self._sizes.layers)
-        return any(wanted(step_stage(step, f"llm.layers.{n}.{part}")) for step in self._walk.steps for n in layers)
+        wanted, layers = self._forced.recorder.wanted, range(self._sizes.layers)
+        return any(wanted(step_stage(step, f"llm.layers.{n}.{part}")) for step in self._forced.steps for n in layers)

@@ -14,9 +14,9 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
-from workbench.decoding.beam_walk import BeamWalk
 from workbench.decoding.beams import BeamSearch
-from workbench.decoding.choosing import Chooser
+from workbench.decoding.choosing import TokenSampler
+from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.gguf_files import has_other_half
@@ -24,7 +24,7 @@ from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.beams import ancestry_of, search_passes
 from workbench.runtimes.gguf.context import STEP, STEPWISE, Context
-from workbench.runtimes.gguf.decoding_steps import Follower, StepsWatch
+from workbench.runtimes.gguf.decoding_steps import ForcedTokens, StepsWatch
 from workbench.runtimes.gguf.language_file import EMBEDDINGS, check_dimensions, check_vocabulary
 from workbench.runtimes.gguf.language_half import open_half
 from workbench.runtimes.gguf.llama import LlamaModel, open_plain
@@ -32,7 +32,7 @@ from workbench.runtimes.gguf.scoring import SequenceScorer
 from workbench.runtimes.gguf.stage_watch import StageWatch
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 
 ROOM = 512  # new tokens that a context has room for at first; it grows for more
 
@@ -77,7 +77,7 @@ class LanguageModel:
         """Returns rows `first` to `last` (exclusive) of the embedding table: float32 [last - first, hidden]."""
         return self.embed(np.arange(first, last)[None])[0]
 
-    def own(self, values: np.ndarray) -> np.ndarray:
+    def from_numpy(self, values: np.ndarray) -> np.ndarray:
         """Returns the float32 array unchanged."""
         return values
 
@@ -136,15 +136,15 @@ class LanguageModel:
         lengths: np.ndarray,
         decoding: Decoding,
         watch: Watch | None,
-        walk: StepWalk | None = None,
+        forced: ForcedDecoding | None = None,
     ) -> Generator[np.ndarray, None, None]:
         batch = len(lengths)
         limits = np.minimum(np.broadcast_to(decoding.max_new_tokens, batch), self.config.context - lengths + 1)
-        choose = Chooser(decoding) if walk is None else Follower(walk)
+        choose = TokenSampler(decoding) if forced is None else ForcedTokens(forced)
         alive = np.arange(batch)
         generated = np.empty((batch, 0), dtype=np.int64)
         room = int((lengths + np.minimum(limits, ROOM)).sum())
-        looking = None if walk is None else StepsWatch(walk, self.file, self._settings["kv_cache"])
+        looking = None if forced is None else StepsWatch(forced, self.file, self._settings["kv_cache"])
         longest = int(lengths.max())
         context = self._context(room, batch, longest) if looking is None else self._watched(room, longest, looking)
         try:
@@ -152,7 +152,7 @@ class LanguageModel:
             for row in range(batch):
                 embeddings = prompt.embeddings[row][prompt.attention_mask[row]]
                 with contextlib.nullcontext() if looking is None else looking.reading(len(embeddings)):
-                    context.read(embeddings, row)
+                    context.prefill(embeddings, row)
                 logits[row] = context.logits()
             for step in range(int(limits.max())):
                 if watch is not None:
@@ -196,10 +196,10 @@ class LanguageModel:
             **self._settings,
         )
 
-    def follow(self, prompt: Merged[np.ndarray], walk: StepWalk) -> None:
+    def follow(self, prompt: Merged[np.ndarray], forced: ForcedDecoding) -> None:
         """See `workbench.pipelines.language.Language.follow`."""
-        one = _one(self._prompt_rows(prompt, walk, walk.last))
-        for _ in self._steps(one, one.lengths, Decoding((), max_new_tokens=walk.last + 1), None, walk):
+        one = _one(self._prompt_rows(prompt, forced, forced.last))
+        for _ in self._steps(one, one.lengths, Decoding((), max_new_tokens=forced.last + 1), None, forced):
             pass
 
     def _beams(
@@ -232,24 +232,26 @@ class LanguageModel:
         finally:
             self._give_back(context)
 
-    def follow_beams(self, prompt: Merged[np.ndarray], walk: BeamWalk) -> None:
+    def follow_beams(self, prompt: Merged[np.ndarray], forced: ForcedBeamSearch) -> None:
         """See `workbench.pipelines.language.SearchesBeams.follow_beams`."""
-        rows = self._prompt_rows(prompt, walk, walk.passes)
-        looking = StepsWatch(walk, self.file, self._settings["kv_cache"])
-        room = len(rows) + walk.beams * min(walk.passes, ROOM)
-        context = self._watched(room, len(rows), looking, 2 * walk.beams)
+        rows = self._prompt_rows(prompt, forced, forced.passes)
+        looking = StepsWatch(forced, self.file, self._settings["kv_cache"])
+        room = len(rows) + forced.beams * min(forced.passes, ROOM)
+        context = self._watched(room, len(rows), looking, 2 * forced.beams)
         try:
-            for _ in search_passes(context, rows, walk.beams, walk.choose, looking):
+            for _ in search_passes(context, rows, forced.beams, forced.choose, looking):
                 pass
         finally:
             context.close()
 
-    def _prompt_rows(self, prompt: Merged[np.ndarray], walk: StepWalk | BeamWalk, steps: int) -> np.ndarray:
+    def _prompt_rows(
+        self, prompt: Merged[np.ndarray], forced: ForcedDecoding | ForcedBeamSearch, steps: int
+    ) -> np.ndarray:
         """Returns the embeddings of a prompt of one row [positions, hidden], or what is given for them.
 
         Raises `BadInput` if the model's context is too short for them and the steps.
         """
-        rows, prefill = prompt.embeddings[0][prompt.attention_mask[0]], walk.prefill
+        rows, prefill = prompt.embeddings[0][prompt.attention_mask[0]], forced.prefill
         rows = rows if prefill is None else prefill.put("llm.embeddings", rows)
         self._checked(_one(rows))
         self._room_for(len(rows) + steps)
@@ -295,7 +297,7 @@ class LanguageModel:
             **self._settings,
         )
         try:
-            context.read(embeddings, 0, outputs=True)
+            context.prefill(embeddings, 0, outputs=True)
         finally:
             context.close()
 

@@ -15,7 +15,7 @@ from workbench.families.speechlm_gguf import CODEC, read_codec_sizes
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.weights import Scope, Tensor
-from workbench.runtimes.gguf.xcodec_decoder import decode, decoder_reach, values_of_frame
+from workbench.runtimes.gguf.xcodec_decoder import decode, decoder_receptive_field, values_of_frame
 from workbench.runtimes.gguf.xcodec_encoder import Encoder
 from workbench.speech.codec_input import check_codes, of_length, whole_frames
 from workbench.trace.recorder import Recorder
@@ -39,7 +39,7 @@ class Xcodec:
         self.streams = streams
         self.sample_rate = sizes.sample_rate  # Hz
         self.hop = math.prod(sizes.upsampling)  # samples per frame
-        self.reach = decoder_reach(sizes)
+        self.receptive_field = decoder_receptive_field(sizes)
         self._part = min(max(MOST_VALUES // values_of_frame(sizes), 1), MOST_FRAMES)
         if sizes.codebooks < streams:
             raise BadInput(
@@ -89,7 +89,7 @@ class Xcodec:
 
     def _in_parts(self, latents: np.ndarray) -> np.ndarray:
         """Decodes one part at a time, together with the frames on both sides that change its samples."""
-        frames, (before, after) = len(latents), self.reach
+        frames, (before, after) = len(latents), self.receptive_field
         audio = np.empty(frames * self.hop, dtype=np.float32)
         step = self._part
         for first in range(0, frames, step):

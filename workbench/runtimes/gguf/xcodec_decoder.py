@@ -12,7 +12,7 @@ from workbench.families.speechlm_gguf import CodecSizes
 from workbench.runtimes.gguf.convolutions import convolve, snake_convolve, snake_upsample
 from workbench.runtimes.gguf.graph import Graph
 from workbench.runtimes.gguf.weights import Scope, Tensor
-from workbench.speech.reach import Convolution, reach
+from workbench.speech.receptive_field import Convolution, receptive_field
 
 TAPS = 7  # of the convolutions that keep the rate
 DILATIONS = (1, 3, 9)  # of a block's residual units
@@ -36,7 +36,7 @@ def last_block(g: Graph, x: Tensor, scope: Scope, sizes: CodecSizes) -> Tensor:
     number, frames, joined = len(sizes.upsampling) - 1, x.shape[0], None
     stride, width = sizes.upsampling[-1], sizes.decoder_width >> (number + 1)
     step = max(TILE // (TAPS * width * stride), 1)
-    before, after = reach([*_block_layers(stride), SAME], stride)
+    before, after = receptive_field([*_block_layers(stride), SAME], stride)
     for first in range(0, frames, step):
         last, start = min(first + step, frames), max(first - before, 0)
         part = upsampling_block(g, g.rows(x, start, min(last + after, frames)), scope, sizes, number)
@@ -64,10 +64,10 @@ def residual_units(g: Graph, x: Tensor, block: Scope) -> Tensor:
     return x
 
 
-def decoder_reach(sizes: CodecSizes) -> tuple[int, int]:
+def decoder_receptive_field(sizes: CodecSizes) -> tuple[int, int]:
     """Returns how many frames before and after a frame change its samples."""
     blocks = [layer for stride in sizes.upsampling for layer in _block_layers(stride)]
-    return reach([SAME, *blocks, SAME], math.prod(sizes.upsampling))
+    return receptive_field([SAME, *blocks, SAME], math.prod(sizes.upsampling))
 
 
 def values_of_frame(sizes: CodecSizes) -> int:

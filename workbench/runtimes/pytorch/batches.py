@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-ON_PROCESSOR = 60.0  # seconds: hundreds of rows already fill the kernels, and the values of a layer stay in the cache
+ON_CPU = 60.0  # seconds: hundreds of rows already fill the kernels, and the values of a layer stay in the cache
 ON_GPU = 600.0
 
 
 def seconds_at_once(device: torch.device) -> float:
     """Returns how many seconds of speech a pass should have at most, with their padding."""
-    return ON_PROCESSOR if device.type == "cpu" else ON_GPU
+    return ON_CPU if device.type == "cpu" else ON_GPU
 
 
 def padded_rows(

@@ -27,7 +27,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from workbench.decoding.beam_walk import BeamWalk
+from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.runtimes.pytorch.arithmetic import throughout
@@ -76,25 +76,25 @@ def ancestry_of(network: Any, prompt: Merged[Tensor], decoding: Decoding) -> Anc
     return watch.ancestry
 
 
-def follow_beams(network: Any, prompt: Merged[Tensor], walk: BeamWalk) -> None:
-    """Reads a prompt of one row and the hypotheses of a walk after it, all hypotheses of a step in one pass.
+def follow_beams(network: Any, prompt: Merged[Tensor], forced: ForcedBeamSearch) -> None:
+    """Reads a prompt of one row and the hypotheses of a forced decoding after it, all hypotheses of a step in one pass.
 
     As in transformers' search, the caches of the hypotheses are reordered before each pass.
     """
     cache = DynamicCache(config=network.config)
 
     def computed(step: int, inputs: dict[str, Tensor]) -> np.ndarray:
-        with looking_at_pass(network, walk, step, cache), throughout(network.dtype):
+        with looking_at_pass(network, forced, step, cache), throughout(network.dtype):
             output = network(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
         logits: Tensor = output.logits[:, -1]
         found: np.ndarray = logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
         return found
 
     logits = computed(0, {"inputs_embeds": prompt.embeddings})
-    cache.batch_repeat_interleave(walk.beams)
-    logits = np.repeat(logits, walk.beams, axis=0)
+    cache.batch_repeat_interleave(forced.beams)
+    logits = np.repeat(logits, forced.beams, axis=0)
     step = 0
-    while (going := walk.choose(logits)) is not None:
+    while (going := forced.choose(logits)) is not None:
         step += 1
         parents, tokens = (torch.from_numpy(each).to(network.device) for each in (going.parents, going.tokens))
         cache.reorder_cache(cast("torch.LongTensor", parents))

@@ -13,40 +13,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.decoding.beam_walk import BeamWalk
+from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.runtimes.pytorch.inside import looking_inside_stack
 from workbench.runtimes.pytorch.layer_maps import LANGUAGE
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
 from workbench.trace.recorder import Recorder
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 
 KEYS = "attention.key_rope"
 
 
-class Follower:
-    """Takes the next token of the ids that a walk follows, whatever the logits are."""
+class ForcedTokens:
+    """Chooses the next token of a forced decoding, whatever the logits are."""
 
-    def __init__(self, walk: StepWalk, device: torch.device):
-        self._walk, self._device = walk, device
+    def __init__(self, forced: ForcedDecoding, device: torch.device):
+        self._forced, self._device = forced, device
 
     def __call__(self, generated: Tensor, logits: Tensor) -> Tensor:
         """Returns the next tokens [1]; after the last pass, any token."""
-        return torch.tensor([self._walk.after(generated.shape[1])], dtype=torch.long, device=self._device)
+        return torch.tensor([self._forced.after(generated.shape[1])], dtype=torch.long, device=self._device)
 
 
 @contextlib.contextmanager
-def looking_at_pass(network: Any, walk: StepWalk | BeamWalk | None, step: int, cache: Any) -> Iterator[None]:
+def looking_at_pass(
+    network: Any, forced: ForcedDecoding | ForcedBeamSearch | None, step: int, cache: Any
+) -> Iterator[None]:
     """Records the wanted stages of one pass of a generation, for the block.
 
     Args:
-        walk: None for a generation that is not traced.
+        forced: None for a generation that is not traced.
         step: 0 for the prompt's pass.
         cache: transformers' cache, which the pass adds to.
     """
-    if walk is None:
+    if forced is None:
         yield
         return
-    recorder = walk.at(step) or (walk.prefill if step == 0 else None)
+    recorder = forced.at(step) or (forced.prefill if step == 0 else None)
     if recorder is not None:
         with contextlib.ExitStack() as hooks:
             _hook(network, recorder, hooks, logits=step > 0)
@@ -55,7 +57,7 @@ def looking_at_pass(network: Any, walk: StepWalk | BeamWalk | None, step: int, c
         _record_cache(recorder, cache)
     else:
         yield
-    walk.done(step)
+    forced.done(step)
 
 
 def _hook(network: Any, recorder: Recorder, hooks: contextlib.ExitStack, logits: bool) -> None:

@@ -18,20 +18,20 @@ from torch import Tensor
 
 from workbench.core.errors import BadInput, message_of
 from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
-from workbench.decoding.beam_walk import BeamWalk
+from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import LanguageConfig
 from workbench.runtimes.pytorch.arithmetic import name_of, throughout, widen_positions
 from workbench.runtimes.pytorch.chosen_weights import note_network
-from workbench.runtimes.pytorch.decoding_steps import Follower, looking_at_pass
+from workbench.runtimes.pytorch.decoding_steps import ForcedTokens, looking_at_pass
 from workbench.runtimes.pytorch.gradients import choice_gradients
 from workbench.runtimes.pytorch.inside import looking_inside_stack
 from workbench.runtimes.pytorch.layer_maps import LANGUAGE
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 
 DTYPES = {
     "float32": torch.float32,
@@ -72,7 +72,7 @@ class LanguageModel:
         rows: np.ndarray = self.network.get_input_embeddings().weight[first:last].float().cpu().numpy()
         return rows
 
-    def own(self, values: np.ndarray) -> Tensor:
+    def from_numpy(self, values: np.ndarray) -> Tensor:
         """Converts a float32 array to a tensor on the model's device."""
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
 
@@ -125,9 +125,9 @@ class LanguageModel:
         for found in choice_gradients(prompt.embeddings, logits_of, lambda _: chosen, body.layers, arithmetic):
             yield found[0]
 
-    def follow(self, prompt: Merged[Tensor], walk: StepWalk) -> None:
+    def follow(self, prompt: Merged[Tensor], forced: ForcedDecoding) -> None:
         """See `workbench.pipelines.language.Language.follow`."""
-        for _ in self._steps(prompt, Decoding((), max_new_tokens=walk.last + 1), None, walk):
+        for _ in self._steps(prompt, Decoding((), max_new_tokens=forced.last + 1), None, forced):
             pass
 
     def ancestry(self, prompt: Merged[Tensor], decoding: Decoding) -> Ancestry:
@@ -137,11 +137,11 @@ class LanguageModel:
         return ancestry_of(self.network, prompt, decoding)
 
     @torch.inference_mode()
-    def follow_beams(self, prompt: Merged[Tensor], walk: BeamWalk) -> None:
+    def follow_beams(self, prompt: Merged[Tensor], forced: ForcedBeamSearch) -> None:
         """See `workbench.pipelines.language.SearchesBeams.follow_beams`."""
         from workbench.runtimes.pytorch.beams import follow_beams
 
-        follow_beams(self.network, prompt, walk)
+        follow_beams(self.network, prompt, forced)
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """See `workbench.pipelines.language.Language.score`; raises `BadInput` for an unknown id."""
@@ -187,7 +187,7 @@ class LanguageModel:
 
     @torch.inference_mode()
     def _steps(
-        self, prompt: Merged[Tensor], decoding: Decoding, watch: Watch | None, walk: StepWalk | None = None
+        self, prompt: Merged[Tensor], decoding: Decoding, watch: Watch | None, forced: ForcedDecoding | None = None
     ) -> Generator[np.ndarray, None, None]:
         from transformers import DynamicCache
 
@@ -196,14 +196,14 @@ class LanguageModel:
         positions = torch.from_numpy(prompt.positions).to(self.device)
         if prompt.attention_mask.all():
             mask = None  # attention without a mask is faster
-        choose = _Chooser(decoding, self.device) if walk is None else Follower(walk, self.device)
+        choose = _TokenSampler(decoding, self.device) if forced is None else ForcedTokens(forced, self.device)
         cache = DynamicCache(config=self.network.config)
         inputs: dict[str, Tensor] = {"inputs_embeds": prompt.embeddings}
         alive = np.arange(batch)
         limits = np.broadcast_to(decoding.max_new_tokens, batch)
         generated = torch.empty((batch, 0), dtype=torch.long, device=self.device)
         for step in range(int(limits.max())):
-            with looking_at_pass(self.network, walk, step, cache):
+            with looking_at_pass(self.network, forced, step, cache):
                 output = self._computed(
                     **inputs,
                     attention_mask=mask,
@@ -238,7 +238,7 @@ class LanguageModel:
             inputs = {"input_ids": tokens[:, None]}
 
 
-class _Chooser:
+class _TokenSampler:
     """Picks the next token from the logits as the options say, with transformers' processors."""
 
     def __init__(self, decoding: Decoding, device: torch.device):

@@ -1,4 +1,4 @@
-"""The types that a network which hears computes in: one for its products, one for everything else.
+"""Mixed precision: audio encoders and recognisers have one type for products and one for everything else.
 
 In bfloat16 or float16, a processor's matrix units multiply several times as fast as in float32, but eight or eleven
 bits are too few to add up a residual stream. So with such a `dtype` the linear layers and convolutions of this
@@ -48,11 +48,11 @@ FLOAT32 = Arithmetic()
 
 
 def arithmetic_of(settings: Settings, device: torch.device, language: str = "") -> Arithmetic:
-    """Returns what a network computes in that hears, or that has no language model.
+    """Returns the types of an audio encoder, or of a network without a language model.
 
     Args:
-        language: the type of the language model beside it, if there is one. With `auto`, what hears computes in 16 bits
-            only if the language model does.
+        language: the type of the language model beside it, if there is one. With `auto`, an audio encoder computes in
+            16 bits only if the language model does.
     """
     named = settings.dtype
     if settings.stepwise or named not in ("auto", *HALVES):

@@ -21,7 +21,7 @@ from workbench.runtimes.pytorch.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.runtimes.pytorch.weights import build, load_into
 from workbench.speech.codec_input import check_codes, of_length, whole_frames
-from workbench.speech.reach import Convolution, reach
+from workbench.speech.receptive_field import Convolution, receptive_field
 from workbench.trace.recorder import Recorder
 
 DECODER = ("acoustic_decoder.*", "fc2.*", "quantizer.quantizers.*.codebook.embed")
@@ -82,7 +82,7 @@ class Xcodec:
         # A codebook's codes are the same at every bandwidth that includes it. Transformers' own count of them for the
         # widest can be one too few, by rounding.
         quantizer.get_num_quantizers_for_bandwidth = lambda bandwidth=None: streams
-        self.reach = decoder_reach(self.network.acoustic_decoder, self.hop)
+        self.receptive_field = decoder_receptive_field(self.network.acoustic_decoder, self.hop)
 
     def _loaded(self, globs: Sequence[str]) -> Any:
         """Returns the network with those tensors alone; the others take no memory."""
@@ -135,7 +135,7 @@ class Xcodec:
         return found
 
 
-def decoder_reach(decoder: nn.Module, hop: int) -> tuple[int, int]:
+def decoder_receptive_field(decoder: nn.Module, hop: int) -> tuple[int, int]:
     """Returns how many frames before and after a frame change its samples.
 
     The decoder registers its convolutions in the order in which it runs them.
@@ -145,7 +145,7 @@ def decoder_reach(decoder: nn.Module, hop: int) -> tuple[int, int]:
         if isinstance(each, (nn.Conv1d, nn.ConvTranspose1d)):
             numbers = each.kernel_size[0], each.stride[0], int(each.padding[0]), int(each.dilation[0])
             layers.append(Convolution(*numbers, transposed=isinstance(each, nn.ConvTranspose1d)))
-    return reach(layers, hop)
+    return receptive_field(layers, hop)
 
 
 def new_name(name: str) -> str:

@@ -25,7 +25,7 @@ from workbench.runtimes.vllm.tracing import check_not_substituted, follow_steps,
 from workbench.runtimes.vllm.weights import check_weights
 from workbench.session.values import Prompt, TextScore
 from workbench.trace.recorder import Stages
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 from workbench.trace.trace import StageFilter
 
 
@@ -74,9 +74,9 @@ class EngineWriter:
         check_not_substituted(given)
         return prompt_stages(self.engine, self._request(prompt), wanted)
 
-    def follow(self, prompt: TokenPrompt, walk: StepWalk) -> None:
+    def follow(self, prompt: TokenPrompt, forced: ForcedDecoding) -> None:
         """See `Writer.follow`."""
-        follow_steps(self.engine, self._request(prompt), walk)
+        follow_steps(self.engine, self._request(prompt), forced)
 
     def score(self, texts: Sequence[str], end: bool) -> list[TextScore]:
         """See `Writer.score`. vLLM computes every text as a whole, as it caches no prompts that it scores."""

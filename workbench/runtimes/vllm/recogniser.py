@@ -14,7 +14,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.core.settings import Settings
 from workbench.decoding.alternatives import Watch
-from workbench.decoding.beam_walk import BeamWalk
+from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import Decoding
 from workbench.families.instruction import Instruction
 from workbench.families.language import AUDIO
@@ -37,7 +37,7 @@ from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.tracing import check_not_substituted, follow_steps, prompt_stages
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder, Stages
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 from workbench.trace.times import RowTimes
 from workbench.trace.trace import StageFilter
 
@@ -148,14 +148,14 @@ class EngineRecogniser:
             recorder.put("text", np.array(recognition.text))
         return _in_order(stages, recorder.stages)
 
-    def follow(self, samples: np.ndarray, options: Any, walk: StepWalk | BeamWalk) -> None:
+    def follow(self, samples: np.ndarray, options: Any, forced: ForcedDecoding | ForcedBeamSearch) -> None:
         """See `StepwiseRecogniser.follow`."""
-        if isinstance(walk, BeamWalk):
+        if isinstance(forced, ForcedBeamSearch):
             raise BadInput(
                 "the steps to follow are those of a beam search, and vLLM's engine follows one hypothesis of each "
                 "request; set beam_size to 1, or compare pytorch and gguf"
             )
-        follow_steps(self.engine, self._request(samples, self.prompt_format.count(len(samples)), options), walk)
+        follow_steps(self.engine, self._request(samples, self.prompt_format.count(len(samples)), options), forced)
 
     def ancestry(self, samples: np.ndarray, options: Any) -> Ancestry | None:
         """See `StepwiseRecogniser.ancestry`; there is none, as the engine refuses beams."""

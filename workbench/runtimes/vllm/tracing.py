@@ -17,7 +17,7 @@ from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.sampling import sampling_params
 from workbench.trace.recorder import Stages
-from workbench.trace.steps import StepWalk
+from workbench.trace.steps import ForcedDecoding
 from workbench.trace.trace import StageFilter
 
 _numbers = count(1)  # numbers of captures
@@ -29,20 +29,20 @@ def check_not_substituted(given: Stages | None) -> None:
         raise Unavailable(RUNTIMES["vllm"].no_given)
 
 
-def follow_steps(engine: Engine, request: Request, walk: StepWalk) -> None:
-    """Records the traced steps of a walk after a prompt. The engine writes the ids of the walk, one in each step.
+def follow_steps(engine: Engine, request: Request, forced: ForcedDecoding) -> None:
+    """Records the traced steps of a forced decoding after a prompt. The engine writes its ids, one in each step.
 
     Raises the same errors as `prompt_stages`.
     """
     number = next(_numbers)
-    followed = FollowedIds(walk.fed, walk.steps)
-    patterns = walk.recorder.wanted.patterns if isinstance(walk.recorder.wanted, StageFilter) else ("*",)
+    followed = FollowedIds(forced.fed, forced.steps)
+    patterns = forced.recorder.wanted.patterns if isinstance(forced.recorder.wanted, StageFilter) else ("*",)
     with capturing(engine.call, number, patterns, followed):
-        params = sampling_params(Decoding((), max_new_tokens=walk.last + 1), 0, number)
+        params = sampling_params(Decoding((), max_new_tokens=forced.last + 1), 0, number)
         for _ in engine.follow([replace(request, capture=number)], [params]):
             pass
         for stage, array in captured(engine.call, number).items():
-            walk.recorder.put(stage, array)
+            forced.recorder.put(stage, array)
 
 
 def prompt_stages(

@@ -28,7 +28,6 @@ WEIGHTS, CROSS = "attention.weights", "cross_attention.weights"
 CROSSED = f"decoder.layers.*.{CROSS}"
 FSMN = "the FSMN memory of each layer mixes neighbouring frames too; rollout counts it as the frame itself"
 PROMPT_ALONE = "the layers read the prompt alone here: the runtime does not go on from given stages"
-BESIDE = 4  # positions of a language model beside the sound whose texts are written in full
 
 
 @dataclass(frozen=True, eq=False)

@@ -98,5 +98,5 @@ def _table(
 
 
 def _shown(text: str) -> str:
-    """Returns a token's text with its blanks visible."""
+    """Returns a token's text with its spaces visible."""
     return text.replace(" ", "␣").replace("\n", "↵") or "·"

@@ -24,7 +24,7 @@ from workbench.speech.masks import wanted
 from workbench.speech.network import Scores, Wanted
 from workbench.speech.phases import Cursor, Kind
 from workbench.speech.plan import AnswerPlan
-from workbench.speech.sampling import mixed
+from workbench.speech.sampling import apply_guidance
 
 Logits = Callable[[Sequence[int], Wanted], tuple[np.ndarray, np.ndarray | None]]
 """Takes numbers of rows in the batch. Returns their logits: of stream 0 [n, ids], and of the other streams
@@ -227,7 +227,7 @@ class Answers:
         for manner, group in together.items():
             main, codec = logits([row for branches in group for row, _ in branches], wanted(manner[0], self.layout))
             due = [branches[0][1].due() for branches in group]
-            for branches, step in zip(group, chosen(*_mixed(main, codec, group), due, self.layout)):
+            for branches, step in zip(group, chosen(*_guided(main, codec, group), due, self.layout)):
                 for row, answer in branches:
                     answer.take(step)
                     found[row] = step
@@ -238,7 +238,7 @@ Branches = Sequence[tuple[int, Answer]]
 """The rows of one answer in the batch: the model, then the null branch if there is one."""
 
 
-def _mixed(
+def _guided(
     main: np.ndarray, codec: np.ndarray | None, group: Sequence[Branches]
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns the logits of each answer, with guidance where it has two branches."""
@@ -249,7 +249,7 @@ def _mixed(
         part = slice(at, at + len(branches))
         at = part.stop
         scores = Scores(main[part], None if codec is None else codec[part])
-        own, others = mixed(scores, branches[0][1].asked.plan.cfg)
+        own, others = apply_guidance(scores, branches[0][1].asked.plan.cfg)
         mains.append(own)
         codecs += [] if others is None else [others]
     return np.stack(mains), np.stack(codecs) if codecs else None

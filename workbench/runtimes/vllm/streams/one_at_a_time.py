@@ -29,6 +29,6 @@ class OneAtATime(Codec):
             return self._codec.decode(codes, recorder)
 
     @property
-    def reach(self) -> tuple[int, int]:
-        """See `Codec.reach`."""
-        return self._codec.reach
+    def receptive_field(self) -> tuple[int, int]:
+        """See `Codec.receptive_field`."""
+        return self._codec.receptive_field

@@ -22,8 +22,8 @@ from workbench.trace.recorder import Recorder
 from workbench.trace.steps import MOST_BYTES, StepRecorder, StepRoom, TracedPasses, TracedSteps
 
 
-class BeamWalk(TracedPasses):
-    """The steps of one beam search that are traced, on their way through a runtime.
+class ForcedBeamSearch(TracedPasses):
+    """The traced steps of a forced beam search: a runtime computes given hypotheses, whatever it would choose itself.
 
     A runtime reads the prompt and calls `choose` with the logits of every hypothesis. It reorders its caches by the
     parents that it gets, asks `at(n)` for a recorder, feeds the tokens in one pass, says `done(n)`, and calls `choose`

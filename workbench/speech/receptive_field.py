@@ -1,4 +1,4 @@
-"""How far a codec's decoder reaches: which frames change the samples of a frame. This file computes no samples."""
+"""The receptive field of a codec's decoder: which frames change the samples of a frame."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Convolution:
     transposed: bool = False
 
 
-def reach(layers: Sequence[Convolution], hop: int) -> tuple[int, int]:
-    """Returns how many frames before and after a frame change its samples.
+def receptive_field(layers: Sequence[Convolution], hop: int) -> tuple[int, int]:
+    """Returns the receptive field: how many frames before and after a frame change its samples.
 
     The samples of a frame are followed back through the layers of the decoder, which come in the order in which they
     run. Skip connections reach no farther.

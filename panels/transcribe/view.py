@@ -13,7 +13,7 @@ from panels.running.progress import named_percent
 from panels.transcribe.many import FEWEST, many_html, recordings_of
 from panels.transcribe.run import Instead, Row, RunState
 from panels.widgets.templates import render
-from workbench.display.words import duration
+from workbench.display.words import duration, error_rate
 from workbench.session.values import Transcript
 from workbench.system.memory import size
 from workbench.text.normalisers import Normaliser
@@ -212,7 +212,7 @@ def _figures(transcript: Transcript, score: Score | None, weight_bytes: int) -> 
     if score:
         # The main rate for the script is at the head of the card; these are the others.
         others = (("WER", score.wer, "word error rate"), ("CER", score.cer, "character error rate"))
-        values = [(name, percent(rate), meaning) for name, rate, meaning in others if name != score.name]
+        values = [(name, error_rate(rate), meaning) for name, rate, meaning in others if name != score.name]
     values.append(("time", duration(transcript.compute_seconds), "reading, features, network and decoding"))
     values.append(
         ("RTF", f"{transcript.real_time_factor:.3f}", "real-time factor: seconds of computing per second of sound")
@@ -229,11 +229,6 @@ def normaliser_label(normaliser: Normaliser) -> str:
     """Returns the normaliser's name everywhere on the page: title and version."""
     title, _, explained = normaliser.title.partition(": ")
     return f"{title} (version {normaliser.version})" + (f": {explained}" if explained else "")
-
-
-def percent(rate: float | None) -> str:
-    """Returns an error rate as `12.5 %`, or a dash if undefined."""
-    return "–" if rate is None else f"{100 * rate:.1f} %"
 
 
 def _rate_title(score: Score) -> str:

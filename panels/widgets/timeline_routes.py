@@ -158,7 +158,7 @@ def _stretch(request: Request, overview: Overview) -> tuple[int, int]:
         end = float(request.query_params.get("to", frames / rate))
         first, beyond = max(round(begin * rate), 0), min(round(end * rate), frames)
     except (ValueError, OverflowError):
-        raise BadInput("the stretch has no times; expected seconds such as from=1.25&to=2.5") from None
+        raise BadInput("the segment has no times; expected seconds such as from=1.25&to=2.5") from None
     if first >= beyond:
         raise BadInput(f"no sound lies from {begin:g} s to {end:g} s of a recording of {frames / rate:.2f} s")
     return first, beyond

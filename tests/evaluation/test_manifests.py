@@ -347,8 +347,8 @@ def test_stretches_and_channels(tmp_path: Path) -> None:
     mean, _ = recordings.source(Utterance("u", "a.wav", "", 1.5))  # type: ignore[misc]
     np.testing.assert_allclose(mean, whole[12000:].mean(axis=1))
     for utterance, reason in (
-        (Utterance("u", "a.wav", "", 2.5), "is 2.00 s long, and a stretch from 2.5 s"),
-        (Utterance("u", "a.wav", "", 1.0, 2.0), "a stretch up to 3 s is asked for"),
+        (Utterance("u", "a.wav", "", 2.5), "is 2.00 s long, and a segment from 2.5 s"),
+        (Utterance("u", "a.wav", "", 1.0, 2.0), "a segment up to 3 s is asked for"),
         (Utterance("u", "a.wav", "", 0.0, 1.0, 2), "has 2 channels, and channel 2"),
         (Utterance("u", "none.wav", "", 1.0), "there is no file none.wav"),
         (Utterance("u", "none.zip/a.wav", ""), "there is no archive"),

@@ -23,6 +23,11 @@ def speed(compute_seconds: float, audio_seconds: float) -> str:
     return f"{times:.0f} × real time" if times >= 10 else f"{times:.1f} × real time"
 
 
+def error_rate(rate: float | None) -> str:
+    """Returns an error rate as `12.5 %`, or a dash if it is undefined."""
+    return "–" if rate is None else f"{100 * rate:.1f} %"
+
+
 def number(value: float) -> str:
     """Returns a number with three or four digits, as `0.0182`, `-12.3` or `1.2e-07`."""
     return f"{value:.3g}"

@@ -274,10 +274,10 @@ def _chosen(samples: Any, utterance: Utterance) -> Any:
 
 def _check_within(name: str, utterance: Utterance, seconds: float) -> None:
     if utterance.offset >= seconds:
-        raise BadInput(f"{name:.200} is {seconds:.2f} s long, and a stretch from {utterance.offset:g} s is asked for")
+        raise BadInput(f"{name:.200} is {seconds:.2f} s long, and a segment from {utterance.offset:g} s is asked for")
     end = utterance.offset + (utterance.duration or 0.0)
     if end > seconds + max(SHORTFALL, 0.01 * seconds):
-        raise BadInput(f"{name:.200} is {seconds:.2f} s long, and a stretch up to {end:g} s is asked for")
+        raise BadInput(f"{name:.200} is {seconds:.2f} s long, and a segment up to {end:g} s is asked for")
 
 
 def _by_other_means(file: Path | BinaryIO, name: str, utterance: Utterance) -> AudioSource:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from workbench.display.html import Html, element, joined
+from workbench.display.words import error_rate
 from workbench.evaluation.report.columns import Columns
 from workbench.evaluation.report.confusions import Confusions
 from workbench.evaluation.report.marks import marked
@@ -38,16 +39,11 @@ def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]], words: Sequence[i
     return element("div", whole, class_="scroll", tabindex="0")
 
 
-def percent(rate: float | None) -> str:
-    """Returns a rate as `12.5 %`, or a dash."""
-    return "–" if rate is None else f"{100 * rate:.1f} %"
-
-
 def _interval(found: Interval) -> Html:
     if found.low is None or found.high is None:
-        return element("span", percent(found.rate))
+        return element("span", error_rate(found.rate))
     ends = f"{100 * found.low:.1f} to {100 * found.high:.1f}"
-    return element("span", percent(found.rate), " ", element("small", ends))
+    return element("span", error_rate(found.rate), " ", element("small", ends))
 
 
 def _seconds(value: float) -> str:
@@ -212,7 +208,7 @@ def recordings_section(
 def _recording(columns: Columns, row: int, sound: Player | None, opened: bool) -> Html:
     each, rates = columns.utterances[row], columns.rates()[row]
     heads = [
-        element("span", columns.short[model], " ", element("b", percent(rate if rate == rate else None)))
+        element("span", columns.short[model], " ", element("b", error_rate(rate if rate == rate else None)))
         for model, rate in zip(columns.models, rates)
     ]
     known = columns.seconds[row]

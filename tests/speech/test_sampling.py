@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.speech.network import Scores
-from workbench.speech.sampling import choose, mixed, probability, uniforms
+from workbench.speech.sampling import apply_guidance, choose, probability, uniforms
 
 VALUES = st.sampled_from([-np.inf, -3.0, -1.5, -0.0, 0.0, 0.5, 2.0, 2.5, 40.0])  # with many equal ones
 
@@ -98,11 +98,11 @@ def philox(seed: int, step: int, count: int) -> list[int]:
 def test_guidance_mixes_every_id() -> None:
     draw = np.random.default_rng(1)
     main, codec = draw.normal(size=(2, 6)).astype(np.float32), draw.normal(size=(2, 3, 4)).astype(np.float32)
-    first, others = mixed(Scores(main, codec), 3.0)
+    first, others = apply_guidance(Scores(main, codec), 3.0)
     assert others is not None
     assert np.allclose(first, 3 * main[0] - 2 * main[1]) and np.allclose(others, 3 * codec[0] - 2 * codec[1])
     assert first.dtype == np.float32
-    alone, none = mixed(Scores(main[:1], None), 3.0)
+    alone, none = apply_guidance(Scores(main[:1], None), 3.0)
     assert np.array_equal(alone, main[0]) and none is None
 
 

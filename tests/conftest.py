@@ -99,7 +99,7 @@ def _take_one_core() -> None:
 def pytest_collection_finish() -> None:
     """The collector leaves alone what the imports have made: to look through it takes a second each time.
 
-    Where several processes run tests, each has the process ready from which most sessions and conversions are forked.
+    Where several processes run tests, each prepares the process that forks most sessions and conversions.
     """
     gc.collect()
     gc.freeze()

@@ -178,7 +178,7 @@ class VisualiseActions:
     def start_if_ready(
         self, request: gr.Request, recording: str | None, sample: str, written: str | None, *rest: Any
     ) -> Iterator[tuple[Any, ...]]:
-        """Does what `start` does if there is something to look at; for events that are no press of Show."""
+        """Calls `start` if there is something to look at. Events other than a press of Show come here."""
         if recording or (written or "").strip():
             yield from self.start(request, recording, sample, written, *rest)
 

@@ -161,17 +161,17 @@ def test_the_command_writes_down_what_it_can_and_says_one_line_for_the_rest(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("session", ["sensevoice"], indirect=True)  # the detector of speech is the same for all models
-def test_an_hour_of_silence_is_an_empty_transcript_in_bounded_time_and_memory(
+def test_two_hours_of_silence_are_an_empty_transcript_in_bounded_time_and_memory(
     session: OpenSession, tmp_path: Path
 ) -> None:
-    path, data = tmp_path / "silence.wav", 3600 * RATE * 2
+    path, data = tmp_path / "silence.wav", 2 * 3600 * RATE * 2
     with path.open("wb") as file:
         file.write(wav_header(data))
         file.truncate(44 + data)  # takes no room on the disk
     transcript = session.transcribe(path)
     assert (transcript.text, transcript.segments, transcript.tokens) == ("", (), ())
     assert transcript.notes == ("silero-vad found no speech in the recording",)
-    assert transcript.audio_seconds == 3600.0
-    assert transcript.real_time_factor < 1 / 30, "two minutes, on a busy machine"
+    assert transcript.audio_seconds == 7200.0
+    assert transcript.real_time_factor < 1 / 60, "two minutes, on a busy machine"
     assert session.pid and transcript.memory_bytes
     assert psutil.Process(session.pid).memory_info().rss <= transcript.memory_bytes < 3 << 30

@@ -12,7 +12,7 @@ from workbench.decoding.generation import Decoding
 
 
 class TokenSampler:
-    """A chooser of one token for each row; the seed makes draws repeatable."""
+    """Chooses the next token of each row as the options of decoding say; the seed makes draws repeatable."""
 
     def __init__(self, decoding: Decoding):
         self.decoding = decoding

@@ -23,7 +23,7 @@ from workbench.trace.steps import MOST_BYTES, StepRecorder, StepRoom, TracedPass
 
 
 class ForcedBeamSearch(TracedPasses):
-    """The traced steps of a forced beam search: a runtime computes given hypotheses, whatever it would choose itself.
+    """The traced steps of a forced beam search: a runtime follows given hypotheses and not its own choices.
 
     A runtime reads the prompt and calls `choose` with the logits of every hypothesis. It reorders its caches by the
     parents that it gets, asks `at(n)` for a recorder, feeds the tokens in one pass, says `done(n)`, and calls `choose`

@@ -65,7 +65,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts):
 
     Args:
         notes: sentences about the model that every transcript carries for its reader.
-        device: where a voice activity model runs that PyTorch opens beside the recogniser.
+        device: of an FSMN-VAD that PyTorch opens beside the recogniser.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions, device: str = "
     exist.
 
     Args:
-        device: where an FSMN-VAD of PyTorch runs.
+        device: of an FSMN-VAD on PyTorch.
     """
     check_detector(options)
     seconds = len(samples) / SAMPLE_RATE
@@ -107,7 +107,7 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions, device: str = "
         speech, detector = _silero_spans(samples, levels), _SILERO
     else:
         with _one_at_a_time:
-            speech, detector = _fsmn_spans(_raised_for_fsmn(samples, levels), options, device), _FSMN
+            speech, detector = _fsmn_spans(_amplified_for_fsmn(samples, levels), options, device), _FSMN
     chunks = _chunks(samples, speech, levels, detector, longest)
     return SpeechFound(tuple(chunks), _notes(detector.name, levels, speech, chunks, seconds))
 
@@ -127,7 +127,7 @@ def _silero_spans(samples: np.ndarray, levels: np.ndarray) -> list[Span]:
     return sorted([*spans, *again])
 
 
-def _raised_for_fsmn(samples: np.ndarray, levels: np.ndarray) -> np.ndarray:
+def _amplified_for_fsmn(samples: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Returns the samples at the level that FSMN-VAD needs.
 
     It misses speech in noise unless both are loud. Without noise a lower level is enough, at which it takes less music

@@ -21,8 +21,7 @@ QUIET = "ignore:resource_tracker"  # Python's tracker of shared memory says what
 # before every test, and an import of ray sets that of the debugger.
 READ_LATE = frozenset(
     {"TMPDIR", "VLLM_RPC_BASE_PATH", "VLLM_CACHE_ROOT", "GRADIO_TEMP_DIR", "XDG_CONFIG_HOME", "NO_PROXY"}
-    | {"WORKBENCH_MODELS", "WORKBENCH_MEMORY_GB", "PYTEST_CURRENT_TEST", COMPILED}
-    | {"PYTHONBREAKPOINT"}
+    | {"WORKBENCH_MODELS", "WORKBENCH_MEMORY_GB", "PYTEST_CURRENT_TEST", "PYTHONBREAKPOINT", COMPILED}
 )
 # The same, but huggingface_hub reads them when it is imported; a forked process imports that part of it again.
 READ_BY_HUB = frozenset({"HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"})

@@ -145,7 +145,7 @@ def _units_told(text: str | None, raw: str | None) -> str | int:
 
 
 def plain(text: str) -> str:
-    """Returns what the script makes of a text itself: ASCII letters small, marks between words spaces, single spaces.
+    """Returns what the script itself makes of a text: ASCII letters in lower case, one space between two words.
 
     Of a text that is not ASCII it returns what no normalised text is.
     """

@@ -37,9 +37,9 @@ def prepare(settings: Settings) -> torch.device:
 
 @torch.inference_mode()
 def load_libraries(device: torch.device) -> None:
-    """Uses the libraries of convolutions, products and attention once, each in float32 and in a 16-bit type.
+    """Runs one small convolution, attention and product, each in float32 and in bfloat16.
 
-    The first use of each loads it, on a GPU two seconds together. In a thread, the weights are read meanwhile.
+    Their first use on a GPU loads libraries, which takes two seconds. A thread does that while the weights are read.
     """
     try:
         for kind in (torch.float32, torch.bfloat16):

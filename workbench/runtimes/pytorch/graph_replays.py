@@ -17,7 +17,7 @@ Encode = Callable[[Tensor, Tensor], Tensor]  # from features [1, T, input] and t
 Record = Callable[[Encode, Tensor, Tensor], Encode]
 
 STEP = 64  # frames: 4 s of speech where a frame is 60 ms
-LONGEST = 1024  # frames: from here on, the kernels take longer than their start
+LONGEST = 1024  # frames: a minute; longer chunks are rare, as the usual limit is 30 seconds
 
 
 class GraphReplays:

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from workbench.artifacts.gguf_files import converted
-from workbench.compare.consistency import Look, consistency, looks_of
+from workbench.compare.consistency import Measurement, consistency, measurements_of
 from workbench.compare.distances import distances
 from workbench.compare.noise import NoiseReport, noise_or_bug
 from workbench.compare.spread import ORDERS, Clean, noise_by_spread
@@ -186,11 +186,11 @@ class Judge:
             traces = [session.trace(source, stages=STAGES) for _ in range(ORDERS)]
         self.clean = Clean(traces, exact, model.precision, model.file is not None)
 
-    def judged(self, port: Trace) -> tuple[NoiseReport, tuple[Look, ...]]:
-        """Returns the verdict on one input, and the looks for a verdict over several."""
+    def judged(self, port: Trace) -> tuple[NoiseReport, tuple[Measurement, ...]]:
+        """Returns the verdict on one input, and the measurements for a verdict over several."""
         spread = noise_by_spread(self.reference, port, self.clean)
         alone = noise_or_bug(self.reference, port, self.float64) if self.precision == "float32" else spread
-        return alone, looks_of(spread, ORDERS)
+        return alone, measurements_of(spread, ORDERS)
 
     def above(self, wrong: Trace, stage: str) -> bool:
         """Returns whether a fault changes its stage by more than the clean spread at the median position.
@@ -244,13 +244,13 @@ def measure(
                 kind = fault.name.replace("for ReLU", "for SiLU or ReLU").replace("for SiLU", "for SiLU or ReLU", 1)
                 kind = "GELU for SiLU or ReLU" if kind.startswith("GELU") else kind
                 count = counts.setdefault((kind, precision), Count())
-                looks = []
+                measurements = []
                 for judge in judges:
                     with in_float64.plant(None):
                         wrong = exact.trace(judge.source, stages=fault.stage)
                     with fault.plant(None):
                         port = model.port.trace(judge.source, stages=STAGES)
-                    report, looked = judge.judged(port)
+                    report, measured = judge.judged(port)
                     bug = report.first_bug
                     above, named = judge.above(wrong, fault.stage), bug is not None and bug.stage == fault.stage
                     count.planted += 1
@@ -258,8 +258,8 @@ def measure(
                     count.named += above and named
                     count.all_named += named
                     count.elsewhere += bug is not None and not named
-                    looks.append(looked)
-                together = consistency(looks).first_fault
+                    measurements.append(measured)
+                together = consistency(measurements).first_fault
                 count.cases += 1
                 count.together += together is not None and together.stage == fault.stage
             model.close()

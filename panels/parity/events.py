@@ -32,7 +32,7 @@ from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.families.language import PLACEHOLDER
 from workbench.parity_lab import ParityRun, ParityRuns, page
-from workbench.parity_lab.figures import worth_a_look
+from workbench.parity_lab.figures import stages_to_show
 from workbench.parity_lab.several_report import several_page
 from workbench.registry.cards import Card
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING
@@ -298,7 +298,7 @@ def first_look(run: ParityRun) -> tuple[int, str] | None:
         assert each.comparison and each.verdict
         if each.verdict.faulty_stage:
             return place, each.verdict.faulty_stage
-        for stage in worth_a_look(each.comparison, each.verdict.largest_own, 1) or each.comparison.stages[:1]:
+        for stage in stages_to_show(each.comparison, each.verdict.largest_own, 1) or each.comparison.stages[:1]:
             return place, stage.stage
     return None
 

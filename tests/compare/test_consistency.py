@@ -1,4 +1,4 @@
-"""Several inputs together: the sign test, its correction for looks, and faults that no input shows alone."""
+"""Several inputs together: the sign test, its correction for many tests, and faults that no input shows alone."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from workbench.compare.consistency import (
     MARGIN,
     MEDIAN,
     Consistency,
-    Look,
+    Measurement,
     consistency,
     holm,
-    looks_of,
+    measurements_of,
     sign_test,
 )
 from workbench.compare.spread import ORDERS
@@ -50,13 +50,13 @@ def test_holm_is_its_definition(ps: list[float]) -> None:
 
 def together(fault_size: float, inputs: int, seed: int = 0, at: int = 1) -> tuple[Consistency, int]:
     """The verdict over inputs with a small fault, and how many inputs show it alone."""
-    looks, alone = [], 0
+    measurements, alone = [], 0
     for number in range(inputs):
         half = Half(1000 * seed + number)
         found = half.judged(half.computed(lambda x: fault_size * NOISE * x, at))
         alone += found.first_bug is not None
-        looks.append(looks_of(found, ORDERS))
-    return consistency(looks), alone
+        measurements.append(measurements_of(found, ORDERS))
+    return consistency(measurements), alone
 
 
 def test_a_fault_that_no_input_shows_alone_is_named_at_its_stage() -> None:
@@ -64,7 +64,7 @@ def test_a_fault_that_no_input_shows_alone_is_named_at_its_stage() -> None:
     assert alone == 0
     assert found.first_fault and found.first_fault.stage == STAGES[1]
     assert found.sentence.startswith(f"{STAGES[1]} is the first stage in error over 8 inputs: at the median position, ")
-    assert "(sign test, p = " in found.sentence and f"after {len(found.stages)} looks)" in found.sentence
+    assert "(sign test, p = " in found.sentence and f"corrected for {len(found.stages)} tests)" in found.sentence
     shown = found.to_dict()
     assert (
         shown["first_fault"] == STAGES[1]
@@ -89,7 +89,7 @@ def test_with_too_few_inputs_the_sentence_says_so() -> None:
 def test_a_look_is_relative_to_the_farthest_clean_computation() -> None:
     half = Half(0)
     report = half.judged(half.computed())
-    look = next(each for each in looks_of(report, ORDERS) if each.measure == MEDIAN)
+    each = next(each for each in measurements_of(report, ORDERS) if each.measure == MEDIAN)
     first = report.stages[0]
-    assert look.ratio == pytest.approx(first.candidate_typical / (MARGIN * first.reference_typical))
-    assert Look("x", MEDIAN, 0.0, 0.0, 5).ratio == 0 and Look("x", MEDIAN, 1.0, 0.0, 5).ratio == np.inf
+    assert each.ratio == pytest.approx(first.candidate_typical / (MARGIN * first.reference_typical))
+    assert Measurement("x", MEDIAN, 0.0, 0.0, 5).ratio == 0 and Measurement("x", MEDIAN, 1.0, 0.0, 5).ratio == np.inf

@@ -12,9 +12,9 @@ import pytest
 from workbench.audio.read import read
 from workbench.audio.silero import silero_probabilities
 from workbench.audio.silero_stream import CHUNK, SileroStream
-from workbench.live import stretches as found_stretches
+from workbench.live import endpointing
 from workbench.live import transcription as live_transcription
-from workbench.live.stretches import ListeningLimits, Stretches
+from workbench.live.endpointing import Endpointer, EndpointingLimits
 from workbench.live.transcription import (
     Failed,
     FinalText,
@@ -54,7 +54,7 @@ class Loudness:
 
 @pytest.fixture
 def loudness(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(found_stretches, "SileroStream", Loudness)
+    monkeypatch.setattr(endpointing, "SileroStream", Loudness)
 
 
 def test_the_network_is_that_of_the_package(digits: np.ndarray) -> None:
@@ -66,8 +66,8 @@ def test_the_network_is_that_of_the_package(digits: np.ndarray) -> None:
     assert network.probability(whole[:CHUNK]) == pytest.approx(mine[0], abs=1e-6)
 
 
-def test_stretches_share_no_speech_and_hold_all_of_it(digits: np.ndarray) -> None:
-    finding, ended = Stretches(), []
+def test_segments_share_no_speech_and_hold_all_of_it(digits: np.ndarray) -> None:
+    finding, ended = Endpointer(), []
     for first in range(0, len(digits), 1600):
         ended += finding.feed(digits[first : first + 1600])
     ended += finding.finish()
@@ -78,7 +78,7 @@ def test_stretches_share_no_speech_and_hold_all_of_it(digits: np.ndarray) -> Non
     for each in ended:
         start = round(each.start * RATE)
         assert np.array_equal(each.samples, digits[start : start + len(each.samples)])
-    one = Stretches()
+    one = Endpointer()
     again = [*one.feed(digits), *one.finish()]
     assert [(each.start, each.end) for each in again] == [(each.start, each.end) for each in ended], "in any pieces"
 
@@ -118,7 +118,7 @@ def test_the_final_text_is_that_of_the_same_sound_as_a_file(digits: np.ndarray) 
     assert whole is not None and len(whole.segments) == 2 and whole.audio_seconds == pytest.approx(len(digits) / RATE)
 
 
-def test_a_failing_model_fails_a_stretch_and_not_the_rest(loudness: None) -> None:
+def test_a_failing_model_fails_a_segment_and_not_the_rest(loudness: None) -> None:
     told: list[LiveEvent] = []
 
     def transcribe(samples: np.ndarray) -> Transcript:
@@ -133,7 +133,7 @@ def test_a_failing_model_fails_a_stretch_and_not_the_rest(loudness: None) -> Non
 
 
 def test_long_speech_is_cut_and_nothing_is_lost(loudness: None) -> None:
-    finding = Stretches(ListeningLimits(longest=5.0))
+    finding = Endpointer(EndpointingLimits(longest=5.0))
     sound = np.random.default_rng(0).choice([-0.5, 0.5], 20 * RATE).astype(np.float32)
     ended = [*finding.feed(sound), *finding.finish()]
     assert np.array_equal(np.concatenate([each.samples for each in ended]), sound)
@@ -159,7 +159,7 @@ def test_two_hours_do_not_grow(loudness: None, monkeypatch: pytest.MonkeyPatch) 
     most = 0.0
     for sound in sound_of(120):
         live.feed(sound)
-        most = max(most, live._stretches.kept_seconds + 32.0 * len(live._whole))
+        most = max(most, live._endpointer.kept_seconds + 32.0 * len(live._whole))
     live.finish()
     assert live.seconds == pytest.approx(7200, abs=0.1) and finished > 1200
     assert most < 300, "seconds of sound that are kept"

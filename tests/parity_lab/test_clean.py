@@ -59,7 +59,7 @@ def test_a_fault_within_the_tolerance_of_the_type_is_found(fakes: FakeRegistry, 
         noise = run.to_dict()["candidates"][1]["comparison"]["noise"]
         assert noise["beside"].startswith("this model in bfloat16, in 5 orders")
         assert noise["first_bug"] == "encoder.layers.3"
-        shown = unescape(page(run, looks=1))
+        shown = unescape(page(run, figures=1))
         assert "the same precision" in shown and "this model in bfloat16, in 5 orders of sums, at most 0.00" in shown
     with parity(fakes, wrong, same_precision=False) as run:
         assert run.status == 0 and "arithmetic noise" in run[wrong].sentence

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from tests.support.networks import computed
 from workbench.compare import compare, judge, noise_or_bug
-from workbench.parity_lab.figures import worth_a_look
+from workbench.parity_lab.figures import stages_to_show
 
 
-def test_the_faulty_stage_is_worth_a_look_though_it_is_within_tolerance() -> None:
+def test_the_faulty_stage_is_shown_though_it_is_within_tolerance() -> None:
     faults = {"encoder.layers.3": lambda x: x * (1 + 1e-5), "encoder.output": lambda x: 1.01 * x}
     ours, bug = computed(), computed(faults=faults)
     comparison = compare(ours, bug)
     verdict = judge(comparison, noise_or_bug(ours, bug, computed("float64")))
     assert (verdict.faulty_stage, verdict.first_divergent) == ("encoder.layers.3", "encoder.output")
     for most, expected in ((1, ["encoder.layers.3"]), (2, ["encoder.layers.3", "encoder.output"])):
-        looks = worth_a_look(comparison, verdict.largest_own, most, verdict.faulty_stage)
-        assert [each.stage for each in looks] == expected
-    assert [each.stage for each in worth_a_look(comparison, None, 1)] == ["encoder.output"]
+        shown = stages_to_show(comparison, verdict.largest_own, most, verdict.faulty_stage)
+        assert [each.stage for each in shown] == expected
+    assert [each.stage for each in stages_to_show(comparison, None, 1)] == ["encoder.output"]

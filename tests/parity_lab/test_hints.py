@@ -27,7 +27,7 @@ def test_a_run_and_its_report_hold_the_hint(tmp_path: Path) -> None:
         assert f"({hint.sentence})" in outcome.sentence
         found = json.loads(run.to_json())["candidates"][0]["comparison"]["verdict"]["explanation"]
         assert found["kind"] == "rows reversed"
-        assert escape(hint.sentence) in write_page(run, tmp_path / "report.html", looks=1).read_text(encoding="utf-8")
+        assert escape(hint.sentence) in write_page(run, tmp_path / "report.html", figures=1).read_text(encoding="utf-8")
 
 
 def test_a_fault_that_only_float64_finds_is_explained_by_the_commands(

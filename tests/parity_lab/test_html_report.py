@@ -63,7 +63,7 @@ def run(tmp_path: Path) -> Iterator[ParityRun]:
 
 
 def test_the_report_shows_the_findings(run: ParityRun) -> None:
-    parts = Parts(page(run, looks=2))
+    parts = Parts(page(run, figures=2))
     text = " ".join(parts.texts)
     for outcome in run.outcomes:
         assert outcome.sentence in text and outcome.name in text
@@ -77,7 +77,7 @@ def test_the_report_shows_the_findings(run: ParityRun) -> None:
 
 
 def test_it_needs_nothing_else_and_runs_nothing(run: ParityRun) -> None:
-    document = page(run, looks=1)
+    document = page(run, figures=1)
     parts = Parts(document)
     assert {tag for tag, _ in parts.elements} & {"link", "iframe", "object", "embed", "form", "base"} == set()
     assert [each for tag, each in parts.elements if tag == "script"] == [{"type": "application/json", "id": "data"}]
@@ -91,7 +91,7 @@ def test_it_needs_nothing_else_and_runs_nothing(run: ParityRun) -> None:
 
 
 def test_user_text_is_escaped(run: ParityRun) -> None:
-    document = page(run, looks=1)
+    document = page(run, figures=1)
     assert "<script>alert" not in document and "<img src=x" not in document
     text = "".join(Parts(document).texts)
     assert f"a prompt {NASTY}" in text and text.count(NASTY) == 5 and f"vLLM is not installed {NASTY}" in text
@@ -103,7 +103,7 @@ def test_the_data_are_those_of_the_run(run: ParityRun) -> None:
 
 
 def test_it_is_written_where_asked(run: ParityRun, tmp_path: Path) -> None:
-    assert write_page(run, tmp_path / "out.html", looks=0).read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert write_page(run, tmp_path / "out.html", figures=0).read_text(encoding="utf-8").startswith("<!doctype html>")
     for place in (tmp_path, tmp_path / "nowhere" / "out.html"):
         with pytest.raises(BadInput, match="no place for a report"):
             write_page(run, place)
@@ -113,7 +113,7 @@ def test_it_is_written_where_asked(run: ParityRun, tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_it_is_readable_in_a_browser(run: ParityRun, tmp_path: Path, chromium: Any, width: int, colours: Any) -> None:
-    file = write_page(run, tmp_path / "out.html", looks=2)
+    file = write_page(run, tmp_path / "out.html", figures=2)
     context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=colours, offline=True)
     view = context.new_page()
     said: list[str] = []

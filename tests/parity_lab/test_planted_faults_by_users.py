@@ -49,7 +49,7 @@ def test_a_run_names_the_stage_of_the_candidate_that_is_wrong(
             found = json.loads(run.to_json())["candidates"][0]["comparison"]["verdict"]
             assert (found["faulty_stage"], found["found_by"]) == ("encoder.input", "tolerance and float64")
             if isolated:
-                page = write_page(run, tmp_path / "report.html", looks=1).read_text(encoding="utf-8")
+                page = write_page(run, tmp_path / "report.html", figures=1).read_text(encoding="utf-8")
                 assert f"<p>{escape(outcome.sentence)}</p>" in page
     monkeypatch.setattr(commands, "Registry", lambda: Registry(isolate=False))
     words = ["parity", "demo/sensevoice", str(SAMPLE), "--candidates", "gguf:f32", "--isolated"]

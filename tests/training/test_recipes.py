@@ -31,7 +31,7 @@ def test_a_recipe_writes_a_checkpoint_that_opens_and_goes_on_from_it(family, tmp
     recipe = recipe_of(family)
     out = tmp_path / "demo"
     out.mkdir()
-    parameters = recipe.write(recipe.teach(run), out)
+    parameters = recipe.write(recipe.train(run), out)
 
     assert 0 < parameters <= PARAMETERS
     assert sum(path.stat().st_size for path in out.rglob("*")) <= MEGABYTES * 1_000_000

@@ -36,7 +36,7 @@ def test_the_recipe_writes_a_checkpoint_that_converses(tmp_path, monkeypatch):
     run = TrainingRun(options, takes, tmp_path / "cache", said.append)
     out = tmp_path / "demo"
     out.mkdir()
-    speechlm.write(speechlm.teach(run), out)
+    speechlm.write(speechlm.train(run), out)
 
     files = [path for path in out.rglob("*") if path.is_file()]
     assert all(path.stat().st_size < 10_000_000 for path in files)

@@ -63,7 +63,7 @@ class Domain:
 
         Args:
             samples: [n], mono at 16 kHz.
-            spans: the stretches that are transcribed; without any, the whole recording is judged.
+            spans: the segments that are transcribed; without any, the whole recording is judged.
             confidence: how sure a model is of its text for the recording (see `confidence_in`).
         """
         windows = _windows(samples, spans)

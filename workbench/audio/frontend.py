@@ -13,6 +13,7 @@ from workbench.audio.cmvn import Cmvn
 from workbench.audio.constants import FRAME_LENGTH_MS, FRAME_SHIFT_MS, NUM_MELS, SAMPLE_RATE
 from workbench.audio.fbank import WINDOWS, FbankOptions, fbank, num_frames
 from workbench.audio.lfr import num_stacked, stack_frames, unstack_gradient
+from workbench.core.config_values import whole_number
 from workbench.core.errors import BadInput
 
 
@@ -144,10 +145,7 @@ class Frontend:
 
 
 def _whole(section: Mapping[str, Any], key: str, default: int) -> int:
-    value = section.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadInput(f"frontend_conf.{key} is {value!r}; expected a whole number of at least 1")
-    return value
+    return whole_number(section, key, f"frontend_conf.{key}", default)
 
 
 def _number(section: Mapping[str, Any], key: str, default: float, least: float = 0) -> float:

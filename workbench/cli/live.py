@@ -14,7 +14,7 @@ import numpy as np
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput, Unavailable
-from workbench.live.stretches import ListeningLimits
+from workbench.live.endpointing import EndpointingLimits
 from workbench.live.transcription import (
     Failed,
     FinalText,
@@ -59,7 +59,7 @@ def check_live(parsed: argparse.Namespace) -> None:
 
 
 def transcribe_live(parsed: argparse.Namespace, session: OpenSession, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what is to be printed: each stretch as soon as it is final, or a file's content at the end."""
+    """Yields what is to be printed: each segment as soon as it is final, or a file's content at the end."""
     writer = find_format(parsed.format)
     line, told = ProgressLine(), list[LiveEvent]()
     finished: list[Transcript] = []
@@ -67,7 +67,7 @@ def transcribe_live(parsed: argparse.Namespace, session: OpenSession, options: M
     def transcribe(samples: np.ndarray) -> Transcript:
         return session.transcribe((samples, SAMPLE_RATE), **options)
 
-    live = LiveTranscription(transcribe, told.append, ListeningLimits())
+    live = LiveTranscription(transcribe, told.append, EndpointingLimits())
     try:
         with contextlib.closing(_sound(parsed)) as sound:
             for samples in _until_interrupt(sound):

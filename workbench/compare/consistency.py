@@ -32,7 +32,7 @@ MEDIAN, MEAN = "at the median position", "on the mean of all positions"
 
 
 @dataclass(frozen=True)
-class Look:
+class Measurement:
     """One measure of one stage on one input."""
 
     stage: str
@@ -105,9 +105,9 @@ class Consistency:
             return (
                 f"{found.stage} is the first stage in error {over}: {found.measure}, the candidate is farther from "
                 f"float64 than rounding on {found.farther} of {found.inputs}, usually {found.ratios[2]:.2g} times its "
-                f"limit (sign test, p = {found.corrected:.1g} after {len(self.stages)} looks)."
+                f"limit (sign test, p = {found.corrected:.1g}, corrected for {len(self.stages)} tests)."
             )
-        said = f"No stage is in error {over} (sign test, {len(self.stages)} looks corrected by Holm's method)"
+        said = f"No stage is in error {over} (sign test, {len(self.stages)} tests, corrected by Holm's method)"
         if self.inputs < self.least_inputs:
             return f"{said}; a fault near the noise needs at least {self.least_inputs} inputs to show."
         return f"{said}."
@@ -121,7 +121,7 @@ class Consistency:
             "margin": MARGIN,
             "inputs": self.inputs,
             "clean_computations": self.clean,
-            "looks": len(self.stages),
+            "tests": len(self.stages),
             "least_inputs": self.least_inputs,
             "first_fault": found.stage if found else None,
             "sentence": self.sentence,
@@ -129,43 +129,41 @@ class Consistency:
         }
 
 
-def looks_of(noise: NoiseReport, clean: int) -> tuple[Look, ...]:
-    """Returns the looks at all stages of one input.
+def measurements_of(noise: NoiseReport, clean: int) -> tuple[Measurement, ...]:
+    """Returns the measurements of all stages of one input.
 
     Args:
         clean: the number of clean computations that the report is based on; 1 for the reference alone.
     """
     margin = MARGIN if clean > 1 else MARGIN_ALONE
-    found = list[Look]()
+    found = list[Measurement]()
     for each in noise.stages:
         nearest = max(each.reference_typical, each.rounding)
-        found.append(Look(each.stage, MEDIAN, each.candidate_typical, margin * nearest, clean))
+        found.append(Measurement(each.stage, MEDIAN, each.candidate_typical, margin * nearest, clean))
         if each.reference_steady:
-            found.append(Look(each.stage, MEAN, each.candidate_steady, margin * each.reference_steady, clean))
+            found.append(Measurement(each.stage, MEAN, each.candidate_steady, margin * each.reference_steady, clean))
     return tuple(found)
 
 
-def consistency(inputs: Sequence[Sequence[Look]]) -> Consistency:
-    """Returns the verdict of the looks of several inputs together; a stage counts on the inputs that have it."""
-    order: dict[str, None] = {}
-    for looks in inputs:
-        order |= dict.fromkeys(look.stage for look in looks)
-    found: dict[tuple[str, str], list[Look]] = {(stage, each): [] for stage in order for each in (MEDIAN, MEAN)}
-    for look in (look for looks in inputs for look in looks):
-        found[look.stage, look.measure].append(look)
-    held = {key: looks for key, looks in found.items() if looks}
-    ps = [sign_test([look.ratio > 1 for look in looks], [look.clean for look in looks]) for looks in held.values()]
-    stages = [_over_inputs(looks, p, q) for looks, p, q in zip(held.values(), ps, holm(ps), strict=True)]
-    least = min((look.clean for looks in inputs for look in looks), default=1)
+def consistency(inputs: Sequence[Sequence[Measurement]]) -> Consistency:
+    """Returns the verdict of the measurements of several inputs together; a stage counts on the inputs that have it."""
+    order = dict.fromkeys(each.stage for measurements in inputs for each in measurements)
+    found: dict[tuple[str, str], list[Measurement]] = {(stage, kind): [] for stage in order for kind in (MEDIAN, MEAN)}
+    for each in (each for measurements in inputs for each in measurements):
+        found[each.stage, each.measure].append(each)
+    tested = [measurements for measurements in found.values() if measurements]
+    ps = [sign_test([each.ratio > 1 for each in one], [each.clean for each in one]) for one in tested]
+    stages = [_over_inputs(measurements, p, q) for measurements, p, q in zip(tested, ps, holm(ps), strict=True)]
+    least = min((each.clean for measurements in tested for each in measurements), default=1)
     return Consistency(tuple(stages), len(inputs), least)
 
 
-def _over_inputs(looks: Sequence[Look], p: float, corrected: float) -> StageConsistency:
-    ratios = np.array([min(look.ratio, 1e300) for look in looks])
+def _over_inputs(measurements: Sequence[Measurement], p: float, corrected: float) -> StageConsistency:
+    ratios = np.array([min(each.ratio, 1e300) for each in measurements])
     least, lower, middle, upper, largest = (float(x) for x in np.quantile(ratios, (0, 0.25, 0.5, 0.75, 1)))
-    farther, first = sum(look.ratio > 1 for look in looks), looks[0]
+    farther, first = sum(each.ratio > 1 for each in measurements), measurements[0]
     spread = (least, lower, middle, upper, largest)
-    return StageConsistency(first.stage, first.measure, len(looks), farther, spread, p, corrected)
+    return StageConsistency(first.stage, first.measure, len(measurements), farther, spread, p, corrected)
 
 
 def sign_test(farther: Sequence[bool], clean: Sequence[int]) -> float:

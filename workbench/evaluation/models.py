@@ -28,7 +28,7 @@ from workbench.session.values import RECORDING
 from workbench.system.user_cache import user_cache
 
 SEPARATOR = "|"
-USUAL = "float32"
+DEFAULT_DTYPE = "float32"
 # They decide where and how quickly a model computes, but not its results: a run may go on with other ones.
 OF_THE_MACHINE = {"threads", "device", "kv_gigabytes", "tensor_parallel"}
 DIGESTS = "digests.json"
@@ -51,7 +51,7 @@ class Chosen:
 
     @property
     def batches(self) -> bool:
-        """Whether the model has an option for the number of stretches of speech that it computes side by side."""
+        """Whether the model has an option for the number of segments of speech that it computes side by side."""
         return BATCH in {spec.name for spec in _options(self.card)}
 
 
@@ -125,7 +125,7 @@ def _chosen(
         chosen[which] = kind if which == "quantization" else DTYPES.get(kind, kind)
     spec = resolve(card, runtime, chosen, options, on_progress)
     quantization = quantization_of(spec)
-    kind = quantization or ("" if spec.settings.dtype == USUAL else spec.settings.dtype)
+    kind = quantization or ("" if spec.settings.dtype == DEFAULT_DTYPE else spec.settings.dtype)
     key = SEPARATOR.join(filter(None, (card.id, runtime, kind)))
     kept = {each: value for each, value in chosen.items() if each not in OF_THE_MACHINE}
     recorded = Model(

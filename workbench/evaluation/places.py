@@ -1,4 +1,4 @@
-"""Reads recordings, or stretches of them, from files, members of archives, and addresses of fsspec.
+"""Reads recordings, or segments of them, from files, members of archives, and addresses of fsspec.
 
 An utterance's `audio` is a path relative to the root of its manifest, a path through an archive such as
 `clips.zip/a.wav` or `shards/000.tar/a.flac`, or an address such as `s3://bucket/a.wav`. Recordings at an address are
@@ -90,7 +90,7 @@ class Recordings:
         self._reached: dict[str, str] = {}  # by host: a place there that could be read
 
     def source(self, utterance: Utterance) -> AudioSource:
-        """Returns the input of a session: the path of a whole file, or the samples of a stretch with their rate.
+        """Returns the input of a session: the path of a whole file, or the samples of a segment with their rate.
 
         Raises `BadInput` or `Unavailable`, in one sentence, if there is no such sound.
         """
@@ -119,12 +119,12 @@ class Recordings:
         archive, member = _divided(place)
         whole = not utterance.offset and utterance.duration is None and utterance.channel is None
         if member:
-            return _stretch(self._archive(archive).open(member), PurePosixPath(member).name, utterance)
+            return _segment(self._archive(archive).open(member), PurePosixPath(member).name, utterance)
         if is_address(place):
             with opened_address(place) as file:
                 watched = _Watched(file)
                 try:
-                    found = _stretch(cast(BinaryIO, watched), PurePosixPath(place).name, utterance)
+                    found = _segment(cast(BinaryIO, watched), PurePosixPath(place).name, utterance)
                 except BadInput:
                     watched.check(place)
                     raise
@@ -132,7 +132,7 @@ class Recordings:
                 return found
         if whole:
             return place
-        return _stretch(Path(place), PurePosixPath(place).name, utterance)
+        return _segment(Path(place), PurePosixPath(place).name, utterance)
 
     def _archive(self, path: str) -> _Archive:
         if path not in self._archives:
@@ -242,7 +242,7 @@ def _divided(place: str) -> tuple[str, str]:
     return "", ""
 
 
-def _stretch(file: Path | BinaryIO, name: str, utterance: Utterance) -> AudioSource:
+def _segment(file: Path | BinaryIO, name: str, utterance: Utterance) -> AudioSource:
     """Returns the samples of an utterance [n] or [n, channels] with their rate."""
     import soundfile
 

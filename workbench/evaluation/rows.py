@@ -20,7 +20,7 @@ MEASURED = "measured"
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One recording of the corpus, or a stretch of one, with what is said in it."""
+    """One recording of the corpus, or a segment of one, with what is said in it."""
 
     id: str  # unique in the corpus
     audio: str  # as the manifest has it; relative to the manifest's folder (see `workbench.evaluation.places`)

@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench.audio.constants import NUM_MELS, SAMPLE_RATE
 from workbench.audio.frontend import FrontendConfig
+from workbench.core.config_values import whole_number
 from workbench.core.errors import BadInput
 from workbench.core.options import MOST_SIDE_BY_SIDE, MOST_TOKENS, ListeningOptions, option
 from workbench.decoding.generation import MOST_BEAMS, MOST_PENALTY, GenerationOptions
@@ -307,11 +308,7 @@ def _read_encoder(arguments: Mapping[str, Any], where: str) -> ConformerConfig:
 def _whole(
     arguments: Mapping[str, Any], key: str, where: str, maximum: int = MOST_UNITS, default: int | None = None
 ) -> int:
-    value = arguments.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= maximum:
-        found = f"{value!r:.80}" if key in arguments else "missing"
-        raise BadInput(f"args.{key} in {where} is {found}; expected a whole number from 1 to {maximum}")
-    return value
+    return whole_number(arguments, key, f"args.{key} in {where}", default, maximum=maximum)
 
 
 def _number(arguments: Mapping[str, Any], key: str, where: str, default: float) -> float:

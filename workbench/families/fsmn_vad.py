@@ -21,7 +21,7 @@ from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import LONGEST_SEGMENT_SECONDS, LONGEST_SILENCE_MS, option
 from workbench.families.funasr import is_funasr_directory, read_checkpoint
-from workbench.families.sanm import expect, positive_int
+from workbench.families.sanm import config_number, expect
 
 MODELS = ("FsmnVADStreaming", "FsmnVAD")
 MVN = "am.mvn"
@@ -72,7 +72,8 @@ class FsmnConfig:
         """Reads the dimensions from `encoder_conf`; raises `BadInput` for missing or impossible ones."""
         expect(section, "rorder", 0, "encoder_conf")  # a memory of future frames would need another network
         defaults = {"lstride": 1}
-        return cls(**{f.name: positive_int(section, f.name, "encoder_conf", defaults.get(f.name)) for f in fields(cls)})
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: config_number(section, name, "encoder_conf", defaults.get(name)) for name in names})
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class DetectorConfig:
             if isinstance(default, bool):
                 values[key] = bool(given)
             elif isinstance(default, int):
-                values[key] = positive_int(section, key, "model_conf", minimum=0)
+                values[key] = config_number(section, key, "model_conf", minimum=0)
             elif isinstance(default, tuple):
                 if not isinstance(given, list) or not given or not all(type(i) is int and i >= 0 for i in given):
                     raise BadInput(f"model_conf.{key} in config.yaml is {given!r}; expected a list of class numbers")

@@ -24,7 +24,7 @@ from workbench.families.byte_vocabulary import ByteVocabulary, read_tiktoken
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.instruction import OWN, Instruction
 from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer, read_language_config
-from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_config
+from workbench.families.sanm import SanmConfig, config_number, expect, read_sanm_config
 
 MODELS = ("FunASRNano",)
 ADAPTOR_EPS = 1e-12  # of the adaptor's layer norms; not in the file
@@ -240,13 +240,13 @@ def _read_transformer(checkpoint: FunasrCheckpoint, where: str, encoder: SanmCon
     """Reads the section `where`; `width` is that of the output where the section names none."""
     section = checkpoint.section(where)
     found = AdaptorConfig(
-        downsample_rate=positive_int(section, "downsample_rate", where, 2),
+        downsample_rate=config_number(section, "downsample_rate", where, 2),
         use_low_frame_rate=bool(section.get("use_low_frame_rate", False)),
-        encoder_dim=positive_int(section, "encoder_dim", where, encoder.output_size),
-        ffn_dim=positive_int(section, "ffn_dim", where, 2048),
-        llm_dim=positive_int(section, "llm_dim", where, width),
-        n_layer=positive_int(section, "n_layer", where, 2, 0),
-        attention_heads=positive_int(section, "attention_heads", where, ADAPTOR_HEADS),
+        encoder_dim=config_number(section, "encoder_dim", where, encoder.output_size),
+        ffn_dim=config_number(section, "ffn_dim", where, 2048),
+        llm_dim=config_number(section, "llm_dim", where, width),
+        n_layer=config_number(section, "n_layer", where, 2, 0),
+        attention_heads=config_number(section, "attention_heads", where, ADAPTOR_HEADS),
     )
     if found.encoder_dim != encoder.output_size:
         raise BadInput(
@@ -280,8 +280,8 @@ def _read_ctc_branch(checkpoint: FunasrCheckpoint, encoder: SanmConfig) -> CtcBr
     tokens = _ctc_tokens(checkpoint)
     if tokens is None:
         return f"{where} has no {CTC_TOKENS}, which lists the tokens of its CTC branch; put that file beside model.pt"
-    count = positive_int(checkpoint.config, "ctc_vocab_size", "config.yaml", CTC_VOCABULARY, 2)
-    blank = positive_int(checkpoint.section("ctc_conf"), "blank_id", "ctc_conf", count - 1, 0, count - 1)
+    count = config_number(checkpoint.config, "ctc_vocab_size", "config.yaml", CTC_VOCABULARY, 2)
+    blank = config_number(checkpoint.section("ctc_conf"), "blank_id", "ctc_conf", count - 1, 0, count - 1)
     return CtcBranch(decoder, tokens, count, blank)
 
 

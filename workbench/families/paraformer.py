@@ -21,7 +21,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import TimedOptions, option
 from workbench.decoding.cif import peaks
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
-from workbench.families.sanm import MOST_BLOCKS, SanmConfig, expect, positive_int, read_sanm_config
+from workbench.families.sanm import MOST_BLOCKS, SanmConfig, config_number, expect, read_sanm_config
 from workbench.families.vocabulary import Vocabulary, read_token_list
 from workbench.session.values import Token
 
@@ -158,7 +158,7 @@ def _read_predictor(checkpoint: FunasrCheckpoint, width: int) -> CifConfig:
         if kind not in ("cnn", "cnn_blstm"):
             raise BadInput(f"{where}.upsample_type in config.yaml is {kind!r}; supported are cnn and cnn_blstm")
         fine = {
-            "upsample": positive_int(section, "upsample_times", where, 5),
+            "upsample": config_number(section, "upsample_times", where, 5),
             "blstm": kind == "cnn_blstm",
             "upsample_after_conv": bool(section.get("use_cif1_cnn", True)),
             "fine_smooth_factor": _number(section, "smooth_factor2", 1.0),
@@ -166,8 +166,8 @@ def _read_predictor(checkpoint: FunasrCheckpoint, width: int) -> CifConfig:
         }
     return CifConfig(
         width=width,
-        left_order=positive_int(section, "l_order", where, minimum=0),
-        right_order=positive_int(section, "r_order", where, minimum=0),
+        left_order=config_number(section, "l_order", where, minimum=0),
+        right_order=config_number(section, "r_order", where, minimum=0),
         tail_threshold=_number(section, "tail_threshold", 0.0, 1e-3),  # without a tail the original counts differently
         smooth_factor=_number(section, "smooth_factor", 1.0),
         noise_threshold=_number(section, "noise_threshold", 0.0),
@@ -178,16 +178,16 @@ def _read_predictor(checkpoint: FunasrCheckpoint, width: int) -> CifConfig:
 def _read_decoder(section: Mapping[str, Any], size: int) -> DecoderConfig:
     where = "decoder_conf"
     expect(section, "normalize_before", True, where)
-    kernel = positive_int(section, "kernel_size", where, 21)
+    kernel = config_number(section, "kernel_size", where, 21)
     middle = (kernel - 1) // 2
     unset = section.get("sanm_shfit", 0) is None
     config = DecoderConfig(
-        attention_heads=positive_int(section, "attention_heads", where, 4),
-        linear_units=positive_int(section, "linear_units", where, 2048),
-        num_blocks=positive_int(section, "num_blocks", where, 6, maximum=MOST_BLOCKS),
-        att_layer_num=positive_int(section, "att_layer_num", where, 6, maximum=MOST_BLOCKS),
+        attention_heads=config_number(section, "attention_heads", where, 4),
+        linear_units=config_number(section, "linear_units", where, 2048),
+        num_blocks=config_number(section, "num_blocks", where, 6, maximum=MOST_BLOCKS),
+        att_layer_num=config_number(section, "att_layer_num", where, 6, maximum=MOST_BLOCKS),
         kernel_size=kernel,
-        sanm_shift=middle if unset else positive_int(section, "sanm_shfit", where, 0, 0, middle),
+        sanm_shift=middle if unset else config_number(section, "sanm_shfit", where, 0, 0, middle),
     )
     if size % config.attention_heads:
         raise BadInput(f"{where}.attention_heads {config.attention_heads} does not divide the encoder's width {size}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.core.config_values import whole_number
 from workbench.core.errors import BadInput
 
 # Far beyond any published model. A network of a billion layers would take hours to build before its weights are found
@@ -34,7 +35,7 @@ class SanmConfig:
         return self.num_blocks + self.tp_blocks
 
 
-def positive_int(
+def config_number(
     section: Mapping[str, Any],
     key: str,
     where: str,
@@ -42,14 +43,8 @@ def positive_int(
     minimum: int = 1,
     maximum: int = MOST_UNITS,
 ) -> int:
-    """Returns a whole number of a configuration section; raises `BadInput` if it is missing, not whole or out of
-    range.
-    """
-    value = section.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
-        found = repr(value) if key in section else "missing"
-        raise BadInput(f"{where}.{key} in config.yaml is {found}; expected a whole number from {minimum} to {maximum}")
-    return value
+    """Returns a whole number of a section of config.yaml; raises `BadInput` if it is missing or cannot be used."""
+    return whole_number(section, key, f"{where}.{key} in config.yaml", default, minimum, maximum)
 
 
 def expect(section: Mapping[str, Any], key: str, value: Any, where: str) -> None:
@@ -70,13 +65,13 @@ def read_sanm_config(
     expect(section, "selfattention_layer_type", "sanm", where)
     config = SanmConfig(
         input_size=input_size,
-        output_size=positive_int(section, "output_size", where),
-        attention_heads=positive_int(section, "attention_heads", where),
-        linear_units=positive_int(section, "linear_units", where),
-        num_blocks=positive_int(section, "num_blocks", where, maximum=MOST_BLOCKS),
-        tp_blocks=positive_int(section, "tp_blocks", where, 0, 0, MOST_BLOCKS),
-        kernel_size=positive_int(section, "kernel_size", where, 11),
-        sanm_shift=positive_int(section, "sanm_shfit", where, 0, 0),
+        output_size=config_number(section, "output_size", where),
+        attention_heads=config_number(section, "attention_heads", where),
+        linear_units=config_number(section, "linear_units", where),
+        num_blocks=config_number(section, "num_blocks", where, maximum=MOST_BLOCKS),
+        tp_blocks=config_number(section, "tp_blocks", where, 0, 0, MOST_BLOCKS),
+        kernel_size=config_number(section, "kernel_size", where, 11),
+        sanm_shift=config_number(section, "sanm_shfit", where, 0, 0),
         norm_eps=norm_eps,
     )
     if config.output_size % config.attention_heads:

@@ -20,7 +20,7 @@ from workbench.decoding.confidence import known
 from workbench.decoding.ctc import CtcToken
 from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
-from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_config
+from workbench.families.sanm import SanmConfig, config_number, expect, read_sanm_config
 from workbench.families.vocabulary import (
     CONTROL_PIECES,
     WORD_START,
@@ -90,7 +90,7 @@ def read_sensevoice(directory: Path, weights: Path | None = None) -> SenseVoiceM
         cmvn_file=checkpoint.file("frontend_conf", "cmvn_file"),
         encoder=read_sanm_config(checkpoint.section("encoder_conf"), frontend.width, norm_eps=1e-5),
         vocabulary=vocabulary,
-        blank=positive_int(checkpoint.section("model_conf"), "blank_id", "model_conf", 0, 0, len(vocabulary) - 1),
+        blank=config_number(checkpoint.section("model_conf"), "blank_id", "model_conf", 0, 0, len(vocabulary) - 1),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from workbench.core.config_values import whole_number
 from workbench.core.errors import BadInput, Unavailable
 from workbench.families.language import read_json
 
@@ -249,9 +250,5 @@ def with_inference(found: SpeechDefaults, settings: Mapping[str, Any], where: st
 
 
 def whole(section: Mapping[str, Any], key: str, where: str, default: int | None = None, least: int = 1) -> int:
-    """Returns a whole number of a configuration; raises `BadInput` if it is missing, not whole or out of range."""
-    value = section.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST_IDS:
-        found = repr(value)[:80] if key in section else "missing"
-        raise BadInput(f"{key} in {where} is {found}; expected a whole number from {least} to {MOST_IDS}")
-    return value
+    """Returns a whole number of a configuration; raises `BadInput` if it is missing or cannot be used."""
+    return whole_number(section, key, f"{key} in {where}", default, least, MOST_IDS)

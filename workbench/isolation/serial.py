@@ -1,6 +1,6 @@
 """A session in a process of its own that takes one call at a time.
 
-A server has a queue of calls. There, a stream lets other calls go first between two of its stretches: the child puts it
+A server has a queue of calls. There, a stream lets other calls go first between two of its segments: the child puts it
 aside until the message "go on" comes.
 A crash or a kill of that process ends the running call with one clear error; the next call starts a new process.
 `workbench.isolation.worker` is the other end and lists the messages. This file knows no model.
@@ -161,7 +161,7 @@ class ProcessSession(IsolatedSession):
         self._turn.release()
 
     def _let_others_go(self, channel: Channel, number: int) -> None:
-        """Lets the calls that wait in the queue of a server go first, as soon as the child has ended a stretch."""
+        """Lets the calls that wait in the queue of a server go first, as soon as the child has ended a segment."""
         work = present_work()
         assert work is not None
         self._paused.setdefault(number, deque())
@@ -198,7 +198,7 @@ class ProcessSession(IsolatedSession):
                 try:
                     channel.send("call", number, payload=payload)
                     while not finished:
-                        kind, value = self._next_message(channel, number, call.has_stretches and long)
+                        kind, value = self._next_message(channel, number, call.has_segments and long)
                         taken = True
                         finished = kind in ("done", "error")
                         if kind == "error":

@@ -5,7 +5,7 @@ socket pair between two processes of the same program. This file knows no model;
 
 To the child go ("open", spec, whether several calls run at once, folder of temporary files or None), then ("cancel",
 number), and ("call", number) with the pickle of (method, arguments, options) behind it; where one runs at a time, also
-("pause", number), after which a stream stands aside when it has ended a stretch, and ("go on", number); where several
+("pause", number), after which a stream stands aside when it has ended a segment, and ("go on", number); where several
 run, also ("more", number, count), when so many events of a call have been used, and ("close", 0).
 
 From the child come any count of ("progress", 0, (fraction, activity)), ("opened", 0, mapping with `log`: a path or
@@ -208,7 +208,7 @@ class _Server:
     def stands_aside(self, number: int, event: Any, events: Generator[Any, None, None]) -> bool:
         """Puts a stream aside if it is to be paused, and returns whether it was.
 
-        That happens only between two stretches of a recording, where a `Progress` comes: the model computes nothing
+        That happens only between two segments of a recording, where a `Progress` comes: the model computes nothing
         then.
         """
         value = event[1] if isinstance(event, tuple) else event

@@ -1,6 +1,6 @@
-"""Writes while somebody speaks, in two passes: the stretch so far, again and again, and then the whole stretch once.
+"""Writes while somebody speaks, in two passes: a segment of speech so far, again and again, and then all of it once.
 
-The final text of a stretch is what the model hears in exactly these samples, as in a file with them. Where a stretch
+The final text of a segment is what the model hears in exactly these samples, as in a file with them. Where a segment
 has ended with a short silence, the model works on it before the silence is long enough to be sure; so the final text
 comes soon after. A thread of its own asks the model: one question at a time, final texts first.
 """
@@ -17,26 +17,26 @@ import numpy as np
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import Cancelled
-from workbench.live.stretches import USUAL, ListeningLimits, Stretch, Stretches
+from workbench.live.endpointing import DEFAULT_LIMITS, Endpointer, EndpointingLimits, SpeechSegment
 from workbench.session.values import Segment, Transcript
 from workbench.text.scripts import join_texts
 
 EVERY = 0.4  # seconds from one partial text to the next, at least
 GROWN = 0.2  # seconds of new sound that a partial text is worth
-MOST_WAITING = 4  # stretches that wait for the model; then `feed` waits, too
+MOST_WAITING = 4  # segments that wait for the model; then `feed` waits, too
 
 
 @dataclass(frozen=True)
 class SpeechStarted:
     """Somebody has begun to speak."""
 
-    number: int  # of the stretch
+    number: int  # of the segment
     start: float  # seconds from the start of the sound
 
 
 @dataclass(frozen=True)
 class PartialText:
-    """What is written of a stretch so far; the next one replaces it."""
+    """What is written of a segment so far; the next one replaces it."""
 
     number: int
     start: float
@@ -46,7 +46,7 @@ class PartialText:
 
 @dataclass(frozen=True)
 class FinalText:
-    """A stretch with its final text."""
+    """A segment with its final text."""
 
     number: int
     start: float
@@ -57,7 +57,7 @@ class FinalText:
 
 @dataclass(frozen=True)
 class Failed:
-    """A stretch that the model could not transcribe."""
+    """A segment that the model could not transcribe."""
 
     number: int
     start: float
@@ -76,7 +76,7 @@ class LiveTranscription:
     Args:
         transcribe: called in a thread of this object.
         on_event: called with each event, in that thread or in the one that feeds.
-        limits: when a stretch ends.
+        limits: when a segment ends.
         busy: whether the model works for somebody else; then a partial text is left out.
     """
 
@@ -84,16 +84,16 @@ class LiveTranscription:
         self,
         transcribe: Transcribe,
         on_event: Callable[[LiveEvent], None],
-        limits: ListeningLimits = USUAL,
+        limits: EndpointingLimits = DEFAULT_LIMITS,
         busy: Callable[[], bool] = lambda: False,
     ):
         self._transcribe, self._on_event, self._busy = transcribe, on_event, busy
-        self._stretches = Stretches(limits)
+        self._endpointer = Endpointer(limits)
         self._changed = threading.Condition()
-        self._whole: deque[tuple[Stretch, float]] = deque()  # stretches that have ended, and when
-        self._so_far: Stretch | None = None
-        self._known: tuple[int, int, Transcript] | None = None  # stretch, samples, and what was heard in them
-        self._shown = (0, 0)  # stretch and samples of the last partial text
+        self._whole: deque[tuple[SpeechSegment, float]] = deque()  # segments that have ended, and when
+        self._so_far: SpeechSegment | None = None
+        self._known: tuple[int, int, Transcript] | None = None  # segment, samples, and what was heard in them
+        self._shown = (0, 0)  # segment and samples of the last partial text
         self._began = 0
         self._closing = False
         self._worker = threading.Thread(target=self._work, name="live transcription", daemon=True)
@@ -102,12 +102,12 @@ class LiveTranscription:
     @property
     def seconds(self) -> float:
         """How much sound was fed."""
-        return self._stretches.seconds
+        return self._endpointer.seconds
 
     def feed(self, samples: np.ndarray) -> None:
         """Takes the next samples, float32 [n] at 16 kHz; waits if the model is far behind."""
-        ended = self._stretches.feed(samples)
-        present = self._stretches.present()
+        ended = self._endpointer.feed(samples)
+        present = self._endpointer.present()
         begun = [each for each in (*ended, *([present] if present else [])) if each.number > self._began]
         for each in begun:
             self._began = each.number
@@ -120,10 +120,10 @@ class LiveTranscription:
             self._changed.notify_all()
 
     def commit(self) -> None:
-        """Ends the present stretch, as a pause or the end of a recording does."""
+        """Ends the present segment, as a pause or the end of a recording does."""
         now = time.monotonic()
         with self._changed:
-            self._whole += [(each, self._since(each, now)) for each in self._stretches.finish()]
+            self._whole += [(each, self._since(each, now)) for each in self._endpointer.finish()]
             self._so_far = None
             self._changed.notify_all()
 
@@ -142,9 +142,9 @@ class LiveTranscription:
         if self._worker is not threading.current_thread():
             self._worker.join()
 
-    def _since(self, stretch: Stretch, now: float) -> float:
+    def _since(self, segment: SpeechSegment, now: float) -> float:
         """Returns when the end of the speech was heard, if the sound comes as fast as it is spoken."""
-        return now - max(0.0, self._stretches.seconds - stretch.speech_end)
+        return now - max(0.0, self._endpointer.seconds - segment.speech_end)
 
     # The thread that asks the model.
 
@@ -163,7 +163,7 @@ class LiveTranscription:
                     self._whole.popleft()
                     self._changed.notify_all()
             elif so_far is not None:
-                with self._changed:  # not too soon after the last one, unless a stretch ends
+                with self._changed:  # not too soon after the last one, unless a segment ends
                     left = asked + EVERY - time.monotonic()
                     if left > 0 and self._changed.wait_for(lambda: self._closing or self._whole, left):
                         continue
@@ -183,40 +183,40 @@ class LiveTranscription:
         settled = so_far.end > so_far.speech_end and new > 0
         return settled or new >= GROWN * SAMPLE_RATE
 
-    def _write(self, stretch: Stretch) -> None:
+    def _write(self, segment: SpeechSegment) -> None:
         try:
-            found = self._transcribe(stretch.samples)
+            found = self._transcribe(segment.samples)
         except Cancelled:
             return
         except Exception:  # the final pass tells it
             return
-        self._known = (stretch.number, len(stretch.samples), found)
-        self._on_event(PartialText(stretch.number, stretch.start, stretch.end, found.text))
+        self._known = (segment.number, len(segment.samples), found)
+        self._on_event(PartialText(segment.number, segment.start, segment.end, found.text))
 
-    def _finish(self, stretch: Stretch, since: float) -> None:
+    def _finish(self, segment: SpeechSegment, since: float) -> None:
         known = self._known
         try:
-            if known is not None and known[:2] == (stretch.number, len(stretch.samples)):
+            if known is not None and known[:2] == (segment.number, len(segment.samples)):
                 found = known[2]
             else:
-                found = self._transcribe(stretch.samples)
+                found = self._transcribe(segment.samples)
         except Cancelled:
             return
         except Exception as error:
-            self._on_event(Failed(stretch.number, stretch.start, stretch.end, error))
+            self._on_event(Failed(segment.number, segment.start, segment.end, error))
             return
         delay = time.monotonic() - since
-        self._on_event(FinalText(stretch.number, stretch.start, stretch.end, shifted(found, stretch), delay))
+        self._on_event(FinalText(segment.number, segment.start, segment.end, shifted(found, segment), delay))
 
 
-def shifted(transcript: Transcript, stretch: Stretch) -> Transcript:
-    """Returns a stretch's transcript with times from the start of the sound.
+def shifted(transcript: Transcript, segment: SpeechSegment) -> Transcript:
+    """Returns a segment's transcript with times from the start of the sound.
 
-    Its last segment ends with the speech, as the silence after it belongs to the next stretch too.
+    Its last segment ends with the speech, as the silence after it belongs to the next segment of speech too.
     """
-    later = tuple(_later(each, stretch.start) for each in transcript.segments)
-    if later and later[-1].end > stretch.speech_end > later[-1].start:
-        later = (*later[:-1], replace(later[-1], end=stretch.speech_end))
+    later = tuple(_later(each, segment.start) for each in transcript.segments)
+    if later and later[-1].end > segment.speech_end > later[-1].start:
+        later = (*later[:-1], replace(later[-1], end=segment.speech_end))
     return replace(transcript, segments=later)
 
 
@@ -233,7 +233,7 @@ def _later(segment: Segment, seconds: float) -> Segment:
 
 
 def whole_transcript(finished: list[Transcript], seconds: float) -> Transcript | None:
-    """Returns the transcripts of all stretches as one, of a sound of that length; None if there is none."""
+    """Returns the transcripts of all segments as one, of a sound of that length; None if there is none."""
     if not finished:
         return None
     return replace(

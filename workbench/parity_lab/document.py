@@ -40,7 +40,7 @@ def document(title: str, parts: Iterable[str], data: dict[str, Any]) -> str:
 
 
 def write_document(text: str, path: str | Path) -> Path:
-    """Writes a document to a file and returns its absolute path; raises `BadInput` if it cannot be written."""
+    """Writes a document to a file and returns its path; raises `BadInput` if it cannot be written."""
     path = report_place(path)
     try:
         path.write_text(text, encoding="utf-8")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ALIKE = 3.0  # both sides share colours if the candidate's range is at most this multiple of the reference's
 
 
-def worth_a_look(
+def stages_to_show(
     comparison: Comparison, largest_own: str | None, most: int = 4, faulty: str | None = None
 ) -> list[StageComparison]:
     """Returns the most interesting stages of numbers, in the order of the computation.

@@ -10,23 +10,23 @@ from workbench import __version__
 from workbench.compare.noise import NoiseReport
 from workbench.compare.report import rows
 from workbench.parity_lab.document import document, report_place, write_document
-from workbench.parity_lab.figures import noise_picture, worth_a_look
+from workbench.parity_lab.figures import noise_picture, stages_to_show
 from workbench.parity_lab.heat_map import heat_map
 from workbench.parity_lab.outcome import STATUS, Computed, Outcome, ParityRun
 from workbench.parity_lab.stage_detail import stage_details, written
 from workbench.parity_lab.tables import pairs, short, table
 
 
-def write_page(run: ParityRun, path: str | Path, looks: int = 4) -> Path:
+def write_page(run: ParityRun, path: str | Path, figures: int = 4) -> Path:
     """Writes `page` to a file; raises `BadInput` if the file cannot be written."""
-    return write_document(page(run, looks), report_place(path))  # a wrong place is reported before figures are drawn
+    return write_document(page(run, figures), report_place(path))  # a wrong place is reported before figures are drawn
 
 
-def page(run: ParityRun, looks: int = 4) -> str:
+def page(run: ParityRun, figures: int = 4) -> str:
     """Returns the whole document.
 
     Args:
-        looks: the number of stages of each candidate that are shown as figures.
+        figures: the number of stages of each candidate that are shown as figures.
     """
     parts = [
         f'<p class="faint">Input: {escape(run.source.removesuffix("."))}. Reference: {escape(run.reference.name)}. '
@@ -37,7 +37,7 @@ def page(run: ParityRun, looks: int = 4) -> str:
         "<h2>How each side was computed</h2>",
         *sides(run),
         *_heat(run),
-        *(part for each in run.outcomes if each.comparison for part in _candidate(run, each, looks)),
+        *(part for each in run.outcomes if each.comparison for part in _candidate(run, each, figures)),
     ]
     return document(f"Parity of {run.model}", parts, run.to_dict())
 
@@ -94,7 +94,7 @@ def _heat(run: ParityRun) -> Iterator[str]:
         yield from heat_map(run)
 
 
-def _candidate(run: ParityRun, outcome: Outcome, looks: int) -> Iterator[str]:
+def _candidate(run: ParityRun, outcome: Outcome, figures: int) -> Iterator[str]:
     comparison, computed, found, noise = outcome.comparison, outcome.computed, outcome.verdict, outcome.noise
     assert comparison and computed and found
     yield f"<h2>{escape(outcome.name)} against {escape(run.reference.name)}</h2>"
@@ -105,7 +105,7 @@ def _candidate(run: ParityRun, outcome: Outcome, looks: int) -> Iterator[str]:
             yield f"<h3>{escape(each.stage)}</h3>"
             against = (outcome.against or run.reference).trace
             yield from written(each, against, computed.trace, comparison.first_token)
-    for each in worth_a_look(comparison, found.largest_own, looks, found.faulty_stage):
+    for each in stages_to_show(comparison, found.largest_own, figures, found.faulty_stage):
         yield f"<h3>{escape(each.stage)}</h3>"
         yield from stage_details(run, outcome, each.stage)
     if noise:

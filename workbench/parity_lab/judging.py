@@ -12,7 +12,7 @@ from functools import partial
 
 from workbench.compare.compare import compare
 from workbench.compare.comparison import AS_ASKED
-from workbench.compare.consistency import Look, looks_of
+from workbench.compare.consistency import Measurement, measurements_of
 from workbench.compare.explain import with_hints
 from workbench.compare.noise import NoiseReport, noise_or_bug
 from workbench.compare.presets import Preset, Tolerances, preset_of
@@ -38,7 +38,7 @@ class Judge:
         preset: the expected difference; None for that of each candidate's arithmetic.
         changes: other limits of stages.
         force: also compare traces of different inputs.
-        several: give each outcome its looks, as one of several inputs.
+        several: give each outcome its measurements, as one of several inputs.
 
     It can be pickled, so that another process may judge. It reports what it compares (`workbench.core.progress`).
     """
@@ -58,10 +58,10 @@ class Judge:
         exact, no_noise = sources.exact
         _, no_peer = sources.clean
         noise: NoiseReport | None = None
-        looks: tuple[Look, ...] = ()
+        measurements: tuple[Measurement, ...] = ()
         if exact:
             try:
-                noise, looks = self._noise(sources, exact, candidate)
+                noise, measurements = self._noise(sources, exact, candidate)
             except BadInput as error:
                 no_noise = str(error)
         comparison = with_hints(comparison, noise, ours, theirs)
@@ -77,7 +77,7 @@ class Judge:
             no_noise=no_noise,
             no_peer=no_peer,
             against=None if cut is ours else replace(sources.reference, trace=cut),
-            looks=looks,
+            measurements=measurements,
         )
 
     def of_own_sources(self, sources: Sources, candidate: Computed) -> Outcome:
@@ -91,11 +91,13 @@ class Judge:
         own = tuple(each for each in self.changes if any(fnmatchcase(stage, each[0]) for stage in held))
         return replace(self, stages="*", changes=own).of_own_sources(sources, candidate)
 
-    def _noise(self, sources: Sources, exact: Computed, candidate: Computed) -> tuple[NoiseReport, tuple[Look, ...]]:
-        """Returns what is noise, and the looks if they are asked for.
+    def _noise(
+        self, sources: Sources, exact: Computed, candidate: Computed
+    ) -> tuple[NoiseReport, tuple[Measurement, ...]]:
+        """Returns what is noise, and the measurements if they are asked for.
 
-        A candidate in low precision must stay within the clean spread of its precision. In float32 only the looks use
-        the spread.
+        A candidate in low precision must stay within the clean spread of its precision. In float32 only the
+        measurements use the spread.
         """
         ours, theirs = sources.reference.trace, candidate.trace
         clean, _ = sources.clean
@@ -105,7 +107,7 @@ class Judge:
         else:
             noise = noise_or_bug(ours, theirs, exact.trace, self.stages)
         if self.several and (beside or not noise.coarser):
-            return noise, looks_of(beside or noise, len(clean.computed) if clean else 1)
+            return noise, measurements_of(beside or noise, len(clean.computed) if clean else 1)
         return noise, ()
 
 

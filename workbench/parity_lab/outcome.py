@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.compare.comparison import Comparison
-from workbench.compare.consistency import Look
+from workbench.compare.consistency import Measurement
 from workbench.compare.noise import NoiseReport
 from workbench.compare.report import to_dict
 from workbench.compare.verdict import Verdict
@@ -59,7 +59,7 @@ class Outcome:
     no_peer: str = ""  # why it was not compared with the same model in its precision although possible
     precision: str = ""  # for a trace that does not name its precision: what it is judged as, and why
     against: Computed | None = None  # the reference as it was compared, if computed from the candidate's stages, or cut
-    looks: tuple[Look, ...] = ()  # for a verdict over several inputs
+    measurements: tuple[Measurement, ...] = ()  # for a verdict over several inputs
     inside: LayerOutcome | None = None  # what is inside the first layer in error, if it was looked into
 
     def __repr__(self) -> str:

@@ -110,7 +110,7 @@ def run_parity(
         steps: the decoding steps to trace and compare too, for a model that writes token by token: `first`, `all`, or
             numbers such as `1,5,20`. All sides read the tokens that the reference wrote, one at a time.
         several: this is one of several inputs (`workbench.parity_lab.several`): also measure the clean spread of
-            float32, and give each outcome its looks.
+            float32, and give each outcome its measurements.
         call: calls what reads the traces and judges; by default here. A server has a process for it
             (`workbench.serving.separate_process`).
 

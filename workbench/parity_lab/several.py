@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.consistency import Consistency, Look, consistency
+from workbench.compare.consistency import Consistency, Measurement, consistency
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
 from workbench.core.sides import Side, read_sides
@@ -34,7 +34,7 @@ class OnInput:
     status: Status
     sentence: str
     faulty_stage: str | None
-    looks: tuple[Look, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
     result: dict[str, Any] | None = None  # as in `Outcome.to_dict`
 
 
@@ -48,8 +48,8 @@ class CandidateOnInputs:
     @property
     def consistency(self) -> Consistency | None:
         """The verdict on all inputs together; None if no input could be judged with float64."""
-        looks = [each.looks for each in self.on_inputs if each.looks]
-        return consistency(looks) if looks else None
+        measurements = [each.measurements for each in self.on_inputs if each.measurements]
+        return consistency(measurements) if measurements else None
 
     @property
     def alone(self) -> tuple[str, int] | None:
@@ -219,5 +219,5 @@ def run_parity_on_inputs(
 
 
 def _on_input(each: Input, outcome: Outcome) -> OnInput:
-    result = replace(outcome, looks=()).to_dict()
-    return OnInput(each.name, outcome.status, outcome.sentence, outcome.faulty_stage, outcome.looks, result)
+    result = replace(outcome, measurements=()).to_dict()
+    return OnInput(each.name, outcome.status, outcome.sentence, outcome.faulty_stage, outcome.measurements, result)

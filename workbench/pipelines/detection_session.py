@@ -91,7 +91,7 @@ class DetectionSession(Session, Detects, Traces):
                 yield number, error
 
     def detect(self, audio: AudioSource, **options: Any) -> tuple[Segment, ...]:
-        """Returns the stretches of speech in a recording, in order, as segments without text."""
+        """Returns the speech in a recording, in order, as segments without text."""
         return self.transcribe(audio, **options).segments
 
     def trace(

@@ -56,7 +56,7 @@ class Layer:
     | --- | --- | --- |
     | image | [y, x]; [n, y, x] are n small images side by side | the names of the n images |
     | lines | [lines, x] | the name of each line |
-    | band | [2, x], the least and the greatest value of each stretch | none |
+    | band | [2, x], the least and the greatest value of each interval | none |
     | bars | [x] | a text over each bar, or none |
     | marks | [n], places on the horizontal axis | a text at each mark, or none |
     | spans | [n, 2], start and end on the horizontal axis | the text of each span |

@@ -23,7 +23,7 @@ WRITING = ("generate_stream", "generate")
 CONVERSING = ("converse_stream", "converse")
 FINDING = ("detect",)
 TAKES = {RECORDING: HEARING, PROMPT: WRITING, CONVERSATION: CONVERSING}  # calls, by what a family takes
-USUAL = {RECORDING: "transcribe", PROMPT: "generate", CONVERSATION: "converse"}
+METHOD_FOR = {RECORDING: "transcribe", PROMPT: "generate", CONVERSATION: "converse"}
 KINDS = {str: "text", bool: "true or false", int: "whole number", float: "number", tuple: "list of texts"}
 
 
@@ -36,7 +36,7 @@ def session_class(base: type[Any], family: str) -> type[Any]:
     talks = CONVERSING if CONVERSE in described.tasks else ()
     methods = {name: _described(base, name, family) for name in dict.fromkeys((*takes, *also, *talks, "trace"))}
     others = [name for name in (*HEARING, *WRITING, *CONVERSING, *FINDING) if name not in methods]
-    methods |= {name: _refused(base, name, described.title, USUAL[described.input]) for name in others}
+    methods |= {name: _refused(base, name, described.title, METHOD_FOR[described.input]) for name in others}
     return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "__doc__": base.__doc__})
 
 

@@ -4,8 +4,8 @@ A model that takes one call at a time serves one call, and the others wait. The 
 fewest calls run; among equals, the one who was served longest ago. So a visitor who sends many calls waits behind one
 who sends few.
 
-A model computes a long recording stretch by stretch. After a slice of time, the call of a long recording lets others go
-first, between two stretches (`Turn.let_go`): the calls that wait for the same model, and, if more calls work than there
+A model computes a long recording segment by segment. After a slice of time, the call of a long recording lets others go
+first, between two segments (`Turn.let_go`): the calls that wait for the same model, and, if more calls work than there
 are processors, the short calls at work. If short calls come without a pause, the long ones still get a ninth of the
 time.
 

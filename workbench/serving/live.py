@@ -5,7 +5,7 @@ and `{"type": "commit"}` or `{"type": "stop"}`. The server sends objects with `t
 `final`, `failed`, `refused` and `end`. Without a model it sends only `began` and `spoke`, which say when somebody
 speaks.
 
-The server keeps the stretch that is being spoken, and a few that wait for the model. A client that sends sound faster
+The server keeps the segment that is being spoken, and a few that wait for the model. A client that sends sound faster
 than the model works has to wait.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from workbench.live.stretches import Stretches
+from workbench.live.endpointing import Endpointer
 from workbench.live.transcription import Failed, LiveEvent, LiveTranscription, PartialText, SpeechStarted
 from workbench.serving.bodies import parsed
 from workbench.serving.live_connection import (
@@ -54,7 +54,7 @@ async def listen(service: Service, socket: WebSocket) -> None:
 async def _hear(service: Service, connection: Connection, wanted: LiveRequest) -> None:
     sound = PcmDecoder(wanted.rate)
     if wanted.offer is None:
-        await _notice(connection, sound, Stretches(wanted.limits))
+        await _notice(connection, sound, Endpointer(wanted.limits))
         return
     opened = await in_thread(transcriber, service, wanted.offer, wanted.options, connection.stop)
     transcribe, busy, _ = opened
@@ -81,7 +81,7 @@ async def _hear(service: Service, connection: Connection, wanted: LiveRequest) -
         await asyncio.to_thread(live.close)
 
 
-async def _notice(connection: Connection, sound: PcmDecoder, stretches: Stretches) -> None:
+async def _notice(connection: Connection, sound: PcmDecoder, endpointer: Endpointer) -> None:
     """Says when somebody begins and ends to speak, with places in samples at 16 kHz."""
     connection.say({"type": "ready"})
     speaking = 0
@@ -90,10 +90,10 @@ async def _notice(connection: Connection, sound: PcmDecoder, stretches: Stretche
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code") or 1000)
         if not (content := message.get("bytes")):
-            connection.say({"type": "end", "seconds": stretches.seconds})
+            connection.say({"type": "end", "seconds": endpointer.seconds})
             return
-        ended = stretches.feed(sound.samples(content[:LARGEST_MESSAGE]))
-        present = stretches.present()
+        ended = endpointer.feed(sound.samples(content[:LARGEST_MESSAGE]))
+        present = endpointer.present()
         for each in (*ended, *([present] if present else [])):
             if each.number > speaking:
                 speaking = each.number

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import Cancelled
-from workbench.live.stretches import USUAL, ListeningLimits
+from workbench.live.endpointing import DEFAULT_LIMITS, EndpointingLimits
 from workbench.live.transcription import Transcribe
 from workbench.openai_api.errors import Refusal
 from workbench.registry.handle import OpenSession
@@ -60,7 +60,7 @@ class LiveRequest:
     offer: RuntimeOffer | None  # None: only when somebody speaks
     options: Mapping[str, Any] = field(default_factory=dict)
     rate: int = SAMPLE_RATE
-    limits: ListeningLimits = USUAL
+    limits: EndpointingLimits = DEFAULT_LIMITS
 
 
 def live_request(service: Service, given: Mapping[str, Any]) -> LiveRequest:
@@ -74,7 +74,7 @@ def live_request(service: Service, given: Mapping[str, Any]) -> LiveRequest:
         raise Refusal("options are no JSON object", "options")
     offer = service.offer(given["model"], TASK) if given.get("model") else None
     mine = {} if offer is None else options_for(service.pool.registry, offer.card.id, options)
-    return LiveRequest(offer, mine, rate, ListeningLimits(silence / 1000))
+    return LiveRequest(offer, mine, rate, EndpointingLimits(silence / 1000))
 
 
 def transcriber(

@@ -1,6 +1,6 @@
 """Transcription sessions of OpenAI's realtime API on a websocket.
 
-The server keeps the stretch that is being spoken, and a few that wait for the model. A client that sends sound faster
+The server keeps the segment that is being spoken, and a few that wait for the model. A client that sends sound faster
 than the model works has to wait.
 """
 
@@ -35,7 +35,7 @@ REALTIME_RATE = 24000  # Hz, of OpenAI's realtime API
 class Realtime:
     """A transcription session: events in, events out.
 
-    The partial text of a stretch may change, but a delta can only add to it. So a delta holds the words on which two
+    The partial text of a segment may change, but a delta can only add to it. So a delta holds the words on which two
     partial texts in a row agree, and `completed` holds the final text.
     """
 

@@ -120,8 +120,8 @@ class Call:
         return get_origin(get_type_hints(self.function)["return"]) is Generator
 
     @property
-    def has_stretches(self) -> bool:
-        """Whether other calls may go between two stretches of its work, as it announces them with `Progress`."""
+    def has_segments(self) -> bool:
+        """Whether other calls may go between two segments of its work, as it announces them with `Progress`."""
         return self.streams and self.capability.protocol is Transcribes
 
     def prepared(

@@ -63,7 +63,7 @@ class Transcribes(Protocol):
     def stream_batch(
         self, audios: Sequence[AudioSource], **options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """Transcribes several recordings, `batch_size` stretches side by side, and yields the events of each with its
+        """Transcribes several recordings, `batch_size` segments side by side, and yields the events of each with its
         number.
 
         A recording that cannot be read has the error as its last event; the others go on.
@@ -84,7 +84,7 @@ class Detects(Transcribes, Protocol):
     """Finds speech in recordings: its transcripts have segments and no words."""
 
     def detect(self, audio: AudioSource, **options: Any) -> tuple[Segment, ...]:
-        """Returns the stretches of speech in a recording, in order, as segments without text."""
+        """Returns the speech in a recording, in order, as segments without text."""
         ...
 
 

@@ -32,7 +32,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of the recording and what was said in it; `tags` is what else the model heard (emotion, event)."""
+    """A part of the recording and what was said in it; `tags` is what else the model heard (emotion, event)."""
 
     start: float  # seconds from the start of the recording
     end: float
@@ -119,9 +119,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Partial:
-    """What is written so far of a stretch that is still being transcribed; the next one of that stretch replaces it."""
+    """What is written so far of a segment that is still being transcribed; the next one of that segment replaces it."""
 
-    start: float  # the stretch, in seconds from the start of the recording
+    start: float  # the segment, in seconds from the start of the recording
     end: float
     text: str
 

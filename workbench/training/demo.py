@@ -23,14 +23,14 @@ from workbench.training.voices import synthetic_takes
 class Recipe(Protocol):
     """The recipe to train and write a family's demo.
 
-    A recipe whose demo can be trained further has a function `go_on(run, directory)`, which returns the same as
-    `teach`. A recipe of a model that is no recogniser has a function `finish(directory, held_out, facts)`, too, which
+    A recipe whose demo can be trained further has a function `train_further(run, directory)`, which returns the same as
+    `train`. A recipe of a model that is no recogniser has a function `finish(directory, held_out, facts)`, too, which
     measures the checkpoint and writes its card.
     """
 
     ABOUT: str  # the card's text on the training, beyond the text for all families
 
-    def teach(self, run: TrainingRun) -> Any:
+    def train(self, run: TrainingRun) -> Any:
         """Trains the network; returns what `write` needs."""
         ...
 
@@ -69,7 +69,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         log("speaking the synthetic voices")
         run = TrainingRun(options, human + synthetic_takes(cache), cache, log, rounds_in(earlier))
         if options.start is None:
-            trained = recipe.teach(run)
+            trained = recipe.train(run)
         else:
             log("speaking what is no digits")
             run.takes = [*run.takes, *synthetic_speech(cache), *backwards(human)]
@@ -104,13 +104,13 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
 
 
 def check_start(family: str, recipe: Recipe, start: Path) -> Callable[[TrainingRun, Path], Any]:
-    """Returns the recipe's `go_on`; raises `BadInput` unless it can train the checkpoint in the folder further."""
-    go_on: Callable[[TrainingRun, Path], Any] | None = getattr(recipe, "go_on", None)
-    if go_on is None:
+    """Returns the recipe's `train_further`; raises `BadInput` unless it can train this checkpoint."""
+    train_further: Callable[[TrainingRun, Path], Any] | None = getattr(recipe, "train_further", None)
+    if train_further is None:
         raise BadInput(f"the demo of {family} cannot be trained further; leave the checkpoint to start from out")
     if not start.is_dir() or not FAMILIES[family].recognises(start) or not (start / "README.md").is_file():
         raise BadInput(f"{start} is no checkpoint directory of {family}; expected one that this command wrote")
-    return go_on
+    return train_further
 
 
 def finish(recipe: Recipe, directory: Path, held_out: Sequence[Take], facts: CardFacts) -> list[Measured]:

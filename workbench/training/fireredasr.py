@@ -157,7 +157,7 @@ class TrainedModel:
     statistics: np.ndarray  # CMVN sums in Kaldi's form [2, 81]
 
 
-def teach(run: TrainingRun) -> TrainedModel:
+def train(run: TrainingRun) -> TrainedModel:
     """Trains the network; returns it with the statistics of its features."""
     pool = run.pool(window="povey")
     statistics = cmvn_sums(pool)
@@ -193,7 +193,7 @@ def teach(run: TrainingRun) -> TrainedModel:
     return TrainedModel(network, statistics)
 
 
-def go_on(run: TrainingRun, directory: Path) -> TrainedModel:
+def train_further(run: TrainingRun, directory: Path) -> TrainedModel:
     """Trains the checkpoint in the directory further: encoder, adapter and the low-rank changes of its language
     model.
     """

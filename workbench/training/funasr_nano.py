@@ -135,7 +135,7 @@ there took more training than a demo is worth.
 """
 
 
-def teach(run: TrainingRun) -> TrainingNetwork:
+def train(run: TrainingRun) -> TrainingNetwork:
     """Trains the network and returns it."""
     tokenizer = make_tokenizer(QWEN3_SPECIAL)
 
@@ -157,7 +157,7 @@ def teach(run: TrainingRun) -> TrainingNetwork:
     return network
 
 
-def go_on(run: TrainingRun, directory: Path) -> TrainingNetwork:
+def train_further(run: TrainingRun, directory: Path) -> TrainingNetwork:
     """Trains the checkpoint in the directory further and returns the network."""
     weights = directory / "model.pt"
     network = TrainingNetwork(make_language(), GOING_ON.dropout)

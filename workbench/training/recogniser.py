@@ -22,7 +22,7 @@ MAIN = TrainOptions()
 FINISHING = TrainOptions(updates=2000, learning_rate=6e-4, warm_up=100)
 
 
-def teach_recogniser(
+def train_recogniser(
     run: TrainingRun,
     make_network: Callable[[float], nn.Module],
     make_loss: Callable[[Any], Loss],
@@ -43,7 +43,7 @@ def teach_recogniser(
     return network, cmvn
 
 
-def go_on_recogniser(
+def train_recogniser_further(
     run: TrainingRun,
     directory: Path,
     network: nn.Module,

@@ -27,7 +27,7 @@ from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
 from workbench.training.digits import WORDS
 from workbench.training.funasr_files import write_funasr_files
 from workbench.training.pool import Batch
-from workbench.training.recogniser import MAIN, go_on_recogniser, teach_recogniser
+from workbench.training.recogniser import MAIN, train_recogniser, train_recogniser_further
 from workbench.training.training_run import TrainingRun
 
 ENCODER = SanmConfig(
@@ -58,14 +58,14 @@ def network(dropout: float) -> SenseVoiceNetwork:
     return SenseVoiceNetwork(ENCODER, len(PIECES), dropout)
 
 
-def teach(run: TrainingRun) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
+def train(run: TrainingRun) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
     """Trains the network; returns it and its CMVN."""
-    return teach_recogniser(run, network, SenseVoiceLoss, FINISHING_ROUNDS)
+    return train_recogniser(run, network, SenseVoiceLoss, FINISHING_ROUNDS)
 
 
-def go_on(run: TrainingRun, directory: Path) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
+def train_further(run: TrainingRun, directory: Path) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
     """Trains the checkpoint in the directory further; returns the network and its CMVN."""
-    return go_on_recogniser(run, directory, network(MAIN.dropout), SenseVoiceLoss)
+    return train_recogniser_further(run, directory, network(MAIN.dropout), SenseVoiceLoss)
 
 
 def write(trained_model: tuple[nn.Module, tuple[np.ndarray, np.ndarray]], directory: Path) -> int:

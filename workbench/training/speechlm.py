@@ -109,7 +109,7 @@ class TrainedModel:
     network: SpeechLM
 
 
-def teach(run: TrainingRun) -> TrainedModel:
+def train(run: TrainingRun) -> TrainedModel:
     """Fits the codec and trains the network."""
     run.log("computing the codec")
     clips = voice_clips(run.takes)

@@ -100,7 +100,7 @@ def checked(rows: Iterable[tuple[str, Raw | str]], root: str) -> Iterator[Uttera
             if name in seen and raw.get("id") not in (None, ""):
                 raise UnusableRow(f"its id {name!r:.80} stands already at {seen[name]}; expected an id of its own")
             number = 1
-            while utterance.id in seen:  # nobody named it: another stretch of the same recording
+            while utterance.id in seen:  # nobody named it: another segment of the same recording
                 number += 1
                 utterance = replace(utterance, id=f"{name} ({number})")
             seen[utterance.id] = where.rpartition(", ")[2]

@@ -105,7 +105,7 @@ def _flat_audio(plain: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _cut(plain: Mapping[str, Any]) -> Raw | str:
-    """Returns a cut as a row: its stretch of the recording, and the texts of its supervisions in their order."""
+    """Returns a cut as a row: its segment of the recording, and the texts of its supervisions in their order."""
     recording, supervisions = plain.get("recording"), plain.get("supervisions")
     if plain.get("type") in ("MixedCut", "PaddingCut"):
         return f"it is a {plain['type']}; expected cuts of one recording"

@@ -61,7 +61,7 @@ def product(g: Graph, x: Tensor, scope: Scope, kernel: Kernel, frames: int) -> T
     weight = scope.array("weight", shape) if kernel.is_plain else scope.arranged("weight", shape, kernel)
     weight = g.reshape(weight, (kernel.together * kernel.out, kernel.lanes))
     count = kernel.rows(frames)
-    x = g.stretches(x, kernel.lanes, count, kernel.step, kernel.dilation)
+    x = g.unfold(x, kernel.lanes, count, kernel.step, kernel.dilation)
     # ggml multiplies a matrix and a vector fast in one order only.
     y = g.matmul(x, weight) if kernel.out == 1 else g.matmul(weight, x)
     if kernel.dilation > 1 and kernel.together > 1:  # a product gives frames that lie apart; this puts them in order
@@ -139,7 +139,7 @@ def snake_upsample(g: Graph, x: Tensor, activation: Scope, scope: Scope, out: in
     each pair of frames. The padding is half the stride, rounded up.
     """
     frames, width = x.shape
-    pairs = g.stretches(snake(g, x, activation, 1, 1), 2 * width, frames + 1, 1)
+    pairs = g.unfold(snake(g, x, activation, 1, 1), 2 * width, frames + 1, 1)
     kernel = scope.array("weight", (stride, out, 2, width))
     y = g.matmul(g.reshape(kernel, (stride * out, 2 * width)), pairs)
     first = (stride + 1) // 2

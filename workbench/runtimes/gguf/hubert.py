@@ -79,7 +79,7 @@ def placed(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes) -> Tensor:
     padded, joined = g.pad_frames(x, taps // 2, taps // 2), None
     for group in range(groups):
         own = g.columns(padded, group * each, (group + 1) * each)
-        rows = g.stretches(own, taps * each, frames, 1)
+        rows = g.unfold(own, taps * each, frames, 1)
         weight = g.rows(g.reshape(kernel, (width, taps * each)), group * each, (group + 1) * each)
         made = g.matmul(weight, rows)
         joined = g.beside(joined, made) if joined else made

@@ -1,4 +1,4 @@
-"""Views and copies of a graph's tensors in other shapes: rows, columns, stretches, patches, padding.
+"""Views and copies of a graph's tensors in other shapes: rows, columns, windows, patches, padding.
 
 Shapes are in numpy's order, slowest dimension first; ggml's own order is the reverse. This file knows no weights and
 computes no numbers.
@@ -73,7 +73,7 @@ class Shapes:
         view = self._library.view_2d(self._context, x.pointer, last - first, frames, 4 * width, 4 * first)
         return self.contiguous(self._made(view, (frames, last - first)))
 
-    def stretches(self, x: Tensor, lanes: int, count: int, step: int, dilation: int = 1) -> Tensor:
+    def unfold(self, x: Tensor, lanes: int, count: int, step: int, dilation: int = 1) -> Tensor:
         """Returns [count * dilation, lanes]: row n * dilation + r has the first `lanes` values of the rows r,
         r + dilation, r + 2 * dilation, ... of x [T, D], counted from row n * step on.
 

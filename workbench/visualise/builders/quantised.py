@@ -19,7 +19,7 @@ from workbench.visualise.drawn import Drawn
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
 
-USUAL = ("f16", "q8_0", "q4_0")
+DEFAULT_TYPES = ("f16", "q8_0", "q4_0")
 STAGES = "*.*,logits"
 SMALLEST = 1e-9  # drawn for errors below it, 0 among them
 
@@ -29,7 +29,7 @@ def quantised(scene: Scene, options: ViewOptions) -> Drawn:
     registry, card = scene.registry, scene.card
     if registry is None:
         raise BadInput("the view quantisation opens the model in several types; expected a registry to open it with")
-    types = options.types or USUAL
+    types = options.types or DEFAULT_TYPES
     wrong = [each for each in types if each not in TYPES]
     if wrong:
         raise BadInput(f"{wrong[0]!r:.40} is no type of weights; expected some of {', '.join(TYPES)}")

@@ -1,8 +1,8 @@
-"""Finds stretches of speech in sound that is still coming.
+"""Finds the segments of speech (endpointing) in sound that is still coming.
 
-A stretch begins a little before its speech, and ends a little after it, so two of them may share silence. Where
-somebody speaks for longer than a recogniser takes at once, the stretch is cut at a quiet place, and the next one goes
-on there. What is kept is the present stretch alone, so the length of the sound does not matter.
+A segment begins a little before its speech, and ends a little after it, so two of them may share silence. Where
+somebody speaks for longer than a recogniser takes at once, the segment is cut at a quiet place, and the next one goes
+on there. What is kept is the present segment alone, so the length of the sound does not matter.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from workbench.audio.silero_stream import CHUNK, SileroStream
 from workbench.audio.spans import Span, cap_spans, frame_levels
 
 BEGINS, GOES_ON = 0.5, 0.35  # probabilities of speech, as in `workbench.audio.silero`
-BEFORE = 0.4  # seconds of a stretch before its speech
-TAIL_CHUNKS = 8  # of a stretch after its speech: 0.256 s
-SHORTEST = 3  # chunks of speech that begin a stretch: 96 ms
+BEFORE = 0.4  # seconds of a segment before its speech
+TAIL_CHUNKS = 8  # of a segment after its speech: 0.256 s
+SHORTEST = 3  # chunks of speech that begin a segment: 96 ms
 FORGET_CHUNKS = 250  # of silence, after which the network begins anew: 8 s
-OVERLONG = 2.0  # seconds beyond the longest stretch that make it worth a cut
+OVERLONG = 2.0  # seconds beyond the longest segment that make it worth a cut
 
 
 @dataclass(frozen=True)
-class ListeningLimits:
-    """When a stretch ends."""
+class EndpointingLimits:
+    """When a segment ends."""
 
     end_silence: float = 0.4  # seconds without speech
     longest: float = 30.0  # seconds
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
-    """A stretch of speech, or its beginning."""
+class SpeechSegment:
+    """A segment of speech, or the beginning of one."""
 
     number: int
     start: float  # seconds from the start of the sound
@@ -45,17 +45,17 @@ class Stretch:
         return self.start + len(self.samples) / SAMPLE_RATE
 
 
-USUAL = ListeningLimits()
+DEFAULT_LIMITS = EndpointingLimits()
 
 
-class Stretches:
-    """Takes sound piece by piece; `present` is the stretch that is being spoken."""
+class Endpointer:
+    """Takes sound piece by piece; `present` is the segment that is being spoken."""
 
-    def __init__(self, limits: ListeningLimits = USUAL):
+    def __init__(self, limits: EndpointingLimits = DEFAULT_LIMITS):
         self._limits = limits
         self._network = SileroStream()
         self._rest = np.empty(0, np.float32)  # less than a chunk
-        self._kept: list[np.ndarray] = []  # chunks: of the stretch, or the last ones before it
+        self._kept: list[np.ndarray] = []  # chunks: of the segment, or the last ones before it
         self._count = 0  # samples in them
         self._first = 0  # samples before the kept ones
         self._speaking = False
@@ -73,8 +73,8 @@ class Stretches:
         """How much sound is kept."""
         return (self._count + len(self._rest)) / SAMPLE_RATE
 
-    def feed(self, samples: np.ndarray) -> list[Stretch]:
-        """Takes the next samples, float32 [n] at 16 kHz, and returns the stretches that have ended."""
+    def feed(self, samples: np.ndarray) -> list[SpeechSegment]:
+        """Takes the next samples, float32 [n] at 16 kHz, and returns the segments that have ended."""
         sound = np.concatenate([self._rest, samples])
         whole = len(sound) // CHUNK * CHUNK
         self._rest = sound[whole:].copy()
@@ -83,21 +83,21 @@ class Stretches:
             ended += self._hear(chunk.copy())
         return ended
 
-    def present(self) -> Stretch | None:
-        """Returns what has been said of the present stretch, without the silence after it; None in a pause."""
-        return self._stretch() if self._speaking else None
+    def present(self) -> SpeechSegment | None:
+        """Returns what has been said of the present segment, without the silence after it; None in a pause."""
+        return self._segment() if self._speaking else None
 
-    def finish(self) -> list[Stretch]:
-        """Ends the present stretch, and returns it if there is one."""
+    def finish(self) -> list[SpeechSegment]:
+        """Ends the present segment, and returns it if there is one."""
         if self._speaking:
             self._kept.append(self._rest)
             self._count += len(self._rest)
             self._rest = np.empty(0, np.float32)
-        ended = [self._stretch()] if self._speaking else []
+        ended = [self._segment()] if self._speaking else []
         self._end(keep=0)
         return ended
 
-    def _hear(self, chunk: np.ndarray) -> list[Stretch]:
+    def _hear(self, chunk: np.ndarray) -> list[SpeechSegment]:
         likely = self._network.probability(chunk)
         self._kept.append(chunk)
         self._count += len(chunk)
@@ -114,15 +114,15 @@ class Stretches:
                     self._network.forget()
             return []
         if self._silent * CHUNK >= self._limits.end_silence * SAMPLE_RATE:
-            found = self._stretch()
-            # The silence between two stretches belongs to both: a recogniser wants some of it before the first word.
+            found = self._segment()
+            # The silence between two segments belongs to both: a recogniser wants some of it before the first word.
             self._end(keep=min(self._silent * CHUNK, round(BEFORE * SAMPLE_RATE)))
             return [found]
         if self._count >= (self._limits.longest + OVERLONG) * SAMPLE_RATE:
             return [self._cut()]
         return []
 
-    def _stretch(self) -> Stretch:
+    def _segment(self) -> SpeechSegment:
         samples = np.concatenate(self._kept)
         silence = self._silent * CHUNK
         tail = TAIL_CHUNKS * CHUNK
@@ -130,15 +130,17 @@ class Stretches:
             samples = samples[: len(samples) - silence + tail]
             silence = tail
         start = self._first / SAMPLE_RATE
-        return Stretch(self._number, start, samples, start + (len(samples) - silence) / SAMPLE_RATE)
+        return SpeechSegment(self._number, start, samples, start + (len(samples) - silence) / SAMPLE_RATE)
 
-    def _cut(self) -> Stretch:
-        """Ends the present stretch at a quiet place, and goes on with what comes after it."""
+    def _cut(self) -> SpeechSegment:
+        """Ends the present segment at a quiet place, and goes on with what comes after it."""
         samples = np.concatenate(self._kept)
         whole = Span(0.0, len(samples) / SAMPLE_RATE)
         [first, *_] = cap_spans([whole], self._limits.longest, frame_levels(samples))
         place = first.slice.stop
-        found = Stretch(self._number, self._first / SAMPLE_RATE, samples[:place], (self._first + place) / SAMPLE_RATE)
+        found = SpeechSegment(
+            self._number, self._first / SAMPLE_RATE, samples[:place], (self._first + place) / SAMPLE_RATE
+        )
         self._first += place
         self._kept, self._count = [samples[place:].copy()], len(samples) - place
         self._number += 1

@@ -125,6 +125,13 @@ def test_values_that_are_not_finite_are_counted_and_left_out(reference: np.ndarr
     assert found.identical == all(alike)
 
 
+@pytest.mark.parametrize("factor", [1e-7, 1.0, 1e7])
+def test_the_cosine_distance_of_a_far_longer_array_is_not_lost_to_rounding(factor: float) -> None:
+    found = measure(np.array([2.0, 1e-3]), np.array([2.0 * factor, 0.0]))
+    assert found.cosine_distance == pytest.approx(1 - 1 / math.sqrt(1 + 2.5e-7), rel=1e-8)
+    assert found.factor_residual == pytest.approx(5e-4, rel=1e-6)
+
+
 def test_a_tiny_cosine_distance_is_not_lost_to_rounding() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 100))

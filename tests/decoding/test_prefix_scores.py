@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workbench.decoding.prefix_scores import PrefixScorer, PrefixTree
@@ -65,6 +65,7 @@ ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=LONGEST), max_s
 
 
 @given(calls=st.lists(ROWS, max_size=5), room=st.integers(1, 30), most_rows=st.integers(1, 5))
+@example(calls=[[[0, 2, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0], [1, 0, 0]]], room=2, most_rows=2)
 def test_every_row_has_what_it_has_by_itself(calls: list[list[list[int]]], room: int, most_rows: int) -> None:
     scorer = Counted(room, most_rows)
     for rows in calls:

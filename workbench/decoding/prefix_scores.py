@@ -75,21 +75,29 @@ class PrefixScorer(ABC):
             return [scores for group in self._groups(rows) for scores in self._scored(group)]
 
     def _groups(self, rows: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
-        """Yields the rows in groups whose new nodes fit into the room."""
+        """Yields the rows in groups whose new nodes fit into the room, and all their nodes into twice the room.
+
+        Where the new nodes of a group do not fit beside what is remembered, all its nodes are computed again.
+        """
         group: list[Sequence[int]] = []
-        needed: set[int] = set()
+        new, needed = set[int](), set[int]()
         for row in rows:
-            added = self._missing(row)
-            if group and (len(group) == self._most_rows or len(needed | added) > self._room):
+            path, missing = self._needed_by(row)
+            full = len(new) + len(missing - new) > self._room or len(needed) + len(path - needed) > 2 * self._room
+            if group and (full or len(group) == self._most_rows):
                 yield group
-                group, needed, added = [], set(), self._missing(row)
+                group, new, needed = [], set(), set()
+                path, missing = self._needed_by(row)  # of another tree, if all was forgotten
             group.append(row)
-            needed |= added
+            new |= missing
+            needed |= path
         if group:
             yield group
 
-    def _missing(self, row: Sequence[int]) -> set[int]:
-        return {node for node in self.tree.add(row)[:-1] if not self.computed(node)}
+    def _needed_by(self, row: Sequence[int]) -> tuple[set[int], set[int]]:
+        """Returns the nodes that a row is scored with, those of all tokens but the last, and which of them are new."""
+        path = set(self.tree.add(row)[:-1])
+        return path, {node for node in path if not self.computed(node)}
 
     def _scored(self, group: Sequence[Sequence[int]]) -> list[np.ndarray]:
         try:

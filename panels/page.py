@@ -112,4 +112,5 @@ def build_page(pool: SessionPool, tabs: Sequence[Tab] = TABS) -> Page:
         page.routes += api_routes(page.service)
         html_block(footer(pool.guard))
         page.load(None, None, None, js=OPEN_ADDRESS, api_visibility="private")
+    page.hide_progress_from_outputs()
     return page

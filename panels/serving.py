@@ -153,6 +153,8 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     from gradio.utils import get_upload_folder
     from starlette.middleware import Middleware
 
+    from panels.running.built_files import built_files_route
+    from panels.running.compressed_page import CompressedPage
     from panels.running.event_streams import event_routes
     from panels.running.json_bodies import JsonBodies
     from panels.running.root import HANDLERS
@@ -188,6 +190,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
         app_kwargs={
             "routes": [
                 upload_route(page, kept),
+                built_files_route(),
                 *event_routes(page),
                 *routes(),
                 *sharing_routes(),
@@ -197,6 +200,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
             **({"lifespan": mcp.lifespan} if mcp is not None else {}),
             "exception_handlers": HANDLERS,
             "middleware": [
+                Middleware(CompressedPage),
                 access_middleware,
                 Middleware(LinkTags, title=str(page.title)),
                 Middleware(JsonBodies, page=page),

@@ -1,0 +1,75 @@
+"""What a browser loads first: the page's HTML, and the scripts, styles and fonts that it names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from gradio.routes import BUILD_PATH_LIB
+
+from panels.page import build_page
+from panels.running.sessions import SessionPool
+from tests.panels.conftest import Served
+from tests.support.fake_panels import FakeRegistry
+
+FILES = Path(BUILD_PATH_LIB)
+pytestmark = pytest.mark.tabs("models")
+BROWSER = "gzip, deflate, br, zstd"
+
+
+def get(url: str, accepted: str = BROWSER) -> tuple[httpx.Response, int]:
+    """The answer, decoded, and the number of bytes that were sent."""
+    with httpx.Client(headers={"Accept-Encoding": accepted}) as client, client.stream("GET", url) as answer:
+        answer.read()
+        return answer, answer.num_bytes_downloaded
+
+
+def test_files_are_sent_compressed_and_kept_by_browsers(served: Served) -> None:
+    html = get(served.url)[0].text
+    names = set(re.findall(r"assets/([\w.-]+\.(?:js|css))", html))
+    assert names
+    for name in [*names, next(FILES.glob("*.woff2")).name]:
+        answer, sent = get(f"{served.url}assets/{name}")
+        assert answer.content == (FILES / name).read_bytes()
+        assert "immutable" in answer.headers["cache-control"] and "content-security-policy" in answer.headers
+        if len(answer.content) > 2000 and not name.endswith("woff2"):
+            assert answer.headers["content-encoding"] == "br" and sent < 0.6 * len(answer.content)
+        kind = {"js": "javascript", "css": "text/css", "woff2": "font/woff2"}[name.rpartition(".")[2]]
+        assert kind in answer.headers["content-type"]
+
+
+@pytest.mark.parametrize("accepted", ["gzip", "identity"])
+def test_browsers_without_brotli_have_the_same_files(served: Served, accepted: str) -> None:
+    largest = max(FILES.glob("*.css"), key=lambda path: path.stat().st_size)
+    answer, sent = get(f"{served.url}assets/{largest.name}", accepted)
+    assert answer.content == largest.read_bytes()
+    assert answer.headers.get("content-encoding", "identity") == accepted and (sent < len(answer.content)) == (
+        accepted == "gzip"
+    )
+
+
+@pytest.mark.parametrize("name", ["none.js", "../index.html", "%2e%2e%2findex.html", "..%5cindex.html", ""])
+def test_there_are_no_other_files(served: Served, name: str) -> None:
+    assert httpx.get(f"{served.url}assets/{name}").status_code in (403, 404)
+
+
+def test_the_html_is_compressed_and_its_scripts_still_run(served: Served) -> None:
+    """Every answer has a nonce of its own, in the header and in the HTML: compression must come after it."""
+    answer, sent = get(served.url)
+    assert answer.headers["content-encoding"] == "gzip" and sent < len(answer.content) / 3
+    [nonce] = re.findall(r"'nonce-([^']+)'", answer.headers["content-security-policy"])
+    assert f'nonce="{nonce}"' in answer.text
+    plain, _ = get(served.url, "identity")
+    [other] = re.findall(r"'nonce-([^']+)'", plain.headers["content-security-policy"])
+    assert "content-encoding" not in plain.headers
+    assert len(plain.text.replace(other, nonce)) == pytest.approx(len(answer.text), abs=200)  # the visitor's cookies
+
+
+def test_outputs_are_told_of_progress_only_where_it_shows() -> None:
+    with SessionPool(FakeRegistry()) as pool:  # type: ignore[arg-type]
+        events = build_page(pool).get_config_file()["dependencies"]
+    assert {each["show_progress"] for each in events} == {"hidden", "full"}
+    for each in events:
+        assert (each["show_progress_on"] == []) == (each["show_progress"] == "hidden")

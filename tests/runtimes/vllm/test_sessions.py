@@ -282,6 +282,13 @@ def test_an_engine_that_cannot_start_says_why_and_keeps_its_log(registry: Regist
     assert os.path.isfile(str(refused.value).rpartition("its log: ")[2].removesuffix(")"))  # noqa: PTH113
 
 
+def test_an_engine_whose_own_process_fails_says_why() -> None:
+    """It fails after the session's process has started it, and only its log knows the reason."""
+    with Registry(memory_bytes=1 << 44) as registry:
+        with pytest.raises(Unavailable, match=r"vLLM cannot start demo/qwen3: .*less than requested memory for kv"):
+            registry.open("demo/qwen3", "vllm", threads=1, kv_gigabytes=9999.0)
+
+
 @pytest.mark.parametrize("model", ["demo/sensevoice", "demo/paraformer"])
 def test_models_without_a_language_model_say_so(registry: Registry, model: str) -> None:
     with pytest.raises(Unavailable, match="no autoregressive part, so there is nothing for vLLM to serve"):

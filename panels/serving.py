@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 from starlette.websockets import WebSocket
 
+from panels.running.gradio_import import import_gradio
 from workbench.audio.read import MINUTES_VARIABLE
 from workbench.serving.access_middleware import AccessMiddleware, script_digests
 from workbench.serving.address import PORT, address
@@ -101,7 +102,7 @@ def serve(host: str, port: int, opening: Opening) -> None:
     remove_leftovers()
     os.environ[MINUTES_VARIABLE] = str(opening.guard.limits.audio_minutes)
     with own_uploads():
-        # Gradio makes its folder where it is imported.
+        import_gradio()  # here, as Gradio makes its folder for uploads where it is imported
         from panels.page import build_page, chosen_tabs
         from panels.running.sessions import SessionPool
         from workbench.prepared.pool import prepared_processes

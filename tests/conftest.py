@@ -19,6 +19,7 @@ import psutil
 import pytest
 from threadpoolctl import threadpool_limits
 
+from panels.running.gradio_import import import_gradio
 from tests.support.browser import chromium
 from workbench.prepared.kinds import Kind
 from workbench.prepared.pool import PREPARED, SWITCH, PreparedProcesses
@@ -51,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:  # processes that start later inherit it
         _share_caches(config)
     _take_one_core()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # some of its tests need it
+        import_gradio()
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False  # files run in the order that this file gives them
     PREPARED.use()

@@ -1,0 +1,38 @@
+"""Gradio without the interface files that it writes when it is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CHECK = """
+import inspect, time
+before = inspect.getfile
+from panels.running.gradio_import import import_gradio
+assert "gradio" not in __import__("sys").modules, "this module imports nothing of it"
+import gradio_client  # what both imports need
+{first}
+begun = time.process_time()
+import_gradio()
+import gradio as gr
+print(time.process_time() - begun)
+assert inspect.getfile is before
+written = []
+import gradio.component_meta
+gradio.component_meta.create_or_modify_pyi = lambda *given: written.append(given)
+class Own(gr.HTML):
+    pass
+assert len(written) == 1, "components that are defined later are described as ever"
+assert gr.Textbox(value="a").get_config()["value"] == "a" and callable(gr.Button().click)
+"""
+
+
+def seconds(first: str = "") -> float:
+    program = CHECK.format(first=first)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def test_it_is_imported_whole_and_in_less_time() -> None:
+    as_ever = seconds("import_gradio = lambda: None")
+    assert seconds() < 0.9 * as_ever

@@ -18,6 +18,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from workbench.core.errors import WorkbenchError
@@ -35,26 +37,35 @@ def import_seconds() -> float:
     return time.perf_counter() - begun
 
 
-def answer_seconds() -> float:
-    """Returns the seconds from the page's start to its first answer."""
+@contextmanager
+def served_page() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Starts the page as its owner does, and yields its address and process as soon as it answers; ends it."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    begun = time.perf_counter()
-    page = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], cwd=ROOT, stdout=subprocess.DEVNULL)
+        url = f"http://127.0.0.1:{found.getsockname()[1]}/"
+    port = url.rpartition(":")[2].rstrip("/")
+    page = subprocess.Popen([sys.executable, "app.py", "--port", port], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
         while True:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as answer:
+                with urllib.request.urlopen(url) as answer:
                     answer.read()
-                return time.perf_counter() - begun
+                break
             except urllib.error.URLError:
                 if page.poll() is not None:
                     raise SystemExit(f"the page ended with status {page.returncode}") from None
                 time.sleep(0.02)
+        yield url, page
     finally:
         page.terminate()
         page.wait()
+
+
+def answer_seconds() -> float:
+    """Returns the seconds from the page's start to its first answer."""
+    begun = time.perf_counter()
+    with served_page():
+        return time.perf_counter() - begun
 
 
 def open_seconds(model: str) -> float:

@@ -1,8 +1,8 @@
 """Serves the scripts, styles and fonts of Gradio's page in place of Gradio's own route.
 
-Gradio reads and compresses each of the hundred files of a page again for every visitor, which takes half a second of a
-core, and lets no browser keep them. Their names contain digests of their content, so a file never changes: here it is
-compressed once, and a browser asks for it once.
+Gradio reads and compresses each of the hundred files of a page again for every visitor, and lets no browser keep them.
+Their names contain digests of their content, so a file never changes: here it is compressed once, and a browser asks
+for it once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 TEXT = (".js", ".css", ".svg")  # fonts are compressed already
-LEAST_BYTES = 400  # of a file that is worth compressing
 KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
 COMPRESSED = {"Content-Encoding": "br", "Vary": "Accept-Encoding"}
 
@@ -33,10 +32,10 @@ async def _built_file(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in _names():
         return Response(status_code=404)
-    compresses = "br" in request.headers.get("accept-encoding", "")
-    content, encoding = await asyncio.to_thread(_content, name, compresses)
-    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return Response(content, headers={**KEPT, **encoding}, media_type=kind)
+    compresses = "br" in request.headers.get("accept-encoding", "") and name.endswith(TEXT)
+    content = await asyncio.to_thread(_compressed if compresses else _content, name)
+    headers = {**KEPT, **COMPRESSED} if compresses else KEPT
+    return Response(content, headers=headers, media_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
 
 
 @functools.cache
@@ -45,9 +44,10 @@ def _names() -> frozenset[str]:
 
 
 @functools.cache
-def _content(name: str, compresses: bool) -> tuple[bytes, dict[str, str]]:
-    """Returns what is sent, and the header that says how it is compressed."""
-    content = (Path(BUILD_PATH_LIB) / name).read_bytes()
-    if not compresses or not name.endswith(TEXT) or len(content) < LEAST_BYTES:
-        return content, {}
-    return brotli.compress(content, quality=6, mode=brotli.MODE_TEXT), COMPRESSED
+def _compressed(name: str) -> bytes:
+    """Returns a file in Brotli's form. All of them together are 5 MB."""
+    return bytes(brotli.compress(_content(name), quality=6, mode=brotli.MODE_TEXT))
+
+
+def _content(name: str) -> bytes:
+    return (Path(BUILD_PATH_LIB) / name).read_bytes()

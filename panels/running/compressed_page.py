@@ -1,4 +1,4 @@
-"""Compresses the page's HTML, which contains all its settings and texts: a quarter of a megabyte becomes a tenth of it.
+"""Compresses the page's HTML, which contains all its settings and texts: a megabyte becomes a fifth of it.
 
 Gradio compresses what has a file's name at the end of its address, and the page has none.
 """

@@ -1,8 +1,8 @@
-"""What a browser receives and computes until the page shows its samples, and what it receives when it comes back.
+"""What a browser receives until the page shows its samples, at a first and at a second visit, and how long that takes.
 
     python -m benchmarks.page_opening [--rounds N]
 
-Starts the page as its owner does, and opens it in Chromium on the same machine. Counts the bytes as they are sent.
+It starts the page in local mode and opens it in Chromium on the same machine. It counts compressed bytes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from typing import Any
 import psutil
 from playwright.sync_api import sync_playwright
 
-from benchmarks.startup import served_page
-
-PROGRAMS = ("chromium-headless-shell", "chromium")
+from benchmarks.served import served
+from tests.support.browser import PROGRAMS
 
 
 def opened(page: Any, url: str) -> tuple[float, int, int]:
-    """Opens the address; returns the seconds until the samples are there, the bytes received and the requests."""
+    """Opens the address; returns the seconds until the page shows its samples, the bytes received and the requests."""
     session = page.context.new_cdp_session(page)
     session.send("Network.enable")
     received: list[float] = []
@@ -35,13 +34,13 @@ def opened(page: Any, url: str) -> tuple[float, int, int]:
     page.goto(url)
     page.wait_for_selector("button.sample")
     seconds = time.perf_counter() - begun
-    page.wait_for_timeout(1500)  # for what comes after the samples; a stream of events never ends
+    page.wait_for_timeout(1500)  # some files come after the samples, and the network never becomes idle
     return seconds, round(sum(received)), len(received)
 
 
 @contextmanager
 def browser(program: str) -> Iterator[Any]:
-    """A browser of somebody who was never here, with a folder for what it keeps."""
+    """Starts a browser with an empty cache on the disk."""
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as kept:
         context = playwright.chromium.launch_persistent_context(kept, executable_path=program, args=["--no-sandbox"])
         yield context
@@ -58,14 +57,15 @@ def main() -> int:
         print(f"needs Chromium: apt-get install {PROGRAMS[0]}", file=sys.stderr)
         return 2
     visits: tuple[list[Any], list[Any]] = ([], [])
-    with served_page() as (url, process):
+    with served("local", {}, page=True) as server:
+        process = psutil.Process(server.process.pid)
         for _ in range(rounds):
             with browser(program) as context:
                 for visit in visits:
-                    before = sum(psutil.Process(process.pid).cpu_times()[:2])
+                    before = sum(process.cpu_times()[:2])
                     page = context.new_page()
-                    seen = opened(page, url)
-                    visit.append((*seen, sum(psutil.Process(process.pid).cpu_times()[:2]) - before))
+                    seen = opened(page, server.url)
+                    visit.append((*seen, sum(process.cpu_times()[:2]) - before))
                     page.close()
     for name, visit in zip(("first visit", "second visit"), visits, strict=True):
         seconds, received, requests, server = (statistics.median(column) for column in zip(*visit, strict=True))

@@ -18,8 +18,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from workbench.core.errors import WorkbenchError
@@ -37,35 +35,26 @@ def import_seconds() -> float:
     return time.perf_counter() - begun
 
 
-@contextmanager
-def served_page() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Starts the page as its owner does, and yields its address and process as soon as it answers; ends it."""
+def answer_seconds() -> float:
+    """Returns the seconds from the page's start to its first answer."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{found.getsockname()[1]}/"
-    port = url.rpartition(":")[2].rstrip("/")
-    page = subprocess.Popen([sys.executable, "app.py", "--port", port], cwd=ROOT, stdout=subprocess.DEVNULL)
+        port = found.getsockname()[1]
+    begun = time.perf_counter()
+    page = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
         while True:
             try:
-                with urllib.request.urlopen(url) as answer:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as answer:
                     answer.read()
-                break
+                return time.perf_counter() - begun
             except urllib.error.URLError:
                 if page.poll() is not None:
                     raise SystemExit(f"the page ended with status {page.returncode}") from None
                 time.sleep(0.02)
-        yield url, page
     finally:
         page.terminate()
         page.wait()
-
-
-def answer_seconds() -> float:
-    """Returns the seconds from the page's start to its first answer."""
-    begun = time.perf_counter()
-    with served_page():
-        return time.perf_counter() - begun
 
 
 def open_seconds(model: str) -> float:

@@ -102,7 +102,7 @@ def serve(host: str, port: int, opening: Opening) -> None:
     remove_leftovers()
     os.environ[MINUTES_VARIABLE] = str(opening.guard.limits.audio_minutes)
     with own_uploads():
-        import_gradio()  # here, as Gradio makes its folder for uploads where it is imported
+        import_gradio()  # not earlier: Gradio makes its folder for uploads during the import
         from panels.page import build_page, chosen_tabs
         from panels.running.sessions import SessionPool
         from workbench.prepared.pool import prepared_processes

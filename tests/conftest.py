@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:  # processes that start later inherit it
         _share_caches(config)
     _take_one_core()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # some of its tests need it
+    if "PYTEST_XDIST_WORKER" in os.environ:  # it runs tests of the page
         import_gradio()
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False  # files run in the order that this file gives them

@@ -1,8 +1,7 @@
 """Serves the scripts, styles and fonts of Gradio's page in place of Gradio's own route.
 
-Gradio reads and compresses each of the hundred files of a page again for every visitor, and lets no browser keep them.
-Their names contain digests of their content, so a file never changes: here it is compressed once, and a browser asks
-for it once.
+Gradio reads and compresses each of a page's hundred files for every visitor, and no browser keeps them. The name of a
+file contains a digest of its content, so the file never changes. This module compresses it once, and browsers keep it.
 """
 
 from __future__ import annotations

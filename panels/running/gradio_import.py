@@ -1,7 +1,7 @@
-"""Imports Gradio without the interface files that it writes for editors at each import.
+"""Imports Gradio and stops it from writing interface files (`.pyi`) for editors, which it does at each import.
 
-For every class of a component, Gradio parses its own source and compares a file of types beside it. That takes two
-fifths of the import.
+For every class of a component, Gradio parses its own source and compares it with such a file. That takes two fifths of
+the import.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ METACLASS = "ComponentMeta"  # of Gradio's components
 def import_gradio() -> None:
     """Imports Gradio, if nothing has imported it yet.
 
-    Gradio writes no interface file for a class that has no source file, so its components have none meanwhile.
+    Gradio writes no interface file for a class without a source file. So this function hides the source files of
+    components during the import.
     """
     if "gradio" in sys.modules:
         return
@@ -24,7 +25,7 @@ def import_gradio() -> None:
 
     def getfile(described: Any) -> str:
         if type(described).__name__ == METACLASS:
-            raise FileNotFoundError(f"{described.__name__} has no file while Gradio is imported")
+            raise FileNotFoundError(f"{described.__name__} has no source file during the import")
         return original(described)
 
     vars(inspect)["getfile"] = getfile

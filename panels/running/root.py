@@ -53,10 +53,10 @@ class Page(gr.Blocks):
         self.service: Service | None = None
 
     def hide_progress_from_outputs(self) -> None:
-        """Has browsers follow the progress of events only where it is shown.
+        """Tells Gradio that events with hidden progress show it on no component.
 
-        Gradio's page tells every output of an event how the event goes, even if its progress is hidden. Each time it
-        searches all components for all outputs that any event has had so far, which took a fifth of a page's start.
+        Otherwise Gradio's page updates the status of every output of such an event. At each update it searches all
+        components for every output that has a status, which took a fifth of the page's start in the browser.
         """
         for event in self.fns.values():
             if event.show_progress == "hidden":

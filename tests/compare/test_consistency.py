@@ -86,10 +86,10 @@ def test_with_too_few_inputs_the_sentence_says_so() -> None:
     assert least < LEVEL <= least * (ORDERS + 1)
 
 
-def test_a_look_is_relative_to_the_farthest_clean_computation() -> None:
+def test_a_measurement_is_relative_to_the_farthest_clean_computation() -> None:
     half = Half(0)
     report = half.judged(half.computed())
-    each = next(each for each in measurements_of(report, ORDERS) if each.measure == MEDIAN)
+    found = next(each for each in measurements_of(report, ORDERS) if each.measure == MEDIAN)
     first = report.stages[0]
-    assert each.ratio == pytest.approx(first.candidate_typical / (MARGIN * first.reference_typical))
+    assert found.ratio == pytest.approx(first.candidate_typical / (MARGIN * first.reference_typical))
     assert Measurement("x", MEDIAN, 0.0, 0.0, 5).ratio == 0 and Measurement("x", MEDIAN, 1.0, 0.0, 5).ratio == np.inf

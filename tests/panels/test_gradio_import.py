@@ -1,4 +1,4 @@
-"""Gradio without the interface files that it writes when it is imported."""
+"""The import of Gradio writes no interface files, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import gradio.component_meta
 gradio.component_meta.create_or_modify_pyi = lambda *given: written.append(given)
 class Own(gr.HTML):
     pass
-assert len(written) == 1, "components that are defined later are described as ever"
+assert len(written) == 1, "components that are defined later have interface files"
 assert gr.Textbox(value="a").get_config()["value"] == "a" and callable(gr.Button().click)
 """
 

@@ -20,7 +20,7 @@ BROWSER = "gzip, deflate, br, zstd"
 
 
 def get(url: str, accepted: str = BROWSER) -> tuple[httpx.Response, int]:
-    """The answer, decoded, and the number of bytes that were sent."""
+    """Returns the answer, decoded, and the number of bytes that the server sent."""
     with httpx.Client(headers={"Accept-Encoding": accepted}) as client, client.stream("GET", url) as answer:
         answer.read()
         return answer, answer.num_bytes_downloaded
@@ -56,7 +56,7 @@ def test_there_are_no_other_files(served: Served, name: str) -> None:
 
 
 def test_the_html_is_compressed_and_its_scripts_still_run(served: Served) -> None:
-    """Every answer has a nonce of its own, in the header and in the HTML: compression must come after it."""
+    """The header and the HTML of an answer have the same nonce, so compression must follow its insertion."""
     answer, sent = get(served.url)
     assert answer.headers["content-encoding"] == "gzip" and sent < len(answer.content) / 3
     [nonce] = re.findall(r"'nonce-([^']+)'", answer.headers["content-security-policy"])

@@ -15,7 +15,7 @@ import numpy as np
 
 BLOCK_VALUES = 1 << 16  # values of each array at a time, so that float64 copies stay in the processor's cache
 _SMALLEST, _LARGEST = 1e-200, 1e200  # outside these sums of squares, some squares may have under- or overflowed
-_TINY = 1e-6  # smaller cosine distances lose too many digits if they are computed from the cosine; see `_ratios`
+_TINY = 1e-6  # smaller cosine distances lose too many digits if they are computed from the cosine
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,8 @@ def _ratios(sums: _Sums, scale: float) -> dict[str, Any]:
     if reference and candidate:
         distance = 1 - sums.product / (reference * candidate)
         if distance < _TINY and difference**2 < reference * candidate:
-            # ||d||^2 = (||c|| - ||r||)^2 + 2 ||c|| ||r|| (1 - cosine); 1 - 0.9999999 would lose digits. Where one is
-            # far longer than the other, this difference of squares would lose more.
+            # ||d||^2 = (||c|| - ||r||)^2 + 2 ||c|| ||r|| (1 - cosine); 1 - 0.9999999 would lose digits. If one
+            # array is far longer than the other, the difference of squares would lose more.
             distance = (difference**2 - (candidate - reference) ** 2) / (2 * reference * candidate)
         distance = min(max(distance, 0.0), 2.0)
     else:

@@ -77,7 +77,7 @@ class PrefixScorer(ABC):
     def _groups(self, rows: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
         """Yields the rows in groups whose new nodes fit into the room, and all their nodes into twice the room.
 
-        Where the new nodes of a group do not fit beside what is remembered, all its nodes are computed again.
+        If the new nodes of a group do not fit beside the remembered ones, the scorer computes all its nodes again.
         """
         group: list[Sequence[int]] = []
         new, needed = set[int](), set[int]()
@@ -95,7 +95,7 @@ class PrefixScorer(ABC):
             yield group
 
     def _needed_by(self, row: Sequence[int]) -> tuple[set[int], set[int]]:
-        """Returns the nodes that a row is scored with, those of all tokens but the last, and which of them are new."""
+        """Returns the nodes that score a row (of all tokens but the last), and those of them that are not computed."""
         path = set(self.tree.add(row)[:-1])
         return path, {node for node in path if not self.computed(node)}
 

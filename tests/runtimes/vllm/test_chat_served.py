@@ -300,7 +300,7 @@ def bad(tmp_path: Path) -> dict[str, tuple[Any, str]]:
 
 
 def sent_at_once(served: RealServer, content: str) -> tuple[int, bytes]:
-    """Status and body of the answer. httpx would take 20 s of a core for the longest one."""
+    """Returns status and body of the answer. httpx would take 20 s of a core to send the longest content."""
     with contextlib.closing(http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=300)) as connection:
         connection.request("POST", "/v1/chat/completions", content.encode(), JSON)
         answer = connection.getresponse()

@@ -283,7 +283,7 @@ def test_an_engine_that_cannot_start_says_why_and_keeps_its_log(registry: Regist
 
 
 def test_an_engine_whose_own_process_fails_says_why() -> None:
-    """It fails after the session's process has started it, and only its log knows the reason."""
+    """The engine's process fails after its start, and only its log contains the reason."""
     said = r"vLLM cannot start demo/qwen3: .*less than requested memory for kv"
     with Registry(memory_bytes=1 << 44) as registry, pytest.raises(Unavailable, match=said):
         registry.open("demo/qwen3", "vllm", threads=1, kv_gigabytes=9999.0)

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import certifi
 import hypothesis
 import psutil
 import pytest
@@ -83,7 +84,21 @@ def _share_caches(config: pytest.Config) -> None:
     os.environ["MPLCONFIGDIR"] = f"{folder}/matplotlib"
     os.environ["VLLM_CACHE_ROOT"] = f"{folder}/vllm"
     os.environ["VLLM_RPC_BASE_PATH"] = folder  # an engine that is killed leaves its sockets there
+    os.environ["SSL_CERT_FILE"] = _one_authority(folder)
     os.environ[SHARED_CACHE] = os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+
+
+def _one_authority(folder: str) -> str:
+    """Writes the first of the certificate authorities into the folder; returns the file.
+
+    Each client of httpx reads all of them, for 0.03 s, and thousands of clients are made. No test needs any: there is
+    no network.
+    """
+    end = "-----END CERTIFICATE-----\n"
+    first, _, _ = Path(certifi.where()).read_text(encoding="utf-8").partition(end)
+    authority = Path(folder) / "authority.pem"
+    authority.write_text(first + end, encoding="utf-8")
+    return str(authority)
 
 
 def _take_one_core() -> None:

@@ -10,6 +10,7 @@ import tomllib
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
 
@@ -42,8 +43,13 @@ def python_files() -> list[Path]:
     return sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py")) + [ROOT / "app.py"]
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> tuple[str, ...]:
     """The dotted names of all modules that a file imports, at its top or inside functions."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -15,11 +15,12 @@ from workbench.core.options import option_specs
 from workbench.families import FAMILIES
 
 WIDTH = 80
+PARSER = parser()  # made once, as it takes longer than a test
 LONG = "x" * 100_000
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
-    [found] = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    [found] = (action for action in PARSER._actions if isinstance(action, argparse._SubParsersAction))
     return dict(found.choices)
 
 
@@ -30,7 +31,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("command", ["", *commands()])
 def test_no_line_is_wider_than_a_terminal_and_no_flag_is_broken(command: str) -> None:
-    text = (commands()[command] if command else parser()).format_help()
+    text = (commands()[command] if command else PARSER).format_help()
     assert [line for line in text.splitlines() if len(line) > WIDTH] == []
     assert text.startswith("usage: workbench") and "suppress" not in text.lower()
     assert re.findall(r"[a-z]-$", text, flags=re.MULTILINE) == []
@@ -45,7 +46,7 @@ def test_every_command_has_examples_that_it_takes(command: str) -> None:
         words = shlex.split(line.split("| ")[-1].replace("\\\n", " "))
         if any(mark in words for mark in "<>"):
             words = words[: min(words.index(mark) for mark in "<>" if mark in words)]
-        assert words[0] == "workbench" and parser().parse_args(words[1:]).command == command
+        assert words[0] == "workbench" and PARSER.parse_args(words[1:]).command == command
 
 
 def test_flags_stand_in_groups_and_those_of_single_models_are_only_named() -> None:
@@ -65,7 +66,7 @@ def test_the_options_of_every_family_are_taken_though_help_does_not_explain_them
         for spec in option_specs(family.options_class):
             flag = f"--{spec.name.replace('_', '-')}"
             given = [] if spec.kind is bool else ["1"]
-            parsed = parser().parse_args([*command.split(), flag, *given])
+            parsed = PARSER.parse_args([*command.split(), flag, *given])
             assert getattr(parsed, f"option_{spec.name}") not in (None, [])
 
 

@@ -38,8 +38,8 @@ class Parts(HTMLParser):
         self.texts.append(data)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[ParityRun]:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ParityRun]:
     """A candidate within, one with a fault from which its tokens differ, one not there, one of another shape."""
     fakes = FakeRegistry()
     fakes.family = "causal_lm"
@@ -51,7 +51,7 @@ def run(tmp_path: Path) -> Iterator[ParityRun]:
     }
     other = dict(computed())
     other["encoder.layers.2"] = other["encoder.layers.2"][:-1]
-    path = tmp_path / "other & more.safetensors"
+    path = tmp_path_factory.mktemp("other") / "other & more.safetensors"
     Trace(other, {**META, "runtime": NASTY, "versions": {NASTY: "1"}}).save(path)
     with run_parity(
         fakes,  # type: ignore[arg-type]
@@ -62,8 +62,19 @@ def run(tmp_path: Path) -> Iterator[ParityRun]:
         yield run
 
 
-def test_the_report_shows_the_findings(run: ParityRun) -> None:
-    parts = Parts(page(run, figures=2))
+@pytest.fixture(scope="module")
+def report(run: ParityRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of the run with two figures for each candidate."""
+    return write_page(run, tmp_path_factory.mktemp("report") / "out.html", figures=2)
+
+
+@pytest.fixture(scope="module")
+def document(report: Path) -> str:
+    return report.read_text(encoding="utf-8")
+
+
+def test_the_report_shows_the_findings(run: ParityRun, document: str) -> None:
+    parts = Parts(document)
     text = " ".join(parts.texts)
     for outcome in run.outcomes:
         assert outcome.sentence in text and outcome.name in text
@@ -76,8 +87,7 @@ def test_the_report_shows_the_findings(run: ParityRun) -> None:
     assert len(images) >= 10 and all(each["alt"] for each in images)
 
 
-def test_it_needs_nothing_else_and_runs_nothing(run: ParityRun) -> None:
-    document = page(run, figures=1)
+def test_it_needs_nothing_else_and_runs_nothing(document: str) -> None:
     parts = Parts(document)
     assert {tag for tag, _ in parts.elements} & {"link", "iframe", "object", "embed", "form", "base"} == set()
     assert [each for tag, each in parts.elements if tag == "script"] == [{"type": "application/json", "id": "data"}]
@@ -90,8 +100,7 @@ def test_it_needs_nothing_else_and_runs_nothing(run: ParityRun) -> None:
     assert [each["content"] for each in policies] == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
 
 
-def test_user_text_is_escaped(run: ParityRun) -> None:
-    document = page(run, figures=1)
+def test_user_text_is_escaped(document: str) -> None:
     assert "<script>alert" not in document and "<img src=x" not in document
     text = "".join(Parts(document).texts)
     assert f"a prompt {NASTY}" in text and text.count(NASTY) == 5 and f"vLLM is not installed {NASTY}" in text
@@ -102,8 +111,9 @@ def test_the_data_are_those_of_the_run(run: ParityRun) -> None:
     assert json.loads(data) == json.loads(run.to_json())
 
 
-def test_it_is_written_where_asked(run: ParityRun, tmp_path: Path) -> None:
+def test_it_is_written_where_asked(run: ParityRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert write_page(run, tmp_path / "out.html", figures=0).read_text(encoding="utf-8").startswith("<!doctype html>")
+    monkeypatch.delattr("workbench.parity_lab.html_report.page")  # a wrong place is refused before anything is drawn
     for place in (tmp_path, tmp_path / "nowhere" / "out.html"):
         with pytest.raises(BadInput, match="no place for a report"):
             write_page(run, place)
@@ -112,8 +122,7 @@ def test_it_is_written_where_asked(run: ParityRun, tmp_path: Path) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("colours", ["light", "dark"])
-def test_it_is_readable_in_a_browser(run: ParityRun, tmp_path: Path, chromium: Any, width: int, colours: Any) -> None:
-    file = write_page(run, tmp_path / "out.html", figures=2)
+def test_it_is_readable_in_a_browser(run: ParityRun, report: Path, chromium: Any, width: int, colours: Any) -> None:
     context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=colours, offline=True)
     view = context.new_page()
     said: list[str] = []
@@ -122,7 +131,7 @@ def test_it_is_readable_in_a_browser(run: ParityRun, tmp_path: Path, chromium: A
     view.on("console", lambda message: said.append(message.text))
     view.on("dialog", lambda dialog: said.append(dialog.message))
     view.on("request", lambda request: asked.append(request.url))
-    view.goto(file.as_uri())
+    view.goto(report.as_uri())
     for details in view.locator("details").all():
         details.evaluate("each => { each.open = true; }")
     assert view.evaluate("document.documentElement.scrollWidth") <= width
@@ -130,15 +139,15 @@ def test_it_is_readable_in_a_browser(run: ParityRun, tmp_path: Path, chromium: A
     assert view.locator("section.verdict").count() == len(run.outcomes)
     narrow = view.locator(".heat tbody tr").evaluate_all("rows => rows.some(row => row.offsetHeight > 90)")
     assert not narrow, "names of stages are broken into letters"
-    assert said == [] and [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
+    assert said == [] and [url for url in asked if not url.startswith("data:")] == [report.as_uri()]
     context.close()
 
 
 @pytest.mark.browser
-def test_on_paper_it_is_whole(run: ParityRun, tmp_path: Path, chromium: Any) -> None:
+def test_on_paper_it_is_whole(report: Path, chromium: Any) -> None:
     context = chromium.new_context(color_scheme="dark", offline=True)
     page = context.new_page()
-    page.goto(write_page(run, tmp_path / "report.html").as_uri())
+    page.goto(report.as_uri())
     page.emulate_media(media="print")
     for details in page.locator("details").all():
         details.evaluate("each => { each.open = true; }")
@@ -154,6 +163,6 @@ def test_an_isolated_report_says_so(tmp_path: Path) -> None:
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.5 * x}
     for isolated, mode in ((True, "Isolated: every stage"), (False, "End to end: each side")):
         with run_parity(fakes, "tiny", "talk.wav", candidates="gguf", isolated=isolated) as run:  # type: ignore[arg-type]
-            texts = " ".join(Parts(page(run)).texts)
+            texts = " ".join(Parts(page(run, figures=2)).texts)
             assert mode in texts and ("The first divergent stage; the largest own error;" in texts) is isolated
             assert ("where the error grows most" in texts) is not isolated

@@ -19,7 +19,8 @@ from workbench.parity_lab.tables import pairs, short, table
 
 def write_page(run: ParityRun, path: str | Path, figures: int = 4) -> Path:
     """Writes `page` to a file; raises `BadInput` if the file cannot be written."""
-    return write_document(page(run, figures), report_place(path))  # a wrong place is reported before figures are drawn
+    place = report_place(path)  # a wrong place is reported before figures are drawn
+    return write_document(page(run, figures), place)
 
 
 def page(run: ParityRun, figures: int = 4) -> str:

@@ -89,10 +89,10 @@ def _share_caches(config: pytest.Config) -> None:
 
 
 def _one_authority(folder: str) -> str:
-    """Writes the first of the certificate authorities into the folder; returns the file.
+    """Writes the first of certifi's certificate authorities into the folder; returns the file.
 
-    Each client of httpx reads all of them, for 0.03 s, and thousands of clients are made. No test needs any: there is
-    no network.
+    Each client of httpx reads all authorities, which takes 0.03 s. Tests need none: they
+    reach no other machine.
     """
     end = "-----END CERTIFICATE-----\n"
     first, _, _ = Path(certifi.where()).read_text(encoding="utf-8").partition(end)

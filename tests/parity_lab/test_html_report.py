@@ -163,6 +163,6 @@ def test_an_isolated_report_says_so(tmp_path: Path) -> None:
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.5 * x}
     for isolated, mode in ((True, "Isolated: every stage"), (False, "End to end: each side")):
         with run_parity(fakes, "tiny", "talk.wav", candidates="gguf", isolated=isolated) as run:  # type: ignore[arg-type]
-            texts = " ".join(Parts(page(run, figures=2)).texts)
+            texts = " ".join(Parts(page(run)).texts)
             assert mode in texts and ("The first divergent stage; the largest own error;" in texts) is isolated
             assert ("where the error grows most" in texts) is not isolated

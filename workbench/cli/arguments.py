@@ -1,8 +1,8 @@
-"""The argument parser of the `workbench` command: a table of the commands, and the arguments of those that run a model.
+"""The argument parser of the `workbench` command, from a table of its commands.
 
-The arguments of the other commands are in `server_arguments`, `checkpoint_arguments`, `comparison_arguments`,
-`decoding_arguments`, `evaluate_arguments`, `report_arguments` and `visualise`. `model_flags` adds the flags of models,
-`input_arguments` what several commands ask a model. This file runs nothing; `workbench.cli.commands` does.
+The functions that add a command's arguments are in this file or in the modules that the table's imports name.
+`model_flags` adds the flags of models, `input_arguments` the inputs that several commands take. This file runs no
+command; `workbench.cli.commands` does.
 """
 
 from __future__ import annotations
@@ -180,4 +180,4 @@ ARGUMENTS: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] =
     "train-demo": ("train a demo model on spoken digits", add_train_demo),
     "train-lm": ("train an n-gram language model on a text", add_train_lm),
 }
-"""What each command does, and what adds its arguments, in the order of the help."""
+"""Each command's help and the function that adds its arguments, in the order in which the help lists them."""

@@ -7,7 +7,7 @@ run anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,13 @@ def document(title: str, parts: Iterable[str], data: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_document(text: str, path: str | Path) -> Path:
-    """Writes a document to a file and returns its path; raises `BadInput` if it cannot be written."""
+def write_document(path: str | Path, make: Callable[[], str]) -> Path:
+    """Makes a document, writes it to a file and returns the path.
+
+    Raises `BadInput` if the file cannot be written; for a wrong place before the document is made, which takes seconds.
+    """
     path = report_place(path)
+    text = make()
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

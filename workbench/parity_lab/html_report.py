@@ -9,7 +9,7 @@ from pathlib import Path
 from workbench import __version__
 from workbench.compare.noise import NoiseReport
 from workbench.compare.report import rows
-from workbench.parity_lab.document import document, report_place, write_document
+from workbench.parity_lab.document import document, write_document
 from workbench.parity_lab.figures import noise_picture, stages_to_show
 from workbench.parity_lab.heat_map import heat_map
 from workbench.parity_lab.outcome import STATUS, Computed, Outcome, ParityRun
@@ -19,8 +19,7 @@ from workbench.parity_lab.tables import pairs, short, table
 
 def write_page(run: ParityRun, path: str | Path, figures: int = 4) -> Path:
     """Writes `page` to a file; raises `BadInput` if the file cannot be written."""
-    place = report_place(path)  # a wrong place is reported before figures are drawn
-    return write_document(page(run, figures), place)
+    return write_document(path, lambda: page(run, figures))
 
 
 def page(run: ParityRun, figures: int = 4) -> str:

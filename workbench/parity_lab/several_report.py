@@ -30,7 +30,7 @@ STAGE_COLUMNS = (
 
 def write_several(runs: ParityRuns, path: str | Path) -> Path:
     """Writes `several_page` to a file; raises `BadInput` if the file cannot be written."""
-    return write_document(several_page(runs), path)
+    return write_document(path, lambda: several_page(runs))
 
 
 def several_page(runs: ParityRuns) -> str:

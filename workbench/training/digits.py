@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.core.errors import BadInput
+from workbench.system.folders import files_below
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -55,7 +56,7 @@ def load_fsdd(directory: str | Path) -> list[Take]:
     if not directory.is_dir():
         raise BadInput(f"{directory} is not a folder; expected one with recordings named DIGIT_SPEAKER_NUMBER.wav")
     takes = []
-    for path in directory.rglob("*"):
+    for path in files_below(directory):
         match = _TAKE_NAME.fullmatch(path.name)
         if match is None:
             continue

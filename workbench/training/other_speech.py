@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.core.errors import BadInput
+from workbench.system.folders import files_below
 from workbench.training.digits import Take
 from workbench.training.voices import VoiceOptions, VoiceSetting, spoken_texts, voice_settings
 
@@ -154,7 +155,7 @@ def recorded_speech(folder: Path, seconds: float = 6.0) -> list[Take]:
     import soundfile
 
     takes: list[Take] = []
-    for path in sorted(folder.rglob("*")):
+    for path in files_below(folder):
         if path.suffix.lower() not in (".wav", ".flac", ".ogg"):
             continue
         below = path.relative_to(folder).parts

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests.found import Raw, no_corpus
 from workbench.evaluation.places import ARCHIVES, SOUNDS
+from workbench.system.folders import files_below
 
 Rows = Iterator[tuple[str, Raw | str]]
 TRANSCRIPTS = (".normalized.txt", ".txt", ".lab")  # beside a recording of that name, the best first
@@ -105,7 +106,7 @@ def listing_of(path: Path) -> Listing:
     """Returns the files of a folder or an archive; raises `BadInput` if it cannot be read."""
     try:
         if path.is_dir():
-            names = sorted(each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
+            names = sorted(each.relative_to(path).as_posix() for each in files_below(path))
             return Listing(names, lambda name: (path / name).open("rb").read(LONGEST))
         if path.suffix.lower() == ".zip":
             archive = zipfile.ZipFile(path)

@@ -1,0 +1,23 @@
+"""Which files a folder holds, at every depth."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Returns the files in the folder and in all folders below it, sorted by path.
+
+    It follows links to files and to folders, as the folders of a corpus are often links. It does not follow a link to
+    a folder above it, which would never end.
+    """
+    found: list[Path] = []
+    real = {folder: folder.resolve()}
+    for name, folders, files in os.walk(folder, followlinks=True):
+        place = Path(name)
+        above = {real[each] for each in (place, *place.parents) if each in real}
+        real |= {place / each: (place / each).resolve() for each in folders}
+        folders[:] = [each for each in folders if real[place / each] not in above]
+        found += [path for path in map(place.joinpath, files) if path.is_file()]
+    return sorted(found)

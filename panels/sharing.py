@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from panels.widgets.templates import render
 from workbench.registry.sources import assets
+from workbench.serving.access_middleware import route_path
 
 SENTENCE = (
     "Speech models side by side: transcribe, talk, look inside, and find the first layer at which two runtimes differ. "
@@ -46,7 +47,7 @@ class LinkTags:
         self._app, self._title = app, title
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or scope["path"] not in ("", "/"):
+        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or route_path(scope) not in ("", "/"):
             await self._app(scope, receive, send)
             return
         address = get_root_url(Request(scope), "/", scope.get("root_path") or None)

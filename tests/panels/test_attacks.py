@@ -451,3 +451,39 @@ def test_keys_open_the_routes_and_other_sites_only_where_named(tmp_path: Path) -
         keys.remove("notebook")
         keys.add("another")
         assert client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 401
+
+
+def test_a_path_of_a_proxy_opens_nothing(tmp_path: Path) -> None:
+    """With `--root-path`, a server gets that path before each route."""
+    from workbench.serving.keys import Keys
+
+    keys = Keys(tmp_path / "keys.json")
+    key = keys.add("notebook")
+    guard = Guard("public", replace(PUBLIC, requests_per_minute=2))
+    with opened(guard, keys=keys) as client:
+        client._transport.root_path = "/sub"
+        for path in ("/v1/models", "/sub/v1/models", "/sub/metrics"):
+            assert client.get(path).status_code == 401
+        shown = {"authorization": f"bearer {key}"}  # a scheme in any case
+        assert [client.post("/sub/v1/x", headers=shown).status_code for _ in range(3)] == [200, 200, 429]
+        assert "sandbox" in client.get("/sub/gradio_api/file=x.html").headers["content-security-policy"]
+        assert client.get("/subway").status_code == 200  # another route, which only begins alike
+
+
+def test_a_page_with_names_and_passwords_asks_on_each_of_its_routes() -> None:
+    with opened(Guard("public"), signed_in=lambda scope: False) as client:
+        for path in ("/chat/x", "/evaluate/report/x", "/gradio_api/info", "/live/listen", "/timeline/x"):
+            assert client.get(path).status_code == 401
+        assert client.post("/gradio_api/upload").status_code == 401
+        assert client.get("/").status_code == 200  # where one signs in
+
+
+def test_keys_are_for_the_live_routes_of_a_server_without_a_page(tmp_path: Path) -> None:
+    from workbench.serving.keys import Keys
+
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("notebook")
+    with opened(Guard("public"), keys=keys, page=False) as client:
+        assert client.get("/live/listen").status_code == 401
+    with opened(Guard("public"), keys=keys) as client:
+        assert client.get("/live/listen").status_code == 200  # visitors of the page have no key

@@ -49,7 +49,7 @@ def answering(registry: Any, guard: Guard | None = None, keys: Keys | None = Non
     """The routes of a server behind their access middleware, on a port that the system chose."""
     with SessionPool(registry, guard=guard) as pool, closing(socket.socket()) as listening:
         listening.bind(("127.0.0.1", 0))
-        app = AccessMiddleware(application(Service(pool)), pool.guard, keys=keys)
+        app = AccessMiddleware(application(Service(pool)), pool.guard, keys=keys, page=False)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()

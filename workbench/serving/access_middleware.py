@@ -29,7 +29,8 @@ from workbench.serving.keys import Keys
 BODY_SECONDS = 30.0  # how long the next piece of a body may take to come
 API = ("/v1/", "/mcp", "/metrics")  # what programs ask; keys are for these
 OPEN = ("/health", "/ready")
-OWN = ("/chat/", "/visualise/", "/timeline/", "/live")  # routes of the page beside Gradio's
+# Of the page: routes beside Gradio's, and those of Gradio that ask for no name and password themselves.
+OWN = ("/chat/", "/visualise/", "/timeline/", "/evaluate/", "/live", "/gradio_api/upload", "/gradio_api/info")
 UPLOADS = ("/gradio_api/upload", "/mcp/files")
 FILES = "/gradio_api/file="
 # Gradio's routes that this page does not use: they fetch addresses, keep states on the disk, or show figures.
@@ -56,6 +57,7 @@ class AccessMiddleware:
         signed_in: whether a request's visitor has signed in, where the page asks for a name and a password.
         embedders: sites that may show the page in a frame.
         scripts: digests of scripts that the page adds to its head itself, as a policy has them.
+        page: whether the server has a page; else keys are for its routes, too.
     """
 
     def __init__(
@@ -68,8 +70,9 @@ class AccessMiddleware:
         signed_in: Callable[[Scope], bool] | None = None,
         embedders: Iterable[str] = (),
         scripts: Iterable[str] = (),
+        page: bool = True,
     ):
-        self._app, self._guard = app, guard
+        self._app, self._guard, self._page = app, guard, page
         self._hosts = tuple(name.lower() for name in hosts)
         self._origins = tuple(origin.lower().rstrip("/") for origin in origins)
         self._keys = keys or Keys()
@@ -102,7 +105,7 @@ class AccessMiddleware:
 
     def _let_in(self, scope: Scope, headers: Headers) -> Visitor:
         """Returns who asks; raises `Refusal` or `Busy` for a request that is not answered."""
-        guard, path = self._guard, scope["path"]
+        guard, path = self._guard, route_path(scope)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > guard.limits.header_kb << 10:
             raise Refusal(f"the headers have more than {guard.limits.header_kb} kB", status=431)
         strict = not guard.public or self._hosts
@@ -135,9 +138,9 @@ class AccessMiddleware:
 
     def _key(self, scope: Scope, headers: Headers, path: str) -> str:
         """Returns the name of the key that a program shows; raises `Refusal` where one is needed."""
-        shown = headers.get("authorization", "")
-        name = self._keys.name_of(shown.removeprefix("Bearer ").strip()) if shown.startswith("Bearer ") else ""
-        if path.startswith(API):
+        scheme, _, shown = headers.get("authorization", "").partition(" ")
+        name = self._keys.name_of(shown.strip()) if scheme.lower() == "bearer" else ""
+        if path.startswith(API if self._page else (*API, *OWN)):
             signed_in = self._signed_in is not None and self._signed_in(scope)
             if (self._keys and not name and not signed_in) or (self._signed_in and not signed_in and not name):
                 raise Refusal(
@@ -150,7 +153,7 @@ class AccessMiddleware:
         return name
 
     def _largest_body(self, scope: Scope, headers: Headers) -> int:
-        limits, path = self._guard.limits, scope["path"]
+        limits, path = self._guard.limits, route_path(scope)
         kind = headers.get("content-type", "")
         large = kind.startswith("multipart/form-data") or path.startswith("/chat/")
         most = (limits.file_mb if large else limits.body_mb) << 20
@@ -160,7 +163,7 @@ class AccessMiddleware:
         return most + (1 << 16)  # the frame of a form
 
     def _own_headers(self, scope: Scope, nonce: str) -> Mapping[bytes, bytes]:
-        path = scope["path"]
+        path = route_path(scope)
         if path.startswith(FILES):  # what visitors have uploaded or received: never a page
             policy = "default-src 'none'; style-src 'unsafe-inline'; media-src 'self'; img-src 'self'; sandbox"
         else:
@@ -182,6 +185,13 @@ class AccessMiddleware:
         if origin in self._origins:
             found |= {b"access-control-allow-origin": origin.encode(), b"vary": b"Origin"}
         return found
+
+
+def route_path(scope: Scope) -> str:
+    """Returns the path as the routes know it: without the path of a proxy (`--root-path`) before it."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    below = path.removeprefix(root)
+    return below if root and below[:1] in ("", "/") else path
 
 
 def page_policy(nonce: str, ancestors: str = "'self'", scripts: str = "") -> str:
@@ -282,7 +292,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, error: WorkbenchEr
         await send({"type": "websocket.close", "code": 1008, "reason": str(error)[:120]})
         return
     status, told = error_answer(error)
-    api = scope["path"].startswith((*API, *OPEN))
+    api = route_path(scope).startswith((*API, *OPEN))
     body = json.dumps(told if api else {"error": str(error), "detail": str(error)}, ensure_ascii=False).encode()
     headers = [
         (b"content-type", b"application/json"),

@@ -63,6 +63,7 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
             given.get("allow_host") or (),
             given.get("allow_origin") or (),
             Keys(keys_path()),
+            page=False,
         )
         settings = uvicorn.Config(
             app,

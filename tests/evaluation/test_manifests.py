@@ -27,7 +27,12 @@ CUT = {
     "duration": 2.0,
     "channel": 0,
     "supervisions": [{"id": "s", "start": 0, "text": "one two", "speaker": "ann", "language": "en"}],
-    "recording": {"id": "r", "duration": 9.0, "num_channels": 1, "sources": [{"type": "file", "source": "r.wav"}]},
+    "recording": {
+        "id": "r",
+        "duration": 9.0,
+        "channel_ids": [0],
+        "sources": [{"type": "file", "source": "r.wav", "channels": [0]}],
+    },
     "type": "MonoCut",
 }
 
@@ -362,3 +367,22 @@ def test_stretches_and_channels(tmp_path: Path) -> None:
         (tmp_path / "broken.wav").write_bytes(broken)
         with pytest.raises(BadInput, match=r"broken\.wav"):
             recordings.source(Utterance("u", "broken.wav", "", 0.5))
+
+
+def test_a_cut_of_one_channel_of_several_keeps_it(tmp_path: Path) -> None:
+    """lhotse stores the numbers of a recording's channels, not how many there are."""
+    stereo = {**CUT["recording"], "channel_ids": [0, 1], "sources": [{"type": "file", "source": "r.wav"}]}
+    write(tmp_path, {"cuts.jsonl": cut(channel=1, recording=stereo) + "\n" + cut(id="c2")})
+    found = [row for row in rows(tmp_path / "cuts.jsonl") if isinstance(row, Utterance)]
+    assert [row.channel for row in found] == [1, None]
+
+
+def test_a_line_separator_of_unicode_ends_no_line_of_kaldi(tmp_path: Path) -> None:
+    """Only line feeds and carriage returns do."""
+    files = {"wav.scp": "a a.wav\r\nb b.wav\rc c.wav\n", "text": "a three\u2028seven\x85one\nb two\nc four\n"}
+    found = [row for row in rows(write(tmp_path, files)) if isinstance(row, Utterance)]
+    assert [(row.id, row.text.split()) for row in found] == [
+        ("a", ["three", "seven", "one"]),
+        ("b", ["two"]),
+        ("c", ["four"]),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -166,7 +167,7 @@ def folder_rows(path: Path) -> Rows:
 
 def _lines(content: bytes, name: str) -> list[str]:
     try:
-        return content.decode("utf-8-sig").splitlines()
+        return re.split(r"\r\n|\n|\r", content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise BadInput(f"{name} is not written in UTF-8 (byte {error.start})") from error
 

@@ -125,7 +125,7 @@ def _cut(plain: Mapping[str, Any]) -> Raw | str:
     if any(not isinstance(text, str) for text in texts):
         return "a supervision of its cut has no text; expected the words that are said"
     channel = plain.get("channel")
-    several = recording.get("num_channels", 1) or len(sources[0].get("channels") or [0])
+    several = len(recording.get("channel_ids") or sources[0].get("channels") or [0])
     custom = {**(ordered[0].get("custom") or {}), **(plain.get("custom") or {})}
     whole = not plain.get("start") and plain.get("duration") == recording.get("duration")
     return {

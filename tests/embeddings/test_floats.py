@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
+from workbench.embeddings import embedding_of
 from workbench.embeddings.floats import FLOATS, as_float32
 
 
@@ -29,3 +31,14 @@ def test_the_result_is_contiguous_and_a_copy(dtype: str) -> None:
 
 def test_values_beyond_float32_become_infinite() -> None:
     assert as_float32(np.array([[1e300, -1e300, 1.0]]), "float64").tolist() == [[np.inf, -np.inf, 1.0]]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_an_array_of_ml_dtypes_is_read_as_its_numbers(dtype: str) -> None:
+    """numpy's arrays have these types by that package, as those of JAX do."""
+    exact = np.array([[1.0, -2.5], [0.5, 4.0], [0.0, -16.0]])
+    given = exact.astype(getattr(ml_dtypes, dtype))
+    for values, expected in ((given, exact), (np.asfortranarray(given), exact), (given.T, exact.T)):
+        found = embedding_of(values)
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found.values, expected)

@@ -63,7 +63,10 @@ def embedding_of(values: np.ndarray, name: str = "embedding") -> Embedding:
 
     Raises `BadInput` as `as_embedding` does.
     """
-    stored = StoredTensor(values.shape, values.dtype.name, values.nbytes, lambda: values)
+    dtype = values.dtype.name
+    if FLOATS.get(dtype, "").startswith("u"):  # a type of the package ml_dtypes, whose bits `as_float32` expects
+        values = np.ascontiguousarray(values).view(FLOATS[dtype])
+    stored = StoredTensor(values.shape, dtype, values.nbytes, lambda: values)
     return as_embedding(stored, name, name)
 
 

@@ -80,6 +80,8 @@ def changed(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray | No
         ({"qwen3.rope.dimension_count": 4}, "rope.dimension_count in changed.gguf is 4; expected 8"),
         ({"qwen3.feed_forward_length": 63}, "blk.0.ffn_gate.weight in changed.gguf has the shape (64, 32)"),
         ({"qwen3.attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon in changed.gguf is nan"),
+        ({"qwen3.rope.freq_base": float("nan")}, "rope.freq_base in changed.gguf is nan"),
+        ({"qwen3.rope.freq_base": 0.0}, "rope.freq_base in changed.gguf is 0"),
         ({"qwen3.context_length": 0}, "qwen3.context_length in changed.gguf is 0"),
         ({"tokenizer.ggml.eos_token_id": 512}, "tokenizer.ggml.eos_token_id in changed.gguf is 512"),
         ({"general.architecture": "bert"}, "the architecture of changed.gguf is 'bert'; expected qwen2, qwen3, llama"),

@@ -64,6 +64,7 @@ def read_dimensions(file: GgufFile) -> Dimensions:
     if width % 2:
         raise BadInput(f"the heads in {file.name} are {width} wide; expected an even number")
     file.number(f"{kind}.attention.layer_norm_rms_epsilon", minimum=0.0, maximum=1.0)
+    file.number(f"{kind}.rope.freq_base", default=10000.0, minimum=1.0)
     if EMBEDDINGS not in file.tensors:
         raise BadInput(f"{file.name} has no tensor {EMBEDDINGS}")
     return Dimensions(

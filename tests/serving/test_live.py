@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from workbench.audio.read import read, samples_to_int16
 from workbench.registry.sources import assets
+from workbench.serving.live_connection import PcmDecoder
 
 
 def spoken() -> bytes:
@@ -132,3 +133,25 @@ def test_events_that_cannot_be_followed_are_refused_and_the_session_goes_on(
         socket.send_json({"type": "session.update", "session": {}})
         assert socket.receive_json()["type"] == "session.updated"
     assert not caplog.records
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 22050, 24000, 44100, 96000])
+def test_a_decoder_gives_as_much_sound_as_came(rate: int) -> None:
+    """The resampler holds the last samples back until it is told that no more will come."""
+    samples = (np.sin(np.arange(rate) * 0.05) * 20000).astype("<i2").tobytes()
+    decoder = PcmDecoder(rate)
+    heard = [decoder.samples(samples[first : first + 3333]) for first in range(0, len(samples), 3333)]
+    assert abs(sum(map(len, [*heard, decoder.rest()])) - 16000) <= 1
+    again = [decoder.samples(samples), decoder.rest()]  # the same again, after what it held
+    np.testing.assert_allclose(np.concatenate(again)[:14000], np.concatenate(heard)[:14000], atol=1e-6)
+
+
+def test_a_long_frame_is_heard_whole(http: TestClient) -> None:
+    """A frame of more than a megabyte: 40 s of silence before what is said."""
+    with http.websocket_connect("/live/listen") as socket:
+        socket.send_json({"model": "fake/sense", "rate": 16000})
+        assert socket.receive_json() == {"type": "ready"}
+        socket.send_bytes(bytes(40 * 32000) + spoken())
+        socket.send_json({"type": "stop"})
+        end = until(socket, "end")[-1]
+    assert end["seconds"] == pytest.approx(40 + len(spoken()) / 32000, abs=0.01)

@@ -12,7 +12,7 @@ than the model works has to wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from starlette.routing import BaseRoute, WebSocketRoute
@@ -66,13 +66,16 @@ async def _hear(service: Service, connection: Connection, wanted: LiveRequest) -
             if message["type"] == "websocket.disconnect":
                 raise WebSocketDisconnect(message.get("code") or 1000)
             if content := message.get("bytes"):
-                await in_thread(live.feed, sound.samples(content[:LARGEST_MESSAGE]))
+                for piece in pieces(content):
+                    await in_thread(live.feed, sound.samples(piece))
                 continue
             sent = parsed(message.get("text") or "{}")
             kind = sent.get("type") if isinstance(sent, Mapping) else None
             if kind == "commit":
+                await in_thread(live.feed, sound.rest())
                 await in_thread(live.commit)
             elif kind == "stop":
+                await in_thread(live.feed, sound.rest())
                 await in_thread(live.finish)
                 connection.say({"type": "end", "seconds": live.seconds})
                 return
@@ -92,7 +95,7 @@ async def _notice(connection: Connection, sound: PcmDecoder, endpointer: Endpoin
         if not (content := message.get("bytes")):
             connection.say({"type": "end", "seconds": endpointer.seconds})
             return
-        ended = endpointer.feed(sound.samples(content[:LARGEST_MESSAGE]))
+        ended = [each for piece in pieces(content) for each in endpointer.feed(sound.samples(piece))]
         present = endpointer.present()
         for each in (*ended, *([present] if present else [])):
             if each.number > speaking:
@@ -101,6 +104,12 @@ async def _notice(connection: Connection, sound: PcmDecoder, endpointer: Endpoin
         for each in ended:
             spoke = {"type": "spoke", "number": each.number, "start": round(each.start, 3), "end": round(each.end, 3)}
             connection.say(spoke)
+
+
+def pieces(content: bytes) -> Iterator[bytes]:
+    """Yields a frame of samples in pieces of at most `LARGEST_MESSAGE` bytes."""
+    for start in range(0, len(content), LARGEST_MESSAGE):
+        yield content[start : start + LARGEST_MESSAGE]
 
 
 def page_event(event: LiveEvent) -> dict[str, Any]:

@@ -38,12 +38,15 @@ class PcmDecoder:
     """Turns the bytes of a connection into samples at 16 kHz."""
 
     def __init__(self, rate: int):
-        self._odd = b""
-        self._resample: Callable[[np.ndarray], np.ndarray] = lambda samples: samples
-        if rate != SAMPLE_RATE:
-            import soxr
+        self._rate, self._odd = rate, b""
+        self._resample = self._resampler()
 
-            self._resample = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32", quality="HQ").resample_chunk
+    def _resampler(self) -> Callable[..., np.ndarray]:
+        if self._rate == SAMPLE_RATE:
+            return lambda samples, last=False: samples
+        import soxr
+
+        return soxr.ResampleStream(self._rate, SAMPLE_RATE, 1, dtype="float32", quality="HQ").resample_chunk
 
     def samples(self, content: bytes) -> np.ndarray:
         """Returns the next samples, float32 [n], of int16 values."""
@@ -51,6 +54,12 @@ class PcmDecoder:
         whole = len(content) // 2 * 2
         self._odd = content[whole:]
         return self._resample(np.frombuffer(content[:whole], "<i2").astype(np.float32) / 32768)
+
+    def rest(self) -> np.ndarray:
+        """Returns the samples that the resampler still holds, float32 [n]; what comes later is a new recording."""
+        held = self._resample(np.empty(0, np.float32), last=True)
+        self._resample, self._odd = self._resampler(), b""
+        return held
 
 
 @dataclass(frozen=True)

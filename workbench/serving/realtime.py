@@ -68,6 +68,7 @@ class Realtime:
         elif kind == "input_audio_buffer.append":
             self._transcription().feed(self._sound.samples(_decoded(event.get("audio"))))
         elif kind == "input_audio_buffer.commit":
+            self._transcription().feed(self._sound.rest())
             self._transcription().commit()
         elif kind == "input_audio_buffer.clear":
             self.close()

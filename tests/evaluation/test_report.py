@@ -305,3 +305,23 @@ def test_what_is_not_done_is_no_error() -> None:
     assert (one.done, one.wer.rate, two.done, two.wer.rate) == (3, 0.0, 0, None)
     assert "no scored recording in common" in overview(found).pairs[0].sentence
     assert 'id="worst"' not in page(found, tone)  # nothing is wrong, so no recording is listed
+
+
+def test_recordings_that_every_model_failed_on_are_no_blocks() -> None:
+    """One scored recording beside 25 without a score tells as little as it does alone."""
+    corpus = utterances(26)
+    first = corpus[0]
+    failed = {
+        model: [Result(each.id, model, "", "there is no such file") for each in corpus[1:]] for model in ("a", "b")
+    }
+    said = {"a": first.text, "b": "nothing of that"}
+    results = {
+        model: [Result(first.id, model, said[model], scores=scores_of(score(first.text, said[model]))), *failed[model]]
+        for model in ("a", "b")
+    }
+    alone = overview(columns_of(corpus[:1], {model: found[:1] for model, found in results.items()}, "basic", "1"))
+    among = overview(columns_of(corpus, results, "basic", "1"))
+    assert among.blocks.about == alone.blocks.about
+    assert [pair.sentence for pair in among.pairs] == [pair.sentence for pair in alone.pairs]
+    nothing = overview(columns_of(corpus, failed, "basic", "1"))
+    assert [model.wer.rate for model in nothing.models] == [None, None]

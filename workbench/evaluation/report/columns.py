@@ -75,9 +75,9 @@ class Columns:
         """The number of utterances that each model has worked on, failures included."""
         return np.array([sum(text is not None for text in self.texts[model]) for model in self.models])
 
-    def blocks(self) -> Blocks:
-        """Which utterances belong together in a bootstrap: those of a speaker."""
-        return blocks_of([each.speaker for each in self.utterances])
+    def blocks(self, chosen: np.ndarray) -> Blocks:
+        """Which of the chosen utterances, bool [utterances], belong together in a bootstrap: those of a speaker."""
+        return blocks_of([each.speaker for each, taken in zip(self.utterances, chosen, strict=True) if taken])
 
 
 def columns_of(

@@ -118,13 +118,14 @@ def overview(columns: Columns, seed: int = 0, breakdowns: bool = True) -> Overvi
         seed: of the draws; the same seed gives the same intervals.
         breakdowns: whether to compute those too.
     """
-    blocks = columns.blocks()
+    scored = np.isfinite(columns.errors()).any(axis=1)  # a recording that every model failed on tells nothing
+    blocks = columns.blocks(scored)
     names = [columns.short[model] for model in columns.models]
     intervals = {
-        kind: rate_intervals(columns.errors(kind), columns.units(kind), blocks, seed=seed)
+        kind: rate_intervals(columns.errors(kind)[scored], columns.units(kind)[scored], blocks, seed=seed)
         for kind in ("primary", "words", "chars")
     }
-    pairs = differences(names, columns.errors(), columns.units(), blocks, seed=seed)
+    pairs = differences(names, columns.errors()[scored], columns.units()[scored], blocks, seed=seed)
     return Overview(
         tuple(_figures(columns, place, intervals) for place in range(len(columns.models))),
         tuple(pairs),

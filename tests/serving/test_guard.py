@@ -78,6 +78,8 @@ def test_deep_values_are_refused_without_following_them() -> None:
         deep = [deep]
     assert extent(deep, 32) == (0, 33)
     assert extent({"a": ["bc", {"d": "é"}]}, 32) == (6, 3)
+    spoken = {"type": "input_audio", "input_audio": {"data": "A" * 10**6, "format": "wav"}}
+    assert extent([spoken], 32) == (4 + 11 + 11 + 6 + 3, 3)  # the sound is no text
     with pytest.raises(BadInput, match="nested too deeply"):
         Guard("public").check_values(deep, "options")
     while deep:  # a garbage collector that follows it would need as deep a stack

@@ -208,7 +208,8 @@ def open_to_visitors(card: Card) -> bool:
 def extent(given: Any, deepest: int) -> tuple[int, int]:
     """Returns the length of all texts in a value of JSON, in bytes, and how deep its lists and objects are nested.
 
-    Stops one level below `deepest`.
+    The recordings in a conversation are no texts: the size of a request and the length of audio have limits of their
+    own. Stops one level below `deepest`.
     """
     size, depth, level = 0, 0, [given]
     while level and depth <= deepest:
@@ -217,12 +218,18 @@ def extent(given: Any, deepest: int) -> tuple[int, int]:
             if isinstance(each, str):
                 size += len(each) if each.isascii() else len(each.encode("utf-8", "replace"))
             elif isinstance(each, Mapping):
-                below += [*each.keys(), *each.values()]
+                below += each.keys()
+                below += [_without_sound(value) if name == "input_audio" else value for name, value in each.items()]
             elif isinstance(each, (list, tuple)):
                 below += each
         depth += bool(below) or any(isinstance(each, (Mapping, list, tuple)) for each in level)
         level = below
     return size, depth
+
+
+def _without_sound(part: Any) -> Any:
+    """Returns the part `input_audio` of a message without its recording in base64."""
+    return {name: value for name, value in part.items() if name != "data"} if isinstance(part, Mapping) else part
 
 
 class Rate:

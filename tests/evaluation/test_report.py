@@ -325,3 +325,14 @@ def test_recordings_that_every_model_failed_on_are_no_blocks() -> None:
     assert [pair.sentence for pair in among.pairs] == [pair.sentence for pair in alone.pairs]
     nothing = overview(columns_of(corpus, failed, "basic", "1"))
     assert [model.wer.rate for model in nothing.models] == [None, None]
+
+
+def test_sound_that_was_never_heard_makes_no_model_fast() -> None:
+    """The list states the duration of a file that is missing, and nothing was computed on it."""
+    corpus = [Utterance("here", "a.wav", "one", duration=2.0), Utterance("gone", "b.wav", "two", duration=600.0)]
+    found = [
+        Result("here", "m", "one", None, 2.0, scores_of(score("one", "one")), measured={"compute_seconds": 0.5}),
+        Result("gone", "m", "", "there is no such file", measured={"compute_seconds": 0.0}),
+    ]
+    [figures] = overview(columns_of(corpus, {"m": found}, "basic", "1")).models
+    assert (figures.audio_seconds, figures.compute_seconds) == (2.0, 0.5)

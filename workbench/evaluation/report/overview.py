@@ -139,8 +139,8 @@ def _figures(columns: Columns, place: int, intervals: dict[str, list[Interval]])
     wrong, missing, added, right = (
         int(each) for each in np.nan_to_num(columns.counts["primary"][:, place]).sum(axis=0)
     )
-    # Only recordings whose computing was measured say how fast a model is.
-    timed = np.isfinite(columns.compute[:, place]) & np.isfinite(columns.seconds)
+    # Only recordings on which something was computed, for a known time, say how fast a model is.
+    timed = (np.nan_to_num(columns.compute[:, place]) > 0) & np.isfinite(columns.seconds)
     return ModelFigures(
         model,
         int(columns.done[place]),

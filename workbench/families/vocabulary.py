@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput, message_of
-from workbench.formats.text_files import read_text
+from workbench.formats.text_files import lines_of, read_text
 
 WORD_START = "▁"  # marks a piece that begins a word in SentencePiece
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -94,7 +94,7 @@ def read_token_list(path: Path) -> Vocabulary:
 
 
 def _lines(text: str) -> list[str]:
-    lines = re.split("\r\n|\r|\n", text)
+    lines = lines_of(text)
     while lines and not lines[-1].strip():
         lines.pop()
     numbered = [NUMBERED.fullmatch(line) for line in lines]

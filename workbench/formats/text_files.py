@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 
@@ -45,3 +46,11 @@ def check_stored(path: Path) -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise BadInput("it is a pipe or a device; expected a file")
+
+
+def lines_of(text: str) -> list[str]:
+    """Returns the lines of a text, which may end as on any system.
+
+    `str.splitlines` also ends a line at separators of Unicode, which can stand inside a word or a sentence.
+    """
+    return re.split(r"\r\n|\r|\n", text)

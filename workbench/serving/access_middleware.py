@@ -29,7 +29,7 @@ from workbench.serving.keys import Keys
 BODY_SECONDS = 30.0  # how long the next piece of a body may take to come
 API = ("/v1/", "/mcp", "/metrics")  # what programs ask; keys are for these
 OPEN = ("/health", "/ready")
-# Of the page: routes beside Gradio's, and those of Gradio that ask for no name and password themselves.
+# The page's routes beside Gradio's, and the routes of Gradio that do not ask for a name and a password themselves.
 OWN = ("/chat/", "/visualise/", "/timeline/", "/evaluate/", "/live", "/gradio_api/upload", "/gradio_api/info")
 UPLOADS = ("/gradio_api/upload", "/mcp/files")
 FILES = "/gradio_api/file="
@@ -57,7 +57,7 @@ class AccessMiddleware:
         signed_in: whether a request's visitor has signed in, where the page asks for a name and a password.
         embedders: sites that may show the page in a frame.
         scripts: digests of scripts that the page adds to its head itself, as a policy has them.
-        page: whether the server has a page; else keys are for its routes, too.
+        page: whether the server has a page. Without one, the routes in `OWN` need a key, too.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class AccessMiddleware:
 
 
 def route_path(scope: Scope) -> str:
-    """Returns the path as the routes know it: without the path of a proxy (`--root-path`) before it."""
+    """Returns the path that the routes know: it does not begin with the path of a proxy (`--root-path`)."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
     below = path.removeprefix(root)
     return below if root and below[:1] in ("", "/") else path

@@ -208,8 +208,8 @@ def open_to_visitors(card: Card) -> bool:
 def extent(given: Any, deepest: int) -> tuple[int, int]:
     """Returns the length of all texts in a value of JSON, in bytes, and how deep its lists and objects are nested.
 
-    The recordings in a conversation are no texts: the size of a request and the length of audio have limits of their
-    own. Stops one level below `deepest`.
+    It does not count the recordings in a conversation, because the size of a request and the length of audio have
+    limits of their own. It stops one level below `deepest`.
     """
     size, depth, level = 0, 0, [given]
     while level and depth <= deepest:

@@ -66,16 +66,16 @@ async def _hear(service: Service, connection: Connection, wanted: LiveRequest) -
             if message["type"] == "websocket.disconnect":
                 raise WebSocketDisconnect(message.get("code") or 1000)
             if content := message.get("bytes"):
-                for piece in pieces(content):
+                for piece in _pieces(content):
                     await in_thread(live.feed, sound.samples(piece))
                 continue
             sent = parsed(message.get("text") or "{}")
             kind = sent.get("type") if isinstance(sent, Mapping) else None
-            if kind == "commit":
+            if kind in ("commit", "stop"):
                 await in_thread(live.feed, sound.rest())
+            if kind == "commit":
                 await in_thread(live.commit)
             elif kind == "stop":
-                await in_thread(live.feed, sound.rest())
                 await in_thread(live.finish)
                 connection.say({"type": "end", "seconds": live.seconds})
                 return
@@ -95,7 +95,7 @@ async def _notice(connection: Connection, sound: PcmDecoder, endpointer: Endpoin
         if not (content := message.get("bytes")):
             connection.say({"type": "end", "seconds": endpointer.seconds})
             return
-        ended = [each for piece in pieces(content) for each in endpointer.feed(sound.samples(piece))]
+        ended = [each for piece in _pieces(content) for each in endpointer.feed(sound.samples(piece))]
         present = endpointer.present()
         for each in (*ended, *([present] if present else [])):
             if each.number > speaking:
@@ -106,7 +106,7 @@ async def _notice(connection: Connection, sound: PcmDecoder, endpointer: Endpoin
             connection.say(spoke)
 
 
-def pieces(content: bytes) -> Iterator[bytes]:
+def _pieces(content: bytes) -> Iterator[bytes]:
     """Yields a frame of samples in pieces of at most `LARGEST_MESSAGE` bytes."""
     for start in range(0, len(content), LARGEST_MESSAGE):
         yield content[start : start + LARGEST_MESSAGE]

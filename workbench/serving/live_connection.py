@@ -56,7 +56,7 @@ class PcmDecoder:
         return self._resample(np.frombuffer(content[:whole], "<i2").astype(np.float32) / 32768)
 
     def rest(self) -> np.ndarray:
-        """Returns the samples that the resampler still holds, float32 [n]; what comes later is a new recording."""
+        """Returns the samples that the resampler still holds, float32 [n]. The next samples start a new recording."""
         held = self._resample(np.empty(0, np.float32), last=True)
         self._resample, self._odd = self._resampler(), b""
         return held

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.core.errors import BadInput
-from workbench.formats.text_files import read_text
+from workbench.formats.text_files import lines_of, read_text
 
 VARIANT = re.compile(r"(?<=.)\(\d+\)$")  # `word(2)` is another pronunciation of `word`
 
@@ -90,6 +90,6 @@ def text_lines(path: str | Path, what: str) -> Iterator[tuple[int, str]]:
         text = read_text(Path(path))
     except BadInput as error:
         raise BadInput(f"the {what} {Path(path).name} cannot be read: {error}") from None
-    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
+    for number, line in enumerate(lines_of(text), 1):
         if line.strip():
             yield number, line

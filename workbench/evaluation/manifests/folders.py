@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests.found import Raw, no_corpus
 from workbench.evaluation.places import ARCHIVES, SOUNDS
+from workbench.formats.text_files import lines_of
 from workbench.system.folders import files_below
 
 Rows = Iterator[tuple[str, Raw | str]]
@@ -167,7 +167,7 @@ def folder_rows(path: Path) -> Rows:
 
 def _lines(content: bytes, name: str) -> list[str]:
     try:
-        return re.split(r"\r\n|\n|\r", content.decode("utf-8-sig"))
+        return lines_of(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise BadInput(f"{name} is not written in UTF-8 (byte {error.start})") from error
 

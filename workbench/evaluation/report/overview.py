@@ -118,7 +118,7 @@ def overview(columns: Columns, seed: int = 0, breakdowns: bool = True) -> Overvi
         seed: of the draws; the same seed gives the same intervals.
         breakdowns: whether to compute those too.
     """
-    scored = np.isfinite(columns.errors()).any(axis=1)  # a recording that every model failed on tells nothing
+    scored = np.isfinite(columns.errors()).any(axis=1)  # by at least one model
     blocks = columns.blocks(scored)
     names = [columns.short[model] for model in columns.models]
     intervals = {

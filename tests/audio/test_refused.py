@@ -100,7 +100,6 @@ PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
     "folder.wav": (lambda path: path.mkdir(), "is a directory"),
     "pipe.wav": (os.mkfifo, "is a device or a pipe"),
     "zero.wav": (lambda path: path.symlink_to("/dev/zero"), "is a device or a pipe"),
-    "null.wav": (lambda path: path.symlink_to("/dev/null"), "is a device or a pipe"),
     "nowhere.wav": (lambda path: path.symlink_to("/nowhere"), "there is no file"),
     "itself.wav": (lambda path: path.symlink_to(path.name), "there is no file"),
     "missing.wav": (lambda path: None, "there is no file"),

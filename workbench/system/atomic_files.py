@@ -17,6 +17,7 @@ from workbench.core.errors import BadInput, Unavailable
 
 ROOM = 1 << 20  # bytes that must stay free on the disk besides the file
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DEVICES = Path("/dev")
 UNFINISHED = ".part"  # suffix of a file that is still being written
 
 
@@ -27,6 +28,9 @@ def check_place(out: Path) -> None:
             raise BadInput(f"there is no folder {out.parent}; expected the name of a file in a folder that exists")
         if out.is_dir() or not out.name:
             raise BadInput(f"{out} is a directory; expected the name of a file")
+        # A rename would put a file in the place of a device, for every program of the machine if root does it.
+        if (out.exists() and not out.is_file()) or out.parent.resolve() == _DEVICES:
+            raise BadInput(f"{out} is a device or a pipe; expected the name of a file")
         if not os.access(out.parent, os.W_OK | os.X_OK):
             raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
 

@@ -1,0 +1,40 @@
+"""Places for new files that are refused before the work, and left as they are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from workbench.core.errors import BadInput
+from workbench.system.atomic_files import check_place
+
+
+def pipe(folder: Path) -> Path:
+    os.mkfifo(folder / "pipe")
+    return folder / "pipe"
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (pipe, "is a device or a pipe"),
+        (lambda folder: Path("/dev/null"), "is a device or a pipe"),  # root would put a file in its place
+        (lambda folder: Path("/dev/new"), "is a device or a pipe"),
+        (lambda folder: folder, "is a directory"),
+        (lambda folder: folder / "none" / "a.gguf", "there is no folder"),
+    ],
+)
+def test_a_file_cannot_be_made_there(make, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=reason):
+        check_place(make(tmp_path))
+
+
+def test_a_new_file_and_an_existing_one_can_be_written(tmp_path: Path) -> None:
+    check_place(tmp_path / "new.gguf")
+    (tmp_path / "old.gguf").write_bytes(b"old")
+    (tmp_path / "link.gguf").symlink_to("old.gguf")
+    check_place(tmp_path / "old.gguf")
+    check_place(tmp_path / "link.gguf")
+    assert (tmp_path / "old.gguf").read_bytes() == b"old"

@@ -21,7 +21,6 @@ from panels.chat.wire import chunk, unpack
 from panels.running.sessions import SessionPool
 from panels.transcribe.run import sentence_of
 from workbench.core.errors import BadInput
-from workbench.serving.gate import same_origin
 from workbench.session.conversation import AudioPiece
 
 ROWS_SECONDS = 0.1  # the shortest time between two reports of rows without samples
@@ -30,9 +29,6 @@ Message = str | bytes
 
 async def live(pool: SessionPool, slots: threading.Semaphore, socket: WebSocket) -> None:
     """Serves one turn; refuses it if all slots are taken."""
-    if not same_origin(socket.headers):
-        await socket.close(1008)
-        return
     await socket.accept()
     queue: asyncio.Queue[Message | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()

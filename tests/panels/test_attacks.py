@@ -11,7 +11,6 @@ import os
 import socket
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -347,8 +346,9 @@ def test_a_full_disk_is_a_sentence_and_passes(client: httpx.Client, monkeypatch:
 
 def test_other_sites_may_not_ask(client: httpx.Client) -> None:
     for origin in ("http://evil.example", "null"):
-        answer = client.post("/gradio_api/queue/join", json={}, headers={"origin": origin})
-        assert answer.status_code == 403 and "another site" in answer.json()["error"]
+        for path in ("/gradio_api/queue/join", "/chat/open"):
+            answer = client.post(path, json={}, headers={"origin": origin})
+            assert answer.status_code == 403 and "another site" in answer.json()["error"]
 
 
 def test_answers_keep_scripts_out(client: httpx.Client) -> None:
@@ -387,103 +387,3 @@ def test_the_owners_buttons_do_nothing_for_visitors(public: Served, client: http
         told = next(line for line in events.iter_lines() if "process_completed" in line)
     assert "for the owner" in json.loads(told.removeprefix("data: "))["output"]["error"]
     assert public.pool.idle_minutes != 0.2
-
-
-@contextmanager
-def opened(guard: Guard, **options: Any) -> Iterator[httpx.Client]:
-    """The access middleware alone, before an application that says yes."""
-    from starlette.applications import Starlette
-    from starlette.responses import PlainTextResponse
-    from starlette.routing import Route
-    from starlette.testclient import TestClient
-
-    from workbench.serving.access_middleware import AccessMiddleware
-
-    async def yes(request: Any) -> PlainTextResponse:
-        return PlainTextResponse("yes")
-
-    app = Starlette(routes=[Route("/{path:path}", yes, methods=["GET", "POST"])])
-    yield TestClient(AccessMiddleware(app, guard, **options), base_url="http://localhost:7860")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "host, status", [("localhost:7860", 200), ("127.0.0.1", 200), ("evil.example:7860", 421), ("mine.example", 200)]
-)
-def test_a_name_that_was_made_to_point_here_is_not_answered(host: str, status: int) -> None:
-    with opened(Guard(), hosts=["mine.example"]) as client:
-        assert client.get("/", headers={"host": host}).status_code == status
-        answer = client.post("/", headers={"host": host, "origin": f"http://{host}"})
-        assert answer.status_code == status
-
-
-def test_a_flood_is_refused_with_a_time(client: httpx.Client) -> None:
-    guard = Guard("public", replace(PUBLIC, requests_per_minute=3))
-    with opened(guard) as client:
-        answers = [client.post("/v1/chat/completions", json={}) for _ in range(5)]
-    assert [each.status_code for each in answers] == [200, 200, 200, 429, 429]
-    assert int(answers[-1].headers["retry-after"]) > 0 and "try again" in answers[-1].json()["error"]["message"]
-
-
-def test_browsers_behind_one_address_have_their_own_shares() -> None:
-    with opened(Guard("public", replace(PUBLIC, requests_per_minute=2, per_address=2))) as client:
-        given = client.get("/").headers["set-cookie"]
-        assert "HttpOnly" in given
-        first = given.partition(";")[0]
-        second = f"workbench-visitor={'x' * 22}"
-        client.cookies.clear()
-        asked = [client.post("/v1/x", headers={"cookie": each}).status_code for each in (first, first, first, second)]
-        assert asked == [200, 200, 429, 200]
-        assert [client.post("/v1/x", headers={"cookie": second}).status_code for _ in range(2)] == [200, 429]
-
-
-def test_keys_open_the_routes_and_other_sites_only_where_named(tmp_path: Path) -> None:
-    from workbench.serving.keys import Keys
-
-    keys = Keys(tmp_path / "keys.json")
-    key = keys.add("notebook")
-    assert key not in (tmp_path / "keys.json").read_text() and (tmp_path / "keys.json").stat().st_mode & 0o077 == 0
-    with opened(Guard("public"), keys=keys, origins=["https://example.org"]) as client:
-        assert client.get("/v1/models").status_code == 401
-        assert client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).text == "yes"
-        assert client.get("/health").text == "yes"
-        named = {"origin": "https://example.org", "authorization": f"Bearer {key}"}
-        assert client.post("/v1/x", headers=named).headers["access-control-allow-origin"] == "https://example.org"
-        keys.remove("notebook")
-        keys.add("another")
-        assert client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 401
-
-
-def test_a_path_of_a_proxy_opens_nothing(tmp_path: Path) -> None:
-    """With `--root-path`, a server gets that path before each route."""
-    from workbench.serving.keys import Keys
-
-    keys = Keys(tmp_path / "keys.json")
-    key = keys.add("notebook")
-    guard = Guard("public", replace(PUBLIC, requests_per_minute=2))
-    with opened(guard, keys=keys) as client:
-        client._transport.root_path = "/sub"
-        for path in ("/v1/models", "/sub/v1/models", "/sub/metrics"):
-            assert client.get(path).status_code == 401
-        shown = {"authorization": f"bearer {key}"}  # a scheme in any case
-        assert [client.post("/sub/v1/x", headers=shown).status_code for _ in range(3)] == [200, 200, 429]
-        assert "sandbox" in client.get("/sub/gradio_api/file=x.html").headers["content-security-policy"]
-        assert client.get("/subway").status_code == 200  # another route, which only begins alike
-
-
-def test_a_page_with_names_and_passwords_asks_on_each_of_its_routes() -> None:
-    with opened(Guard("public"), signed_in=lambda scope: False) as client:
-        for path in ("/chat/x", "/evaluate/report/x", "/gradio_api/info", "/live/listen", "/timeline/x"):
-            assert client.get(path).status_code == 401
-        assert client.post("/gradio_api/upload").status_code == 401
-        assert client.get("/").status_code == 200  # where one signs in
-
-
-def test_keys_are_for_the_live_routes_of_a_server_without_a_page(tmp_path: Path) -> None:
-    from workbench.serving.keys import Keys
-
-    keys = Keys(tmp_path / "keys.json")
-    keys.add("notebook")
-    with opened(Guard("public"), keys=keys, page=False) as client:
-        assert client.get("/live/listen").status_code == 401
-    with opened(Guard("public"), keys=keys) as client:
-        assert client.get("/live/listen").status_code == 200  # visitors of the page have no key

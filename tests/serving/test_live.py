@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ from starlette.testclient import TestClient
 
 from workbench.audio.read import read, samples_to_int16
 from workbench.registry.sources import assets
+from workbench.serving.gate import Gate
+from workbench.serving.limits import PUBLIC
 from workbench.serving.live_connection import PcmDecoder
+from workbench.serving.service import Service
 
 
 def spoken() -> bytes:
@@ -81,13 +85,13 @@ def test_a_realtime_session_transcribes(http: TestClient) -> None:
 DEEP = "[" * 100_000
 
 
-@pytest.mark.parametrize("first", ["", "[", DEEP, '{"rate": NaN}', '{"rate": 1e999}', r'{"model": "\ud800"}'])
+@pytest.mark.parametrize("first", ["", "[", "[]", DEEP, '{"rate": NaN}', '{"rate": 1e999}', r'{"model": "\ud800"}'])
 def test_a_first_message_that_is_no_json_is_refused(
     http: TestClient, caplog: pytest.LogCaptureFixture, first: str
 ) -> None:
     with http.websocket_connect("/live/listen") as socket:
         socket.send_text(first)
-        assert "no JSON object" in socket.receive_json()["sentence"]
+        assert "is no JSON" in socket.receive_json()["sentence"]
     assert not caplog.records
 
 
@@ -101,6 +105,34 @@ def test_a_later_message_that_means_nothing_is_passed_over(
         socket.send_json({"type": "stop"})
         assert [each["type"] for each in until(socket, "end")] == ["ready", "end"]
     assert not caplog.records
+
+
+@pytest.mark.parametrize("path", ["/live/listen", "/v1/realtime"])
+def test_live_recordings_have_places_of_their_own_and_silent_clients_lose_theirs(
+    service: Service, http: TestClient, path: str
+) -> None:
+    service.gate = Gate(replace(PUBLIC, live=3, live_per_visitor=1, per_address=1, live_idle_seconds=0.5))
+    with http.websocket_connect(path) as idle:
+        with http.websocket_connect(path) as another:
+            refused = until(another, "error" if "realtime" in path else "refused")[-1]
+            assert "1 live recordings of one visitor" in str(refused)
+        assert http.get("/v1/models").status_code == 200
+        assert "nothing came for" in str(until(idle, "error" if "realtime" in path else "refused")[-1])
+    service.gate = Gate(replace(PUBLIC, running=0, waiting=0))  # no place for other work
+    with http.websocket_connect("/live/listen") as socket:
+        socket.send_json({"rate": 16000})
+        assert socket.receive_json() == {"type": "ready"}
+
+
+def test_a_client_without_a_model_hears_of_all_that_was_spoken(http: TestClient) -> None:
+    """Also of the last segment, which no pause ends."""
+    with http.websocket_connect("/live/listen") as socket:
+        socket.send_json({"rate": 16000})
+        socket.send_bytes(spoken()[:-32000])
+        socket.send_json({"type": "stop"})
+        events = until(socket, "end")
+    assert [each["type"] for each in events] == ["ready", "began", "spoke", "end"]
+    assert events[-1]["seconds"] == pytest.approx(len(spoken()) / 32000 - 1, abs=0.01)
 
 
 def _session(**audio: Any) -> str:
@@ -118,9 +150,27 @@ def _session(**audio: Any) -> str:
         ('{"type": "session.update", "session": {"audio": {"input": [1]}}}', "session.audio.input is [1]"),
         (_session(format="x"), "format is 'x'"),
         (_session(transcription="x"), "transcription is 'x'"),
-        (_session(transcription={"model": 5}), "model is missing"),
-        (_session(transcription={"model": "fake/sense", "language": 5}), "option language of fake/sense is 5"),
+        (_session(transcription={"model": 5}), "transcription.model is 5"),
+        (_session(transcription={"model": "fake/sense", "language": 5}), "transcription.language is 5"),
+        (_session(transcription={"model": "fake/sense", "language": ["a"]}), "transcription.language is ['a']"),
+        (_session(transcription={"model": "fake/sense", "language": "xx"}), "option language"),
+        (_session(transcription={"speed": 2}), "session.audio.input.transcription has the field speed"),
         (_session(turn_detection=[1]), "turn_detection is [1]"),
+        (_session(turn_detection=None), "turn_detection is null"),
+        (
+            _session(turn_detection={"type": "semantic_vad"}),
+            "turn_detection.type is 'semantic_vad'; expected server_vad",
+        ),
+        (_session(turn_detection={"threshold": 0.9}), "turn_detection.threshold is 0.9"),
+        (
+            _session(turn_detection={"silence_duration_ms": 9}),
+            "silence_duration_ms is 9; expected a whole number from 200",
+        ),
+        (_session(noise_reduction={"type": "near_field"}), "reduces no noise"),
+        (_session(format={"rate": 1}), "format.rate is 1; expected a whole number from 8000"),
+        ('{"type": "session.update", "session": {"include": ["x"]}}', "session.include asks"),
+        ('{"type": "session.update", "session": {"voice": "x"}}', "session has the field voice"),
+        ('{"type": "transcription_session.update", "session": {"input_audio_format": "g711_ulaw"}}', "expected pcm16"),
     ],
 )
 def test_events_that_cannot_be_followed_are_refused_and_the_session_goes_on(
@@ -133,6 +183,41 @@ def test_events_that_cannot_be_followed_are_refused_and_the_session_goes_on(
         socket.send_json({"type": "session.update", "session": {}})
         assert socket.receive_json()["type"] == "session.updated"
     assert not caplog.records
+
+
+def test_an_update_keeps_what_it_leaves_out(http: TestClient) -> None:
+    usual = {"type": "server_vad", "threshold": 0.5, "prefix_padding_ms": 300, "silence_duration_ms": 700}
+    with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
+        assert socket.receive_json()["type"] == "session.created"
+        for audio in ({"transcription": {"language": "en"}}, {"turn_detection": usual}, {"format": {"rate": 16000}}):
+            socket.send_text(_session(**audio))
+            told = socket.receive_json()["session"]["audio"]["input"]
+        first = {"input_audio_format": "pcm16", "input_audio_transcription": {"model": "fake/sense"}}
+        socket.send_json({"type": "transcription_session.update", "session": first})
+        assert socket.receive_json()["session"]["audio"]["input"] == {
+            **told,
+            "format": {**told["format"], "rate": 24000},
+        }
+    assert told["transcription"] == {"model": "fake/sense", "language": "en", "prompt": None}
+    assert told["turn_detection"]["silence_duration_ms"] == 700 and told["format"]["rate"] == 16000
+
+
+def test_sound_before_an_update_is_transcribed_and_each_sound_has_an_item(http: TestClient) -> None:
+    completed = "conversation.item.input_audio_transcription.completed"
+    with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
+        socket.send_text(_session(format={"rate": 16000}))
+        for change in ({"turn_detection": {"silence_duration_ms": 300}}, {"format": {"rate": 24000}}):
+            audio = base64.b64encode(spoken()[:-32000]).decode()  # no pause ends it
+            socket.send_json({"type": "input_audio_buffer.append", "audio": audio})
+            socket.send_text(_session(**change))
+        events = [*until(socket, completed), *until(socket, completed)]
+        socket.send_json({"type": "input_audio_buffer.append", "audio": audio})
+        socket.send_json({"type": "input_audio_buffer.clear"})
+        socket.send_json({"type": "input_audio_buffer.append", "audio": audio})
+        begun = [until(socket, "input_audio_buffer.speech_started")[-1] for _ in range(2)]
+    assert [each["transcript"] for each in events if each["type"] == completed] == ["three eleven one"] * 2
+    items = [each["item_id"] for each in (*events, *begun) if each["type"].endswith("speech_started")]
+    assert len(items) == len(set(items)) == 4
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 24000, 44100, 96000])

@@ -14,24 +14,27 @@ import hashlib
 import json
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workbench.core.errors import Busy, WorkbenchError
-from workbench.core.visitors import Visitor, visited_by
+from workbench.core.visitors import NOBODY, Visitor, visited_by
 from workbench.openai_api.errors import Refusal, error_answer
 from workbench.serving.addresses import address_of, names_this_machine
 from workbench.serving.guard import Guard
 from workbench.serving.keys import Keys
 
 BODY_SECONDS = 30.0  # how long the next piece of a body may take to come
+BODY_PACE = 1000  # bytes a second; after the first `BODY_SECONDS`, a body may not come slower
 API = ("/v1/", "/mcp", "/metrics")  # what programs ask; keys are for these
 OPEN = ("/health", "/ready")
 # The page's routes beside Gradio's, and the routes of Gradio that do not ask for a name and a password themselves.
 OWN = ("/chat/", "/visualise/", "/timeline/", "/evaluate/", "/live", "/gradio_api/upload", "/gradio_api/info")
 UPLOADS = ("/gradio_api/upload", "/mcp/files")
+WITH_FILES = (*UPLOADS, "/v1/audio/transcriptions", "/chat/")  # routes whose bodies may hold recordings
 FILES = "/gradio_api/file="
 # Gradio's routes that this page does not use: they fetch addresses, keep states on the disk, or show figures.
 UNUSED = re.compile(
@@ -90,7 +93,10 @@ class AccessMiddleware:
             visitor = self._let_in(scope, headers)
             largest = self._largest_body(scope, headers)
         except WorkbenchError as error:
-            await _refuse(scope, receive, send, error)
+            await _refuse(scope, receive, send, error, self._allowing(headers))
+            return
+        if _is_preflight(scope, headers):
+            await _answer_preflight(headers, send, self._allowing(headers))
             return
         nonce = secrets.token_urlsafe(16)
         answer = _Answer(send, self._own_headers(scope, nonce), nonce) if scope["type"] == "http" else None
@@ -101,7 +107,7 @@ class AccessMiddleware:
             except WorkbenchError as error:
                 if answer is None or answer.begun:
                     raise
-                await _refuse(scope, receive, answer, error)
+                await _refuse(scope, receive, answer, error, {})
 
     def _let_in(self, scope: Scope, headers: Headers) -> Visitor:
         """Returns who asks; raises `Refusal` or `Busy` for a request that is not answered."""
@@ -115,16 +121,20 @@ class AccessMiddleware:
                 "start it with --allow-host NAME",
                 status=421,
             )
-        method = scope.get("method", "GET")
-        if (method not in HARMLESS or scope["type"] == "websocket") and not self._same_site(headers):
+        works = scope["type"] == "websocket" or scope["method"] not in HARMLESS
+        if works and not self._same_site(headers):
             raise Refusal("the request comes from a page of another site", status=403)
         if UNUSED.match(path):
             raise Refusal(f"there is no {path!r:.60} here", status=404)
+        if _is_preflight(scope, headers):  # a browser shows no key in it, and counts on the request that follows
+            if not self._same_site(headers):
+                raise Refusal("the request comes from a page of another site", status=403)
+            return NOBODY
         key = self._key(scope, headers, path)
         host = (scope.get("client") or ("", 0))[0]
         cookie = COOKIE.search(headers.get("cookie", ""))
         visitor = Visitor(address_of(host), cookie[1] if cookie else "", key)
-        if method not in HARMLESS and (path in UPLOADS or ASKING.match(path)):
+        if works and (path in UPLOADS or ASKING.match(path)):
             guard.arrived(visitor, upload=path in UPLOADS)
         return visitor
 
@@ -154,9 +164,7 @@ class AccessMiddleware:
 
     def _largest_body(self, scope: Scope, headers: Headers) -> int:
         limits, path = self._guard.limits, route_path(scope)
-        kind = headers.get("content-type", "")
-        large = kind.startswith("multipart/form-data") or path.startswith("/chat/")
-        most = (limits.file_mb if large else limits.body_mb) << 20
+        most = (limits.file_mb if path.startswith(WITH_FILES) else limits.body_mb) << 20
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length[:20]) > most + (1 << 16):
             raise _too_large(most)
@@ -181,10 +189,36 @@ class AccessMiddleware:
             found[b"set-cookie"] = (
                 f"workbench-visitor={secrets.token_urlsafe(16)}; Path=/; HttpOnly; Max-Age=86400; {framed}".encode()
             )
-        origin = Headers(scope=scope).get("origin", "").lower()
-        if origin in self._origins:
-            found |= {b"access-control-allow-origin": origin.encode(), b"vary": b"Origin"}
-        return found
+        return found | self._allowing(Headers(scope=scope))
+
+    def _allowing(self, headers: Headers) -> Mapping[bytes, bytes]:
+        """Returns the headers that let a page of another site read the answer, if its origin is allowed."""
+        origin = headers.get("origin", "")
+        if origin.lower() not in self._origins:
+            return {}
+        return {
+            b"access-control-allow-origin": origin.encode("latin-1"),
+            b"access-control-expose-headers": b"retry-after, mcp-session-id",
+            b"vary": b"Origin",
+        }
+
+
+def _is_preflight(scope: Scope, headers: Headers) -> bool:
+    """Returns whether a browser asks what the request of another site's page may hold (WHATWG's Fetch, CORS)."""
+    return scope.get("method") == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
+
+
+async def _answer_preflight(headers: Headers, send: Send, allowing: Mapping[bytes, bytes]) -> None:
+    found = {
+        **allowing,
+        b"access-control-allow-methods": b"GET, POST, DELETE",
+        b"access-control-allow-headers": headers.get("access-control-request-headers", "").encode("latin-1"),
+        b"access-control-max-age": b"600",
+    }
+    if headers.get("access-control-request-private-network") == "true":
+        found[b"access-control-allow-private-network"] = b"true"
+    await send({"type": "http.response.start", "status": 204, "headers": list(found.items())})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def route_path(scope: Scope) -> str:
@@ -232,14 +266,18 @@ class _Body:
     def __init__(self, receive: Receive, largest: int, guard: Guard):
         self._receive, self._largest = receive, largest
         self._got, self._complete = 0, False
+        self._waited = 0.0  # seconds in which the client could send
 
     async def __call__(self) -> Message:
         if self._complete:
             return await self._receive()  # waits for the end of the connection
+        begun = time.monotonic()
+        left = BODY_SECONDS + self._got / BODY_PACE - self._waited
         try:
-            message = await asyncio.wait_for(self._receive(), BODY_SECONDS)
+            message = await asyncio.wait_for(self._receive(), min(BODY_SECONDS, left))
         except TimeoutError:
             raise Refusal("the request came too slowly, and was given up", status=408) from None
+        self._waited += time.monotonic() - begun
         if message["type"] == "http.request":
             self._got += len(message.get("body", b""))
             if self._got > self._largest:
@@ -285,7 +323,9 @@ def _too_large(most: int) -> Refusal:
     return Refusal(f"the request has more than {most >> 20} MB, the most that this server takes", status=413)
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send, error: WorkbenchError) -> None:
+async def _refuse(
+    scope: Scope, receive: Receive, send: Send, error: WorkbenchError, allowing: Mapping[bytes, bytes]
+) -> None:
     """Answers with one sentence: in OpenAI's form for programs, as `{"error": sentence}` for the page."""
     if scope["type"] == "websocket":
         await receive()
@@ -299,6 +339,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, error: WorkbenchEr
         (b"content-length", str(len(body)).encode()),
         (b"x-content-type-options", b"nosniff"),
         (b"connection", b"close"),
+        *allowing.items(),
     ]
     if isinstance(error, Busy):
         headers.append((b"retry-after", str(max(1, round(error.retry_seconds))).encode()))

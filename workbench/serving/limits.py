@@ -42,6 +42,11 @@ class Limits:
     waiting_per_visitor: int = option(64, "calls of one visitor that wait", minimum=1, maximum=1 << 14)
     running: int = option(16, "calls of models that work at once, for all visitors", minimum=1, maximum=1024)
     waiting: int = option(256, "calls of all visitors that wait", minimum=1, maximum=1 << 16)
+    live: int = option(64, "live recordings at once, for all visitors", minimum=1, maximum=1 << 14)
+    live_per_visitor: int = option(16, "live recordings of one visitor at once", minimum=1, maximum=1024)
+    live_idle_seconds: float = option(
+        3600.0, "time without a sound or a message after which a live recording ends", above=0.0, maximum=86400.0
+    )
     requests_per_minute: int = option(6000, "requests of one visitor in a minute", minimum=1, maximum=10**6)
     uploads_per_hour: int = option(10_000, "files that one visitor uploads in an hour", minimum=1, maximum=10**6)
     disk_mb_per_visitor: int = option(
@@ -77,6 +82,9 @@ PUBLIC = Limits(
     waiting_per_visitor=8,
     running=8,
     waiting=96,
+    live=64,
+    live_per_visitor=2,
+    live_idle_seconds=600.0,
     requests_per_minute=240,
     uploads_per_hour=120,
     disk_mb_per_visitor=500,

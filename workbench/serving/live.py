@@ -18,8 +18,10 @@ from typing import Any
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from workbench.core.visitors import present_visitor
 from workbench.live.endpointing import Endpointer
 from workbench.live.transcription import Failed, LiveEvent, LiveTranscription, PartialText, SpeechStarted
+from workbench.openai_api.errors import Refusal
 from workbench.serving.bodies import parsed
 from workbench.serving.live_connection import (
     LARGEST_MESSAGE,
@@ -35,16 +37,15 @@ from workbench.serving.service import Service, error_reply
 
 async def listen(service: Service, socket: WebSocket) -> None:
     """Serves the page's microphone."""
-    connection = Connection(socket)
+    connection = Connection(socket, service.gate.live_idle_seconds)
     async with connection.open():
         try:
-            service.gate.check(socket)
-            first = parsed(await socket.receive_text())
-            wanted = await in_thread(live_request, service, first if isinstance(first, dict) else {})
-            with service.gate.working(socket, "live"):
+            with service.gate.live.taken(present_visitor()):
+                first = _sent(await connection.receive())
+                if not isinstance(first, Mapping):
+                    raise Refusal("the first message is no JSON object; reload the page")
+                wanted = await in_thread(live_request, service, first)
                 await _hear(service, connection, wanted)
-        except (KeyError, ValueError):
-            connection.say({"type": "refused", "sentence": "the first message is no JSON object; reload the page"})
         except WebSocketDisconnect:
             raise
         except Exception as error:
@@ -62,14 +63,12 @@ async def _hear(service: Service, connection: Connection, wanted: LiveRequest) -
     try:
         connection.say({"type": "ready"})
         while True:
-            message = await connection.socket.receive()
-            if message["type"] == "websocket.disconnect":
-                raise WebSocketDisconnect(message.get("code") or 1000)
+            message = await connection.receive()
             if content := message.get("bytes"):
                 for piece in _pieces(content):
                     await in_thread(live.feed, sound.samples(piece))
                 continue
-            sent = parsed(message.get("text") or "{}")
+            sent = _sent(message)
             kind = sent.get("type") if isinstance(sent, Mapping) else None
             if kind in ("commit", "stop"):
                 await in_thread(live.feed, sound.rest())
@@ -84,18 +83,23 @@ async def _hear(service: Service, connection: Connection, wanted: LiveRequest) -
         await asyncio.to_thread(live.close)
 
 
+def _sent(message: Mapping[str, Any]) -> Any:
+    """Returns the JSON of a message; raises `Refusal` for another text."""
+    try:
+        return parsed(message.get("text") or "")
+    except ValueError:
+        raise Refusal("a message is no JSON; reload the page") from None
+
+
 async def _notice(connection: Connection, sound: PcmDecoder, endpointer: Endpointer) -> None:
     """Says when somebody begins and ends to speak, with places in samples at 16 kHz."""
     connection.say({"type": "ready"})
     speaking = 0
     while True:
-        message = await connection.socket.receive()
-        if message["type"] == "websocket.disconnect":
-            raise WebSocketDisconnect(message.get("code") or 1000)
-        if not (content := message.get("bytes")):
-            connection.say({"type": "end", "seconds": endpointer.seconds})
-            return
-        ended = [each for piece in _pieces(content) for each in endpointer.feed(sound.samples(piece))]
+        content = (await connection.receive()).get("bytes")
+        came = [sound.samples(piece) for piece in _pieces(content)] if content else [sound.rest()]
+        ended = [each for samples in came for each in endpointer.feed(samples)]
+        ended += [] if content else endpointer.finish()
         present = endpointer.present()
         for each in (*ended, *([present] if present else [])):
             if each.number > speaking:
@@ -104,6 +108,9 @@ async def _notice(connection: Connection, sound: PcmDecoder, endpointer: Endpoin
         for each in ended:
             spoke = {"type": "spoke", "number": each.number, "start": round(each.start, 3), "end": round(each.end, 3)}
             connection.say(spoke)
+        if not content:
+            connection.say({"type": "end", "seconds": endpointer.seconds})
+            return
 
 
 def _pieces(content: bytes) -> Iterator[bytes]:

@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import Cancelled
+from workbench.core.visitors import spoken_seconds
 from workbench.live.endpointing import DEFAULT_LIMITS, EndpointingLimits
 from workbench.live.transcription import Transcribe
 from workbench.openai_api.errors import Refusal
@@ -111,8 +113,9 @@ def _until(stop: threading.Event, events: Any) -> Any:
 class Connection:
     """A websocket whose messages are sent in order, from any thread."""
 
-    def __init__(self, socket: WebSocket):
+    def __init__(self, socket: WebSocket, idle_seconds: float):
         self.socket = socket
+        self._idle_seconds = idle_seconds
         self.stop = threading.Event()
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
@@ -121,6 +124,18 @@ class Connection:
         """Sends a message soon."""
         with contextlib.suppress(RuntimeError):  # the server has ended
             self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
+
+    async def receive(self) -> Message:
+        """Returns the next message of the client; raises `Refusal` if none comes for long."""
+        try:
+            message = await asyncio.wait_for(self.socket.receive(), self._idle_seconds)
+        except TimeoutError:
+            raise Refusal(
+                f"nothing came for {spoken_seconds(self._idle_seconds)}, so the connection was closed", status=408
+            ) from None
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code") or 1000)
+        return message
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -80,7 +79,6 @@ class Mcp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         try:
-            self._service.gate.check(Request(scope))
             if scope["method"] not in ("POST", "GET", "DELETE"):
                 raise Refusal(f"{PATH} takes POST, not {scope['method']:.20}", status=405)
             if self._app is None:

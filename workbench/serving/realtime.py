@@ -16,20 +16,24 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from workbench.core.errors import BadInput
+from workbench.core.options import option_specs
+from workbench.core.visitors import present_visitor
+from workbench.live.endpointing import EndpointingLimits
 from workbench.live.transcription import FinalText, LiveEvent, LiveTranscription, PartialText, SpeechStarted
 from workbench.openai_api.errors import Refusal
+from workbench.openai_api.transcription_request import read_transcription_request
 from workbench.serving.bodies import parsed
 from workbench.serving.live_connection import (
     LARGEST_MESSAGE,
+    TASK,
     Connection,
     PcmDecoder,
     in_thread,
-    live_request,
     transcriber,
 )
+from workbench.serving.offers import RuntimeOffer, options_for
+from workbench.serving.realtime_settings import BETA, RealtimeSettings
 from workbench.serving.service import Service, error_reply
-
-REALTIME_RATE = 24000  # Hz, of OpenAI's realtime API
 
 
 class Realtime:
@@ -42,9 +46,9 @@ class Realtime:
     def __init__(self, service: Service, connection: Connection, model: str):
         self._service, self._connection = service, connection
         self._id = f"sess_{secrets.token_hex(12)}"
-        self._model, self._language, self._rate, self._silence = model, "", REALTIME_RATE, 500
+        self._settings = RealtimeSettings(model)
         self._live: LiveTranscription | None = None
-        self._sound = PcmDecoder(self._rate)
+        self._sound = PcmDecoder(self._settings.rate)
         self._items: dict[int, str] = {}
         self._before: str | None = None
         self._sent: dict[int, str] = {}
@@ -63,8 +67,8 @@ class Realtime:
     def take(self, event: Mapping[str, Any]) -> None:
         """Handles an event of the client; raises `BadInput` for an invalid one."""
         kind = event.get("type")
-        if kind in ("session.update", "transcription_session.update"):
-            self._update(event.get("session"))
+        if kind in ("session.update", BETA):
+            self._update(event)
         elif kind == "input_audio_buffer.append":
             self._transcription().feed(self._sound.samples(_decoded(event.get("audio"))))
         elif kind == "input_audio_buffer.commit":
@@ -84,58 +88,40 @@ class Realtime:
         if self._live is not None:
             self._live.close()
             self._live = None
+            for kept in (self._items, self._sent, self._last):  # the next sound counts from one again
+                kept.clear()
 
     def _session(self) -> dict[str, Any]:
-        transcription = {"model": self._model or None, "language": self._language or None}
-        detection = {"type": "server_vad", "silence_duration_ms": self._silence}
-        return {
-            "id": self._id,
-            "object": "realtime.transcription_session",
-            "type": "transcription",
-            "audio": {
-                "input": {
-                    "format": {"type": "audio/pcm", "rate": self._rate},
-                    "transcription": transcription,
-                    "turn_detection": detection,
-                }
-            },
-        }
+        return self._settings.described(self._id)
 
-    def _update(self, given: Any) -> None:
-        if not isinstance(given, Mapping):
-            raise Refusal("session is no object", "session")
-        if given.get("type", "transcription") != "transcription":
-            raise Refusal("this server has sessions of the type transcription; set it", "session.type")
-        place = _part(_part(given, "session.audio"), "session.audio.input")
-        form = _part(place, "session.audio.input.format")
-        if form.get("type", "audio/pcm") != "audio/pcm":
-            raise Refusal(f"the format is {form.get('type')!r:.80}; expected audio/pcm", "session.audio.input.format")
-        wanted = _part(place, "session.audio.input.transcription")
-        detection = _part(place, "session.audio.input.turn_detection")
-        known = live_request(
-            self._service,
-            {
-                "rate": form.get("rate", self._rate),
-                "endSilence": detection.get("silence_duration_ms", self._silence),
-                "model": wanted.get("model", self._model),
-                "options": {"language": wanted["language"]} if wanted.get("language") else {},
-            },
-        )
-        self.close()
-        self._rate, self._silence = known.rate, round(1000 * known.limits.end_silence)
-        self._model, self._language = wanted.get("model", self._model), wanted.get("language") or ""
-        self._sound = PcmDecoder(self._rate)
+    def _update(self, event: Mapping[str, Any]) -> None:
+        wanted = self._settings.updated(event)
+        if wanted.model:
+            self._request(wanted)
+        if wanted != self._settings:
+            if self._live is not None:  # what came before is transcribed as it was asked
+                self._live.feed(self._sound.rest())
+                self._live.finish()
+            self.close()
+            self._settings, self._sound = wanted, PcmDecoder(wanted.rate)
         self.say("session.updated", session=self._session())
+
+    def _request(self, wanted: RealtimeSettings) -> tuple[RuntimeOffer, Mapping[str, Any]]:
+        """Returns the model and its options; raises `BadInput` for those that it cannot follow."""
+        offer = self._service.offer(wanted.model, TASK)
+        registry, card = self._service.pool.registry, offer.card
+        fields = [("language", wanted.language), ("prompt", wanted.prompt)]
+        asked = read_transcription_request(fields, option_specs(registry.options_class(card.id)), card.languages)
+        return offer, options_for(registry, card.id, asked.options)
 
     def _transcription(self) -> LiveTranscription:
         if self._live is None:
-            options = {"language": self._language} if self._language else {}
-            given = {"model": self._model, "endSilence": self._silence, "options": options}
-            wanted = live_request(self._service, given)
-            if wanted.offer is None:
+            if not self._settings.model:
                 raise Refusal("the session has no model; name one in session.update", "session", status=404)
-            transcribe, busy, _ = transcriber(self._service, wanted.offer, wanted.options, self._connection.stop)
-            self._live = LiveTranscription(transcribe, self._on_event, wanted.limits, busy)
+            offer, options = self._request(self._settings)
+            transcribe, busy, _ = transcriber(self._service, offer, options, self._connection.stop)
+            limits = EndpointingLimits(self._settings.silence_ms / 1000)
+            self._live = LiveTranscription(transcribe, self._on_event, limits, busy)
         return self._live
 
     def _on_event(self, event: LiveEvent) -> None:
@@ -176,14 +162,6 @@ def _agreed(before: list[str], now: list[str]) -> list[str]:
     return now[:count]
 
 
-def _part(given: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """Returns the object of a session at a path of names, of which the last is its name in `given`."""
-    found = given.get(path.rpartition(".")[2]) or {}
-    if not isinstance(found, Mapping):
-        raise Refusal(f"{path} is {found!r:.80}; expected an object", path, "invalid_type")
-    return found
-
-
 def _decoded(given: Any) -> bytes:
     if not isinstance(given, str) or len(given) > LARGEST_MESSAGE * 4 // 3:
         raise Refusal(f"audio is no base64 text of at most {LARGEST_MESSAGE >> 20} MB", "audio")
@@ -195,11 +173,10 @@ def _decoded(given: Any) -> bytes:
 
 async def realtime(service: Service, socket: WebSocket) -> None:
     """Serves a realtime transcription session."""
-    connection = Connection(socket)
+    connection = Connection(socket, service.gate.live_idle_seconds)
     async with connection.open():
         try:
-            service.gate.check(socket)
-            with service.gate.working(socket, "live"):
+            with service.gate.live.taken(present_visitor()):
                 await _converse(service, connection)
         except WebSocketDisconnect:
             raise
@@ -211,10 +188,12 @@ async def _converse(service: Service, connection: Connection) -> None:
     session = Realtime(service, connection, connection.socket.query_params.get("model", ""))
     try:
         while True:
-            text = await connection.socket.receive_text()
+            message = await connection.receive()
             event: Any = None
             try:
-                event = parsed(text)
+                if message.get("text") is None:
+                    raise Refusal("events are texts; a message of bytes came")
+                event = parsed(message["text"])
                 if not isinstance(event, dict):
                     raise BadInput("an event is a JSON object with a type")
                 await in_thread(session.take, event)
@@ -224,8 +203,6 @@ async def _converse(service: Service, connection: Connection) -> None:
                 session.refuse(Refusal("an event is no JSON; expected an object with a type"))
             except Exception as error:
                 session.refuse(error, event.get("event_id") if isinstance(event, dict) else None)
-    except KeyError:  # a message of bytes
-        session.refuse(Refusal("events are texts; a message of bytes came"))
     finally:
         connection.stop.set()
         await asyncio.to_thread(session.close)

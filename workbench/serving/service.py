@@ -52,8 +52,7 @@ class Service:
 
     def __init__(self, pool: SessionPool, gate: Gate | None = None):
         self.pool = pool
-        limits = pool.guard.limits
-        self.gate = gate or Gate(limits.running + limits.waiting, limits.file_mb << 20, limits.body_mb << 20)
+        self.gate = gate or Gate(pool.guard.limits)
         self.kept = KeptAnswers()
         self.figures = Figures(pool)
         self.started = int(time.time())
@@ -128,7 +127,7 @@ class Call:
 
     def begin(self) -> None:
         """Takes a slot for the work, until the answer is complete."""
-        self._held.enter_context(self.service.gate.working(self.request, self.kind))
+        self._held.enter_context(self.service.gate.working())
         self._held.enter_context(self.service.figures.running(self.kind))
 
     def last(self) -> None:
@@ -155,7 +154,6 @@ def route(service: Service, path: str, methods: str, kind: str, answer: Answer) 
         try:
             if request.method not in allowed:
                 raise Refusal(f"{request.url.path:.80} takes {methods}, not {request.method:.20}", status=405)
-            service.gate.check(request)
             response = await answer(call)
         except (ClientGone, ClientDisconnect):
             response = Response(status_code=GONE)

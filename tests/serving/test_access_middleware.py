@@ -1,0 +1,198 @@
+"""Which requests the access middleware lets in: hosts, sites, keys, rates, sizes and pace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tests.support.coroutines import finished
+from workbench.openai_api.errors import Refusal
+from workbench.serving import access_middleware
+from workbench.serving.access_middleware import AccessMiddleware
+from workbench.serving.guard import Guard
+from workbench.serving.keys import Keys
+from workbench.serving.limits import PUBLIC
+
+
+@contextmanager
+def opened(guard: Guard, **options: Any) -> Iterator[TestClient]:
+    """The access middleware alone, before an application that says yes."""
+
+    async def yes(request: Any) -> PlainTextResponse:
+        return PlainTextResponse(f"yes{len(await request.body()) or ''}")
+
+    async def heard(socket: WebSocket) -> None:
+        await socket.accept()
+        await socket.close()
+
+    every = [Route("/{path:path}", yes, methods=["GET", "POST", "OPTIONS"]), WebSocketRoute("/{path:path}", heard)]
+    app = Starlette(routes=every)
+    yield TestClient(AccessMiddleware(app, guard, **options), base_url="http://localhost:7860")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "host, status", [("localhost:7860", 200), ("127.0.0.1", 200), ("evil.example:7860", 421), ("mine.example", 200)]
+)
+def test_a_name_that_was_made_to_point_here_is_not_answered(host: str, status: int) -> None:
+    with opened(Guard(), hosts=["mine.example"]) as client:
+        assert client.get("/", headers={"host": host}).status_code == status
+        answer = client.post("/", headers={"host": host, "origin": f"http://{host}"})
+        assert answer.status_code == status
+
+
+def test_a_flood_is_refused_with_a_time() -> None:
+    guard = Guard("public", replace(PUBLIC, requests_per_minute=3))
+    with opened(guard) as client:
+        answers = [client.post("/v1/chat/completions", json={}) for _ in range(5)]
+    assert [each.status_code for each in answers] == [200, 200, 200, 429, 429]
+    assert int(answers[-1].headers["retry-after"]) > 0 and "try again" in answers[-1].json()["error"]["message"]
+
+
+def test_browsers_behind_one_address_have_their_own_shares() -> None:
+    with opened(Guard("public", replace(PUBLIC, requests_per_minute=2, per_address=2))) as client:
+        given = client.get("/").headers["set-cookie"]
+        assert "HttpOnly" in given
+        first = given.partition(";")[0]
+        second = f"workbench-visitor={'x' * 22}"
+        client.cookies.clear()
+        asked = [client.post("/v1/x", headers={"cookie": each}).status_code for each in (first, first, first, second)]
+        assert asked == [200, 200, 429, 200]
+        assert [client.post("/v1/x", headers={"cookie": second}).status_code for _ in range(2)] == [200, 429]
+
+
+def test_keys_open_the_routes_and_other_sites_only_where_named(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    key = keys.add("notebook")
+    assert key not in (tmp_path / "keys.json").read_text() and (tmp_path / "keys.json").stat().st_mode & 0o077 == 0
+    with opened(Guard("public"), keys=keys, origins=["https://example.org"]) as client:
+        assert client.get("/v1/models").status_code == 401
+        assert client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).text == "yes"
+        assert client.get("/health").text == "yes"
+        named = {"origin": "https://example.org", "authorization": f"Bearer {key}"}
+        assert client.post("/v1/x", headers=named).headers["access-control-allow-origin"] == "https://example.org"
+        keys.remove("notebook")
+        keys.add("another")
+        assert client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 401
+
+
+def test_a_path_of_a_proxy_opens_nothing(tmp_path: Path) -> None:
+    """With `--root-path`, a server gets that path before each route."""
+    keys = Keys(tmp_path / "keys.json")
+    key = keys.add("notebook")
+    guard = Guard("public", replace(PUBLIC, requests_per_minute=2))
+    with opened(guard, keys=keys) as client:
+        client._transport.root_path = "/sub"
+        for path in ("/v1/models", "/sub/v1/models", "/sub/metrics"):
+            assert client.get(path).status_code == 401
+        shown = {"authorization": f"bearer {key}"}  # a scheme in any case
+        assert [client.post("/sub/v1/x", headers=shown).status_code for _ in range(3)] == [200, 200, 429]
+        assert "sandbox" in client.get("/sub/gradio_api/file=x.html").headers["content-security-policy"]
+        assert client.get("/subway").status_code == 200  # another route, which only begins alike
+
+
+def test_a_page_with_names_and_passwords_asks_on_each_of_its_routes() -> None:
+    with opened(Guard("public"), signed_in=lambda scope: False) as client:
+        for path in ("/chat/x", "/evaluate/report/x", "/gradio_api/info", "/live/listen", "/timeline/x"):
+            assert client.get(path).status_code == 401
+        assert client.post("/gradio_api/upload").status_code == 401
+        assert client.get("/").status_code == 200  # where one signs in
+
+
+def test_keys_are_for_the_live_routes_of_a_server_without_a_page(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("notebook")
+    with opened(Guard("public"), keys=keys, page=False) as client:
+        assert client.get("/live/listen").status_code == 401
+    with opened(Guard("public"), keys=keys) as client:
+        assert client.get("/live/listen").status_code == 200  # visitors of the page have no key
+
+
+def test_websockets_count_as_requests() -> None:
+    with opened(Guard("public", replace(PUBLIC, requests_per_minute=2))) as client:
+        for _ in range(2):
+            with client.websocket_connect("/v1/realtime"):
+                pass
+        with pytest.raises(WebSocketDisconnect) as refused, client.websocket_connect("/v1/realtime"):
+            pass
+    assert refused.value.code == 1008 and "try again" in refused.value.reason
+
+
+SITE = "https://example.org"
+LOCALHOST = {"host": "localhost"}
+
+
+def test_pages_of_other_sites_ask_only_where_they_are_named(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    shown = {"authorization": f"Bearer {keys.add('site')}"}
+    with opened(Guard(), origins=[SITE], keys=keys) as client:
+        evil = {"origin": "https://evil.example"}
+        assert client.post("/v1/x", headers={**evil, **shown}).status_code == 403
+        assert "access-control-allow-origin" not in client.get("/v1/x", headers={**evil, **shown}).headers
+        with (
+            pytest.raises(WebSocketDisconnect),
+            client.websocket_connect("/chat/live", headers={**evil, **LOCALHOST}),
+        ):
+            pass
+        with client.websocket_connect("/live/listen", headers={"origin": SITE, **LOCALHOST}):
+            pass
+        answer = client.post("/v1/x", headers={"origin": SITE, **shown})
+        assert answer.text == "yes" and answer.headers["access-control-allow-origin"] == SITE
+        unkeyed = client.post("/v1/x", headers={"origin": SITE})  # the page can read why it was refused
+        assert unkeyed.status_code == 401 and unkeyed.headers["access-control-allow-origin"] == SITE
+
+
+def test_a_browser_may_ask_first_what_a_page_of_another_site_may_send(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("site")
+    asked = {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization, content-type",
+        "access-control-request-private-network": "true",
+    }
+    with opened(Guard(), origins=[SITE], keys=keys) as client:
+        allowed = client.options("/v1/chat/completions", headers={"origin": SITE, **asked})
+        assert allowed.status_code == 204 and allowed.headers["access-control-allow-origin"] == SITE
+        assert allowed.headers["access-control-allow-headers"] == "authorization, content-type"
+        assert "POST" in allowed.headers["access-control-allow-methods"]
+        assert allowed.headers["access-control-allow-private-network"] == "true"
+        refused = client.options("/v1/chat/completions", headers={"origin": "https://evil.example", **asked})
+        assert refused.status_code == 403 and "access-control-allow-origin" not in refused.headers
+
+
+def test_only_routes_that_take_files_take_as_much_as_a_file() -> None:
+    form = {"content-type": "multipart/form-data; boundary=b"}
+    with opened(Guard("public", replace(PUBLIC, body_mb=1, file_mb=2))) as client:
+        for path, status in (("/v1/completions", 413), ("/v1/audio/transcriptions", 200), ("/gradio_api/upload", 200)):
+            assert client.post(path, content=bytes(3 << 19), headers=form).status_code == status
+
+
+def test_a_body_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece comes in time, and all together too slowly."""
+    monkeypatch.setattr(access_middleware, "BODY_SECONDS", 0.3)
+    pieces = iter(range(1000))
+
+    async def receive() -> dict[str, Any]:
+        next(pieces)
+        await asyncio.sleep(0.05)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    body = access_middleware._Body(receive, 1 << 20, Guard())  # type: ignore[arg-type]
+
+    async def read() -> None:
+        while True:
+            await body()
+
+    with pytest.raises(Refusal, match="too slowly"):
+        finished(read())
+    assert next(pieces) < 20

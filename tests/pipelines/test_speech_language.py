@@ -129,7 +129,8 @@ def test_text_grows_with_every_token_until_each_stretch_ends() -> None:
 def test_the_prompt_is_padded_on_the_left_and_has_each_rows_frames(arrays: Arrays, kind: type) -> None:
     """On arrays of either kind, as the runtime has them."""
     hearer, language = recogniser([STOP, STOP], arrays=arrays)
-    drain(hearer.recognise_stream(samples(1, 3), ListeningOptions()))
+    _, heard = drain(hearer.recognise_stream(samples(1, 3), ListeningOptions()))
+    assert [part.prompt_tokens for part in heard] == [3, 5]
     assert language.prompt is not None and isinstance(language.prompt.embeddings, kind)
     assert language.prompt.embeddings[..., 0].tolist() == [[0, 0, 5, 0.5, 6], [5, 0.5, 0.5, 0.5, 6]]
     assert language.prompt.positions.tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]

@@ -96,14 +96,15 @@ def _prompt(given: Any) -> str:
 
 
 def completion_chunk(
-    request: CompletionRequest, text: str, pieces: Sequence[Piece] = (), finish: str | None = None
+    request: CompletionRequest, text: str, pieces: Sequence[Piece] = (), finish: str | None = None, shown: int = 0
 ) -> dict[str, Any]:
     """Returns a part of a completion, or all of it; the form is the same.
 
     Args:
         pieces: the tokens of the part, for their log-probabilities.
+        shown: the characters of the completion before this part.
     """
-    told = None if request.logprobs is None or not pieces else completion_logprobs(pieces, request.logprobs)
+    told = None if request.logprobs is None or not pieces else completion_logprobs(pieces, request.logprobs, shown)
     choice = {"index": 0, "text": text, "logprobs": told, "finish_reason": finish}
     return {**_frame(request), "choices": [choice]}
 

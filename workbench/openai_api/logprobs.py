@@ -49,10 +49,14 @@ def chat_entry(piece: Piece, top: int) -> dict[str, Any] | None:
     return {**_plain(chosen), "top_logprobs": [_plain(each) for each in piece.alternatives[:top]]}
 
 
-def completion_logprobs(pieces: Sequence[Piece], top: int) -> dict[str, Any]:
-    """Returns `logprobs` of a completion, for the pieces that have one token each."""
+def completion_logprobs(pieces: Sequence[Piece], top: int, shown: int = 0) -> dict[str, Any]:
+    """Returns `logprobs` of a completion, for the pieces that have one token each.
+
+    Args:
+        shown: the characters of the completion before these pieces.
+    """
     found: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-    at = 0
+    at = shown
     for piece in pieces:
         if (chosen := chosen_of(piece)) is not None:
             found["tokens"].append(chosen.text)

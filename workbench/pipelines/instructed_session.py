@@ -107,7 +107,7 @@ class InstructedSession(SpeechSession, Converses, FindsNeighbours):
             finish="stop" if recognition.ended else "length",
             token_ids=recognition.ids,
             streams=None,
-            prompt_rows=0,
+            prompt_rows=recognition.prompt_tokens,
             load_seconds=self.load_seconds,
             compute_seconds=clock.seconds,
             first_text_seconds=first,

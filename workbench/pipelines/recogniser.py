@@ -33,6 +33,7 @@ class Recognition:
     ended: bool = True  # whether the model ended it; a limit cut it off otherwise
     hypotheses: tuple[SpokenHypothesis, ...] = ()  # of a beam search, best first
     worded: bool = False  # whether the tokens are words of a lexicon, whose texts are not those of their ids
+    prompt_tokens: int = 0  # positions of the language model's prompt, for models that have one
 
 
 class Recogniser(Protocol):

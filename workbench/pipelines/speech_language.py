@@ -188,7 +188,8 @@ class SpeechLanguagePipeline:
                     if token != ENDED:
                         row.append(token)
             yield [partial_text(row, decoding, self.encoder) for row in ids]
-        return [recognition_of(row, decoding, self.encoder) for row in ids]
+        counts = prompt.attention_mask.sum(axis=1).tolist()
+        return [recognition_of(row, decoding, self.encoder, count) for row, count in zip(ids, counts, strict=True)]
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
         """Returns what is said in float32 samples [n] at 16 kHz."""
@@ -325,7 +326,9 @@ def partial_text(ids: Sequence[int], decoding: Decoding, prompt_format: PromptFo
     return settled_text(text_of(_without(ids, decoding.stop_ids), prompt_format))
 
 
-def recognition_of(ids: Sequence[int], decoding: Decoding, prompt_format: PromptFormat) -> Recognition:
+def recognition_of(
+    ids: Sequence[int], decoding: Decoding, prompt_format: PromptFormat, prompt_tokens: int
+) -> Recognition:
     """Returns the recognition of a chunk from all its generated ids, stop id included."""
     ended = bool(ids) and ids[-1] in decoding.stop_ids
     note = "a chunk of speech was cut off at max_new_tokens; the transcript may lack its end"
@@ -338,6 +341,7 @@ def recognition_of(ids: Sequence[int], decoding: Decoding, prompt_format: Prompt
         ids=tuple(ids),
         notes=() if ended else (note,),
         ended=ended,
+        prompt_tokens=prompt_tokens,
     )
 
 

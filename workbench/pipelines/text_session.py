@@ -176,7 +176,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
                     added = "" if token in writer.stop_ids else text.add(token)
                     if alternatives:
                         others.append(alternatives_of(*watched.steps[len(others)], writer.piece))
-                yield Piece(added, (token,), others[-1] if others else ())
+                yield Piece(added, (token,), others[-1] if others else (), len(prompt.ids))
         with clock:
             rest = text.finish()
         if rest:

@@ -196,6 +196,7 @@ def stopped_at(
                 yield event
             elif isinstance(event, Piece):
                 ids += event.tokens
+                prompt_rows = event.prompt_tokens or prompt_rows
                 yield replace(event, text=stopping.feed(event.text))
                 if stopping.ended:
                     break

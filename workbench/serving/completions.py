@@ -65,7 +65,7 @@ def written(
     options = {**request.options, "chat": False}
     if request.logprobs is not None:
         options["alternatives"] = ASKED
-    stopping, ids = Stopping(request.stops), list[int]()
+    stopping, ids, prompt_tokens = Stopping(request.stops), list[int](), 0
     with call.service.waiting(stop), contextlib.closing(session.generate_stream(request.prompt, **options)) as events:
         for event in events:
             if stop.is_set():
@@ -76,10 +76,11 @@ def written(
                 yield event if not request.stops else replace(event, text=stopping.text)
                 return
             ids += event.tokens
-            yield Piece(stopping.feed(event.text), event.tokens, event.alternatives)
+            prompt_tokens = event.prompt_tokens
+            yield replace(event, text=stopping.feed(event.text))
             if stopping.ended:
                 break
-    yield Generation(offer.card.id, offer.cell.runtime, stopping.text, tuple(ids), 0, "stop", 0.0, 0.0, 0.0)
+    yield Generation(offer.card.id, offer.cell.runtime, stopping.text, tuple(ids), prompt_tokens, "stop", 0.0, 0.0, 0.0)
 
 
 async def _streamed(call: Call, request: CompletionRequest, made: AsyncGenerator[Piece | Generation, None]) -> Streamed:
@@ -98,10 +99,13 @@ async def _parts(
     status = 499
     try:
         async with contextlib.aclosing(rest):
-            yield _part(request, first)
+            shown = 0  # characters
+            yield _part(request, first, shown)
+            shown += len(first.text)
             async for event in rest:
-                if part := _part(request, event):
+                if part := _part(request, event, shown):
                     yield part
+                shown += len(event.text)
             status = 200
             yield DONE.encode()
     except Exception as error:
@@ -111,10 +115,10 @@ async def _parts(
         call.end(status)
 
 
-def _part(request: CompletionRequest, event: Piece | Generation) -> bytes:
+def _part(request: CompletionRequest, event: Piece | Generation, shown: int) -> bytes:
     if isinstance(event, Piece):
         told_too = request.logprobs is not None and event.tokens
-        return sent([completion_chunk(request, event.text, [event])]) if event.text or told_too else b""
+        return sent([completion_chunk(request, event.text, [event], shown=shown)]) if event.text or told_too else b""
     found = [completion_chunk(request, "", (), event.finish)]
     if request.include_usage:
         found.append(completion_usage(request, event.prompt_tokens, len(event.tokens)))

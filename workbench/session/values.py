@@ -145,6 +145,7 @@ class Piece:
     text: str  # what has been added; may be empty while a character is not whole
     tokens: tuple[int, ...]  # generated since the last piece
     alternatives: tuple[Alternative, ...] = ()  # of a piece of one token, where asked for: likeliest first
+    prompt_tokens: int = field(default=0, compare=False)  # positions of the prompt; 0 if they are not known yet
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,10 @@ class EngineRecogniser:
             texts[row] = partial_text(ids[row], decodings[row], self.prompt_format)
             yield list(texts)
         notes = (PENALTY_NOTE,) if decodings and decodings[0].repetition_penalty != 1.0 else ()
-        recognitions = [recognition_of(row, decoding, self.prompt_format) for row, decoding in zip(ids, decodings)]
+        recognitions = [
+            recognition_of(row, decoding, self.prompt_format, request.positions)
+            for row, decoding, request in zip(ids, decodings, requests, strict=True)
+        ]
         return [replace(each, notes=(*each.notes, *notes)) for each in recognitions]
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:

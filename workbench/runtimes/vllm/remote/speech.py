@@ -101,6 +101,7 @@ class RemoteRecogniser:
         self.check(options)
         calls = [self._call(row, samples, options) for row, samples in enumerate(chunks)]
         texts, ids, finish = [""] * len(calls), [list[int]() for _ in calls], [""] * len(calls)
+        prompts = [0] * len(calls)
         shown = list(texts)
         with contextlib.closing(self.client.stream(calls)) as events:
             for item in events:
@@ -110,10 +111,11 @@ class RemoteRecogniser:
                     texts[row] += added.text
                     ids[row] += added.ids
                     finish[row] = added.finish or finish[row]
+                    prompts[row] = added.prompt_tokens or prompts[row]
                     shown[row] = self.wording.text(texts[row])
                 yield list(shown)
         notes = [] if options.repetition_penalty == 1.0 else [PENALTY_NOTE]
-        return [self._recognition(*each, notes) for each in zip(texts, ids, finish, strict=True)]
+        return [self._recognition(*each, notes) for each in zip(texts, ids, finish, prompts, strict=True)]
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
         """Returns what is said in float32 samples [n] at 16 kHz."""
@@ -149,7 +151,9 @@ class RemoteRecogniser:
         fields = sampling_fields(options, most, self.service.stop_ids, row) | streaming_fields()
         return Call(CHAT, {**model, "messages": messages, **fields})
 
-    def _recognition(self, text: str, ids: Sequence[int], finish: str, notes: Sequence[str]) -> Recognition:
+    def _recognition(
+        self, text: str, ids: Sequence[int], finish: str, prompt_tokens: int, notes: Sequence[str]
+    ) -> Recognition:
         ended = finish == "stop"
         shown = ids[:-1] if ended else ids  # the end is a token without text
         known = self._read(shown)
@@ -162,6 +166,7 @@ class RemoteRecogniser:
             ids=tuple(ids),
             notes=tuple(notes),
             ended=ended,
+            prompt_tokens=prompt_tokens,
         )
 
     def _read(self, ids: Sequence[int]) -> list[str]:

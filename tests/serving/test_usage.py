@@ -1,0 +1,77 @@
+"""What a text that a stop text ends tells of its tokens, and where its parts lie in the whole."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.support.coroutines import finished
+from workbench.openai_api.completion import CompletionRequest, read_completion_request
+from workbench.serving.chats import stopped_at
+from workbench.serving.completions import _parts, written
+from workbench.session.conversation import Answer, Begun
+from workbench.session.values import Alternative, Generation, Piece
+
+WORDS = ("one", " two", " three", " four")
+PROMPT = 7
+
+
+def pieces() -> Iterator[Piece | Generation]:
+    """What a session yields that writes four words after a prompt of seven tokens."""
+    for number, word in enumerate(WORDS):
+        yield Piece(word, (number,), (Alternative(number, word, -0.5),), PROMPT)
+    yield Generation("m", "pytorch", "".join(WORDS), (0, 1, 2, 3), PROMPT, "stop", 0.0, 0.0, 0.0)
+
+
+def request(**more: Any) -> CompletionRequest:
+    return read_completion_request({"model": "m", "prompt": "x", **more}, ())
+
+
+def completed(asked: CompletionRequest) -> list[Piece | Generation]:
+    session = SimpleNamespace(generate_stream=lambda prompt, **options: pieces())
+    service = SimpleNamespace(open=lambda offer, stop: session, waiting=lambda stop: nullcontext())
+    offer = SimpleNamespace(card=SimpleNamespace(id="m"), cell=SimpleNamespace(runtime="pytorch"))
+    return list(written(SimpleNamespace(service=service), offer, asked, threading.Event()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("stops", "text", "ids"), [([" th"], "one two", 3), ([], "one two three four", 4)])
+def test_a_completion_counts_its_prompt(stops: list[str], text: str, ids: int) -> None:
+    last = completed(request(stop=stops or None))[-1]
+    assert isinstance(last, Generation) and last.finish == "stop"
+    assert (last.text, last.prompt_tokens, len(last.tokens)) == (text, PROMPT, ids)
+
+
+@pytest.mark.parametrize(("stops", "ids"), [((" th",), 3), ((), 4)])
+def test_a_chat_counts_its_prompt(stops: tuple[str, ...], ids: int) -> None:
+    def events() -> Iterator[Any]:
+        yield Begun({})
+        for each in pieces():
+            if isinstance(each, Piece):
+                yield each
+        yield Answer("m", "pytorch", "".join(WORDS), None, None, "stop", (0, 1, 2, 3), None, PROMPT, 0.0, 0.0)
+
+    last = list(stopped_at(stops, events()))[-1]  # type: ignore[arg-type]
+    assert isinstance(last, Answer) and (last.prompt_rows, len(last.token_ids)) == (PROMPT, ids)
+
+
+def test_the_parts_of_a_stream_say_where_they_begin() -> None:
+    asked = replace(request(logprobs=1, stream=True))
+    first, *rest = completed(asked)
+
+    async def others() -> Any:
+        for each in rest:
+            yield each
+
+    async def read() -> list[bytes]:
+        return [each async for each in _parts(SimpleNamespace(end=lambda status: None), asked, first, others())]  # type: ignore[arg-type]
+
+    sent = [line.removeprefix("data: ") for part in finished(read()) for line in part.decode().splitlines() if line]
+    told = [json.loads(each)["choices"][0]["logprobs"] for each in sent if each != "[DONE]"]
+    assert [each["text_offset"] for each in told if each] == [[0], [3], [7], [13]]

@@ -31,7 +31,7 @@ from workbench.core.errors import Cancelled, WorkbenchError
 from workbench.core.visitors import Work, working
 from workbench.serving import access_middleware, kept_files
 from workbench.serving.comparison import compare_in_separate_process
-from workbench.serving.guard import Guard
+from workbench.serving.guard import Guard, Rate
 from workbench.serving.limits import PUBLIC
 from workbench.system.memory import resident_bytes
 
@@ -329,6 +329,16 @@ def test_a_body_that_comes_too_slowly_is_given_up(
             'Content-Type: application/json\r\n\r\n{"model'.encode()
         )
         assert "408" in sent.recv(1000).decode().splitlines()[0]
+
+
+def test_each_file_of_a_form_counts(
+    client: httpx.Client, public: Served, uploads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(public.pool.guard, "_uploads", Rate(3, 3600.0, "uploads", 1))
+    before = files_in(uploads)
+    answer = client.post(UPLOAD, files=[("files", (f"{number}.wav", b"x")) for number in range(4)])
+    assert answer.status_code == 429 and "takes 3 uploads" in answer.json()["error"]
+    assert files_in(uploads) == before
 
 
 def test_files_beyond_a_visitors_share_go_oldest_first(client: httpx.Client) -> None:

@@ -11,7 +11,7 @@ import pytest
 from workbench.core.errors import BadInput, Busy, Refused
 from workbench.core.visitors import Visitor
 from workbench.registry.cards import Card
-from workbench.serving.addresses import address_of, names_this_machine
+from workbench.serving.addresses import FORWARDED, address_of, names_this_machine, trust_proxies
 from workbench.serving.guard import Guard, extent
 from workbench.serving.limits import LIMITS, LOCAL, PUBLIC, Limits, read_limits
 from workbench.serving.mode import mode_for
@@ -158,3 +158,22 @@ def test_an_ipv6_network_is_one_address(host: str, address: str) -> None:
 )
 def test_only_names_that_the_owner_knows_are_answered(header: str, known: bool) -> None:
     assert names_this_machine(header, ("mine.example",)) is known
+
+
+@pytest.mark.parametrize(
+    ("proxy", "inside", "outside"),
+    [
+        ("127.0.0.5/8", "127.1.2.3", "128.0.0.1"),
+        ("10.0.0.7", "10.0.0.7", "10.0.0.8"),
+        ("fd00::1/16", "fd00::9", "fe00::9"),
+    ],
+)
+def test_a_proxy_is_trusted_by_its_network(
+    proxy: str, inside: str, outside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from uvicorn.middleware.proxy_headers import _TrustedHosts
+
+    monkeypatch.setenv(FORWARDED, "")
+    trust_proxies([proxy])
+    trusted = _TrustedHosts(os.environ[FORWARDED])
+    assert inside in trusted and outside not in trusted

@@ -31,14 +31,16 @@ def trust_proxies(proxies: Iterable[str] = ()) -> None:
 
     Raises `BadInput` for one that is no address or network.
     """
+    networks = []
     for proxy in proxies:
         try:
-            ipaddress.ip_network(proxy, strict=False)
+            networks.append(ipaddress.ip_network(proxy, strict=False))
         except ValueError as error:
             raise BadInput(
                 f"the trusted proxy is {proxy!r:.60}; expected an address, or a network such as 10.0.0.0/8"
             ) from error
-    os.environ[FORWARDED] = ",".join(proxies)
+    single = [str(each.network_address) if each.num_addresses == 1 else str(each) for each in networks]
+    os.environ[FORWARDED] = ",".join(single)  # the web server knows a network by its first address alone
 
 
 def host_name(header: str) -> str:

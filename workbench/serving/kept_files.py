@@ -1,10 +1,11 @@
 """The folder with the files of visitors: a folder for each visitor, unguessable names, and quotas.
 
-    ROOT/visitors/VISITOR/RANDOM/...
+    ROOT/visitors/ADDRESS-VISITOR/RANDOM/...
 
-VISITOR is a keyed hash of the address. The key is stored in ROOT, so quotas also hold after a restart. A client that
-knows the random name may read the file. No other client can find it, because there is no list. The oldest folders are
-removed first.
+ADDRESS and VISITOR are keyed hashes of the network address and of the visitor. The key is stored in ROOT, so quotas
+also hold after a restart. A client that knows the random name may read the file. No other client can find it, because
+there is no list. The oldest folders are removed first: those of a visitor beyond its share, those of an address beyond
+the shares of all its visitors, and those of all beyond the whole.
 """
 
 from __future__ import annotations
@@ -62,8 +63,10 @@ class KeptFiles:
         """Keeps a folder that is complete, and removes the oldest where there are too many bytes."""
         with self._lock:
             self._filling.discard(folder)
-            self._trim(folder.parent, self.limits.disk_mb_per_visitor << 20, folder)
-            self._trim(None, self.limits.disk_mb << 20, folder)
+            share, home = self.limits.disk_mb_per_visitor << 20, folder.parent.name
+            self._trim(home, share, folder)
+            self._trim(f"{home.partition('-')[0]}-*", share * self.limits.per_address, folder)
+            self._trim("*", self.limits.disk_mb << 20, folder)
 
     def drop(self, folder: Path) -> None:
         """Removes a folder that was not completed."""
@@ -85,8 +88,9 @@ class KeptFiles:
         return None
 
     def _home(self, visitor: Visitor) -> Path:
-        name = hmac.new(self._secret(), f"{visitor.address} {visitor.key}".encode(), hashlib.sha256).hexdigest()[:24]
-        return self.root / FOLDERS / name
+        known = (visitor.address, f"{visitor.address} {visitor.session} {visitor.key}")
+        names = [hmac.new(self._secret(), each.encode(), hashlib.sha256).hexdigest()[:24] for each in known]
+        return self.root / FOLDERS / "-".join(names)
 
     def _secret(self) -> bytes:
         with self._lock:
@@ -98,10 +102,10 @@ class KeptFiles:
                 self._key = path.read_bytes() or secrets.token_bytes(32)
             return self._key
 
-    def _trim(self, home: Path | None, most: int, newest: Path) -> None:
-        homes = [home] if home is not None else list((self.root / FOLDERS).iterdir())
+    def _trim(self, homes: str, most: int, newest: Path) -> None:
+        """Removes the oldest folders in the homes of a pattern until they hold at most `most` bytes."""
         found = []
-        for each in homes:
+        for each in (self.root / FOLDERS).glob(homes):
             with contextlib.suppress(OSError):
                 found += [(path.stat().st_mtime_ns, bytes_below(path), path) for path in each.iterdir()]
         held = sum(size for _, size, _ in found)

@@ -406,6 +406,7 @@ def test_every_recipe_can_be_asked_for(capsys: Capture) -> None:
         ("train-demo sensevoice --data . --out x --scale nan", 2, "--scale is nan; expected a finite number"),
         ("train-demo sensevoice --data . --out x --seed -1", 2, "--seed is -1; expected 0 to 9007199254740991"),
         ("train-demo sensevoice --data . --out x --other-speech .", 2, "--other-speech is for a training that goes on"),
+        ("train-demo paraformer --data . --out x --more-speakers .", 2, "--more-speakers is for a training that goes"),
         ("transcribe short.wav -m sensevoice --runtime gguf --dtype bfloat16", 2, "dtype is bfloat16, and gguf has"),
         ("transcribe short.wav -m sensevoice --dtype int8", 2, "argument --dtype: invalid choice: 'int8'"),
         ("transcribe short.wav -m sensevoice --hotwords one,two", 2, "sensevoice has no option hotwords; it has"),

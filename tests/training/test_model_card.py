@@ -1,10 +1,27 @@
+from dataclasses import replace
+
 import pytest
 
 from workbench.core.errors import BadInput
 from workbench.registry.sources import assets
 from workbench.training.loop import TrainOptions
-from workbench.training.model_card import MORE_RATES, CardFacts, Measured, continue_card, rounds_in, write_card
-from workbench.training.training_run import CONTINUING, CONTINUING_ROUNDS, DemoOptions, Phase, TrainingRun
+from workbench.training.model_card import (
+    MORE_RATES,
+    CardFacts,
+    Measured,
+    continue_card,
+    rounds_in,
+    rounds_with_more_speakers,
+    write_card,
+)
+from workbench.training.training_run import (
+    CONTINUING,
+    CONTINUING_ROUNDS,
+    MORE_SPEAKERS_ROUNDS,
+    DemoOptions,
+    Phase,
+    TrainingRun,
+)
 
 FACTS = CardFacts(
     "paraformer", 1000, ["anna"], ["zoe"], [Phase("listening", TrainOptions(), 500)], 0, 12.0, "a machine"
@@ -35,6 +52,22 @@ def test_a_card_that_goes_on_has_new_figures_and_both_trainings(tmp_path):
 def test_a_training_goes_on_with_the_next_round_and_stays_with_the_last(tmp_path):
     runs = [TrainingRun(DemoOptions(), [], tmp_path, print, rounds).continuing for rounds in range(5)]
     assert tuple(runs[:3]) == CONTINUING_ROUNDS and runs[3] == runs[4] == CONTINUING_ROUNDS[-1]
+
+
+def test_rounds_with_more_speakers_count_apart(tmp_path):
+    card = tmp_path / "README.md"
+    write_card(card, FACTS, [Measured("as recorded", "3 to 7", 300, 0.25)])
+    rate = [Measured("as recorded", "3 to 7", 300, 0.05)]
+    continue_card(card, card.read_text(), LATER, rate, ["carla"], CONTINUING)
+    more = replace(LATER, more_speakers=["alan", "slt"])
+    continue_card(card, card.read_text(), more, rate, ["carla"], MORE_SPEAKERS_ROUNDS[0].corpus)
+    text = card.read_text()
+    assert (rounds_in(text), rounds_with_more_speakers(text)) == (2, 1)
+    assert "--other-speech FOLDER --more-speakers FOLDER --out" in text
+    assert "More speakers say the digits (alan, slt)" in text and "\n\n\n" not in text
+    options = DemoOptions(more_speakers=tmp_path)
+    rounds = [TrainingRun(options, [], tmp_path, print, number).continuing for number in range(3)]
+    assert rounds == [*MORE_SPEAKERS_ROUNDS, MORE_SPEAKERS_ROUNDS[-1]]
 
 
 @pytest.mark.parametrize("family", ["sensevoice", "paraformer", "funasr-nano", "fireredasr"])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import soundfile
 
 from tests.training.tones import tone_takes
 from workbench.core.errors import BadInput
@@ -11,8 +12,8 @@ from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES, family_of
 from workbench.isolation.loader import open_here
 from workbench.registry.sources import assets
-from workbench.training.demo import check_start, recipe_of
-from workbench.training.digits import Take
+from workbench.training.demo import check_start, more_takes, recipe_of
+from workbench.training.digits import Take, load_fsdd
 from workbench.training.training_run import DemoOptions, TrainingRun
 
 MEGABYTES = 12  # what a demo may weigh
@@ -56,6 +57,16 @@ def test_a_recipe_writes_a_checkpoint_that_opens_and_goes_on_from_it(family, tmp
             assert (further / name).read_bytes() == (out / name).read_bytes()
     session = open_here(SessionSpec("further", family, "pytorch", further))
     assert session.transcribe((samples, 16_000)).audio_seconds == pytest.approx(1.0)
+
+
+def test_the_speaker_who_is_never_trained_on_cannot_be_among_the_more_speakers(tmp_path):
+    for speaker in ("alan", "zoe"):
+        soundfile.write(tmp_path / f"3_{speaker}_0.wav", np.full(800, 0.1), 8000)
+    held_out = load_fsdd(tmp_path)[-1:]
+    with pytest.raises(BadInput, match="has recordings of zoe, who is never trained on"):
+        more_takes(tmp_path, held_out)
+    (tmp_path / "3_zoe_0.wav").unlink()
+    assert [take.speaker for take in more_takes(tmp_path, held_out)] == ["alan"]
 
 
 def test_another_checkpoint_cannot_go_on(tmp_path):

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from workbench.core.errors import Unavailable
+from workbench.training import more_voices
+from workbench.training.digits import load_fsdd
 from workbench.training.voices import (
     FOREIGN_SPELLINGS,
     VoiceOptions,
@@ -18,6 +20,9 @@ from workbench.training.voices import (
 
 needs_synthesisers = pytest.mark.skipif(
     shutil.which("espeak-ng") is None or shutil.which("flite") is None, reason="needs espeak-ng and flite"
+)
+needs_more_voices = pytest.mark.skipif(
+    any(shutil.which(program) is None for program in more_voices.PROGRAMS), reason="needs RHVoice and SVOX Pico"
 )
 FEW = VoiceOptions(english_settings=2, foreign_settings=0, flite_settings=0, strings=1)
 
@@ -77,3 +82,20 @@ def test_takes_are_spoken_once_and_read_back(tmp_path, monkeypatch):
     assert all(
         np.array_equal(a.samples, b.samples) and a.speaker == b.speaker for a, b in zip(first, second, strict=True)
     )
+
+
+def test_missing_programs_of_more_voices_are_named(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert more_voices.main([str(tmp_path / "digits")]) == 1
+    assert "need the Debian packages rhvoice and rhvoice-english, libttspico-utils" in capsys.readouterr().err
+
+
+@needs_more_voices
+def test_more_voices_speak_takes_of_all_digits(monkeypatch, tmp_path):
+    monkeypatch.setattr(more_voices, "TAKES", 1)
+    monkeypatch.setattr(more_voices, "RHVOICE", ("slt",))
+    monkeypatch.setattr(more_voices, "PICO", ("en-GB",))
+    assert more_voices.speak_digits(tmp_path) == 20
+    takes = load_fsdd(tmp_path)
+    assert [(take.speaker, take.digit) for take in takes] == [(who, d) for who in ("en-GB", "slt") for d in range(10)]
+    assert all(0.1 < len(take.samples) / take.sample_rate < 2 for take in takes)

@@ -82,6 +82,12 @@ def add_train_demo(parser: argparse.ArgumentParser) -> None:
         help="with --continue: recordings of people who say no English digits, a folder per speaker",
     )
     parser.add_argument(
+        "--more-speakers",
+        type=Path,
+        metavar="FOLDER",
+        help="with --continue: digits of more speakers, in files named as in the dataset",
+    )
+    parser.add_argument(
         "--scale",
         type=float,
         metavar="SHARE",

@@ -65,8 +65,10 @@ def train_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
         check_value(spec, getattr(parsed, spec.name), f"--{spec.name} is {getattr(parsed, spec.name)}")
         for spec in option_specs(Training)
     )
-    if parsed.other_speech is not None and parsed.start is None:
-        raise BadInput("--other-speech is for a training that goes on; name the checkpoint with --continue")
+    for name in ("other_speech", "more_speakers"):
+        if getattr(parsed, name) is not None and parsed.start is None:
+            flag = f"--{name.replace('_', '-')}"
+            raise BadInput(f"{flag} is for a training that goes on; name the checkpoint with --continue")
     from workbench.training.demo import DemoOptions, train_demo
 
     options = DemoOptions(
@@ -77,6 +79,7 @@ def train_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
         updates_scale=updates_scale,
         start=parsed.start,
         other_speech=parsed.other_speech,
+        more_speakers=parsed.more_speakers,
     )
     for row in train_demo(parsed.family, parsed.data, parsed.out, options, say):
         yield f"{row.word_error_rate:.1%}\t{row.condition}\t{row.digits} digits"

@@ -14,7 +14,15 @@ import torch
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, load
 from workbench.training.digits import Take, load_fsdd, split_by_speaker
-from workbench.training.model_card import CardFacts, Measured, continue_card, measure_checkpoint, rounds_in, write_card
+from workbench.training.model_card import (
+    CardFacts,
+    Measured,
+    continue_card,
+    measure_checkpoint,
+    rounds_in,
+    rounds_with_more_speakers,
+    write_card,
+)
 from workbench.training.other_speech import backwards, recorded_speech, synthetic_speech
 from workbench.training.training_run import DemoOptions, TrainingRun
 from workbench.training.voices import synthetic_takes
@@ -62,12 +70,15 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     human, held_out = split_by_speaker(load_fsdd(data))
+    more = [] if options.more_speakers is None else more_takes(options.more_speakers, held_out)
+    with_more = rounds_with_more_speakers(earlier)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="workbench-train-") as temporary:
         cache = options.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
         log("speaking the synthetic voices")
-        run = TrainingRun(options, human + synthetic_takes(cache), cache, log, rounds_in(earlier))
+        rounds = with_more if more else rounds_in(earlier) - with_more
+        run = TrainingRun(options, [*human, *more, *synthetic_takes(cache)], cache, log, rounds)
         if options.start is None:
             trained = recipe.train(run)
         else:
@@ -94,6 +105,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         machine=f"{platform.machine()}, {threads}, torch {torch.__version__}",
         about=recipe.ABOUT,
         scale=options.updates_scale,
+        more_speakers=sorted({take.speaker for take in more}),
     )
     log("measuring")
     if options.start is None:
@@ -101,6 +113,14 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
     measured = measure_checkpoint(out, family, held_out)
     continue_card(out / "README.md", earlier, facts, measured, recorded, run.continuing.corpus)
     return measured
+
+
+def more_takes(folder: Path, held_out: Sequence[Take]) -> list[Take]:
+    """Returns digits of more speakers; raises `BadInput` if the held-out speaker is among them."""
+    takes = load_fsdd(folder)
+    for speaker in sorted({take.speaker for take in held_out} & {take.speaker for take in takes}):
+        raise BadInput(f"{folder} has recordings of {speaker}, who is never trained on; expected other speakers")
+    return takes
 
 
 def check_start(family: str, recipe: Recipe, start: Path) -> Callable[[TrainingRun, Path], Any]:

@@ -36,9 +36,9 @@ in {minutes:.0f} minutes on {machine}.
 
 Of these strings, {empty:.0%} have no digits, and an empty text: silence and noises, synthetic music and tones, speech
 of the synthetic voices in made-up words, English and 14 other languages, human digits played backwards{recorded}.
-The strings with digits are shorter than before. Of the takes of "six", {six:.0%} are cut to their voiced part, and 8 to
-15 % of the others: most errors on the unseen speaker were in that word. The masks also stretch the frequency axis by up
-to 10 %.
+{more}The strings with digits are shorter than before. Of the takes of "six", {six:.0%} are cut to their voiced part,
+and 8 to 15 % of the others: most errors on the unseen speaker were in that word. The masks also stretch the frequency
+axis by up to 10 %.
 
 """
 MORE_RATES = """The rates at the top are those of this checkpoint; `python -m benchmarks.demo_errors` prints more, also
@@ -47,6 +47,9 @@ for recordings without digits.
 """
 RECORDED = """, and
 recordings of people who speak other languages ({speakers})"""
+MORE_SPEAKERS = """More speakers say the digits ({speakers}). Three quarters of the strings are of people or of them.
+"""
+MORE_SPEAKERS_OPTION = " --more-speakers FOLDER"
 FIGURES_HEAD = "| heard | digits in a string | strings | word error rate |"
 DATA_HEAD = "## Data and licence\n"
 
@@ -75,6 +78,7 @@ class CardFacts:
     machine: str
     about: str = ""
     scale: float = 1.0  # of the numbers of updates, `--scale`
+    more_speakers: Sequence[str] = ()  # of `--more-speakers`
 
 
 def measure_checkpoint(directory: Path, family: str, held_out: Sequence[Take]) -> list[Measured]:
@@ -169,6 +173,7 @@ def continue_card(
         begun="that stands above it" if rounds_in(training) else "above",
         command=command,
         options=(" --other-speech FOLDER" if recorded else "")
+        + (MORE_SPEAKERS_OPTION if facts.more_speakers else "")
         + (f" --seed {facts.seed}" if facts.seed else "")
         + (f" --scale {facts.scale:g}" if facts.scale != 1 else ""),
         minutes=facts.minutes,
@@ -176,6 +181,7 @@ def continue_card(
         phases=_phases(facts.phases),
         empty=corpus.empty_share,
         six=corpus.voiced_share[6],
+        more=MORE_SPEAKERS.format(speakers=", ".join(facts.more_speakers)) if facts.more_speakers else "",
         recorded=RECORDED.format(speakers=", ".join(recorded)) if recorded else "",
     )
     training = training.replace(MORE_RATES, "")
@@ -187,6 +193,11 @@ def continue_card(
 def rounds_in(card: str) -> int:
     """Returns in how many rounds the training of a card's checkpoint went on."""
     return card.count(GOING_ON.partition("\n")[0])
+
+
+def rounds_with_more_speakers(card: str) -> int:
+    """Returns in how many of these rounds a folder had digits of more speakers."""
+    return card.count(MORE_SPEAKERS_OPTION)
 
 
 def _figures(measured: Sequence[Measured]) -> str:

@@ -46,9 +46,9 @@ class DemoOptions:
     seed: int = 0
     updates_scale: float = 1.0  # of every phase's number of updates: below 1 trains a worse model sooner
     start: Path | None = None  # a checkpoint of the same recipe, whose training goes on; None trains from the beginning
-    other_speech: Path | None = (
-        None  # folder of recordings of speech without English digits, for a training that goes on
-    )
+    # Folders for a training that goes on: recordings of speech without English digits, and digits of more speakers.
+    other_speech: Path | None = None
+    more_speakers: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,17 @@ CONTINUING_ROUNDS = (
     ContinuingRound(CUT_MORE, 8_000, TrainOptions(updates=1800, learning_rate=7e-4, warm_up=100)),
     ContinuingRound(
         replace(CUT_MORE, silent_share=0.05, music_share=0.09, speech_share=0.30),
+        4_000,
+        TrainOptions(updates=600, learning_rate=4e-4, warm_up=50),
+    ),
+)
+
+# With digits of more speakers, most strings are of people.
+_OF_PEOPLE = replace(CUT_MORE, human_share=0.75)
+MORE_SPEAKERS_ROUNDS = (
+    ContinuingRound(_OF_PEOPLE, 12_000, TrainOptions(updates=2400, learning_rate=8e-4, warm_up=100)),
+    ContinuingRound(
+        replace(_OF_PEOPLE, silent_share=0.05, music_share=0.09, speech_share=0.30),
         4_000,
         TrainOptions(updates=600, learning_rate=4e-4, warm_up=50),
     ),
@@ -89,13 +100,14 @@ class TrainingRun:
     takes: Sequence[Take]
     cache: Path
     log: Callable[[str], None]
-    earlier_rounds: int = 0  # in which the checkpoint to start from went on already
+    earlier_rounds: int = 0  # of the same kind, in which the checkpoint to start from went on already
     phases: list[Phase] = field(default_factory=list)  # the phases that are finished
 
     @property
     def continuing(self) -> ContinuingRound:
         """The round that a checkpoint goes on with: the next one, or the last one again."""
-        return CONTINUING_ROUNDS[min(self.earlier_rounds, len(CONTINUING_ROUNDS) - 1)]
+        rounds = CONTINUING_ROUNDS if self.options.more_speakers is None else MORE_SPEAKERS_ROUNDS
+        return rounds[min(self.earlier_rounds, len(rounds) - 1)]
 
     def pool(
         self, share: float = 1.0, finishing: bool = False, window: str = "hamming", front_end: str = "kaldi"

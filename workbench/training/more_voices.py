@@ -3,8 +3,8 @@
     python -m workbench.training.more_voices FOLDER
 
 The files are named as in the Free Spoken Digit Dataset, `DIGIT_SPEAKER_NUMBER.wav`, for `--more-speakers FOLDER`.
-Debian has the programs (rhvoice, rhvoice-english, libttspico-utils). The licences of these voices allow to train on
-them: CC BY-SA 4.0 or freer, and Apache 2.0.
+Debian has the programs (rhvoice, rhvoice-english, libttspico-utils). Its copyright files put these four voices of
+RHVoice under LGPL 2.1 or later, and Pico under Apache 2.0.
 """
 
 from __future__ import annotations

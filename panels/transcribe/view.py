@@ -186,15 +186,6 @@ def _done(row: Row) -> Markup:
     return render(VIEW, "done", row, tag_chips(row.transcript), numbers)
 
 
-def differences_html(score: Score) -> Markup:
-    """Returns the normalised hypothesis with its differences to the reference, shown by shape and words, not colour
-    alone.
-
-    A wrong word is above the right one, a missing one has a dashed frame, an added one follows a plus sign.
-    """
-    return render(VIEW, "differences", score.differences)
-
-
 def tag_chips(transcript: Transcript) -> list[tuple[str, str, str]]:
     """Returns language and tags as (picture, word, meaning); an unknown tag appears under its own name."""
     found = []

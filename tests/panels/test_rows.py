@@ -10,7 +10,7 @@ import pytest
 
 from panels.running.choices import ModelOnRuntime
 from panels.transcribe.run import Instead, Row, RunState
-from panels.transcribe.view import NOTHING_YET, differences_html, results_html, status_html, status_line, tag_chips
+from panels.transcribe.view import NOTHING_YET, results_html, status_html, status_line, tag_chips
 from panels.widgets.markup import element
 from workbench.session.values import Doubt, Progress, Segment, Transcript
 from workbench.text.rates import score
@@ -91,15 +91,21 @@ def test_a_row_shows_text_rates_times_and_memory() -> None:
         assert expected in words
 
 
+def differences(reference: str, text: str) -> str:
+    """The paragraph of the results that marks them."""
+    html = str(results_html(RunState((done(text, reference),))))
+    return "<p" + html.partition('<p class="heard marked"')[2].partition("</p>")[0] + "</p>"
+
+
 def test_differences_are_marked_by_shape_and_words() -> None:
-    marked = differences_html(score("three seven one two", "three eleven one"))
+    marked = differences("three seven one two", "three eleven one")
     assert '<span class="wrong"><span>eleven</span>' in marked and "instead of" in marked and "missing: " in marked
-    assert "added: " in differences_html(score("three", "three four"))
+    assert "added: " in differences("three", "three four")
     assert Tags(marked).words.replace("missing: ", "") == "three eleven instead of seven one two"
 
 
 def test_differences_of_chinese_have_no_spaces() -> None:
-    assert Tags(differences_html(score("今天天气", "今天天汽"))).words == "今天天汽 instead of 气"
+    assert Tags(differences("今天天气", "今天天汽")).words == "今天天汽 instead of 气"
 
 
 def test_the_raw_text_stays_beside_the_normalised() -> None:

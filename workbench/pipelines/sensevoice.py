@@ -11,6 +11,7 @@ import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.core.resources import close
+from workbench.core.softmax import softmax
 from workbench.decoding.confidence import probabilities
 from workbench.decoding.ctc import BestPath, CtcToken, collapse
 from workbench.families.sensevoice import (
@@ -129,7 +130,7 @@ class SenseVoicePipeline:
         if recorder and (recorder.needs("logits") or recorder.wanted("ctc.posteriors")):
             logits = recorder.put("logits", np.concatenate([*blocks]))
             if recorder.wanted("ctc.posteriors"):
-                recorder.put("ctc.posteriors", _softmax(logits))
+                recorder.put("ctc.posteriors", softmax(logits))
             blocks = iter([logits])
         return self._decoded(blocks, len(features), options)
 
@@ -263,11 +264,3 @@ class SenseVoicePipeline:
     def close(self) -> None:
         """Frees the network, and the language model of the last beam search."""
         close(self.network, self._head)
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns probabilities [frames, vocabulary] of the logits, in their type."""
-    powers: np.ndarray = logits - logits.max(axis=1, keepdims=True)
-    np.exp(powers, out=powers)
-    powers /= powers.sum(axis=1, keepdims=True)
-    return powers

@@ -111,13 +111,6 @@ def generate_audio(
     return [whole[number, : length if length >= 0 else len(made)] for number, length in enumerate(lengths)]
 
 
-@torch.no_grad()
-def chosen_form(network: SpeechLM, batch: DialogueBatch) -> list[int]:
-    """Returns which of `<|text|>` and `<|audio|>` each answer begins with."""
-    logits = _Sequences(network, batch).logits
-    return [LAYOUT.audio if row[LAYOUT.audio] > row[LAYOUT.text] else LAYOUT.text for row in logits]
-
-
 class _Draw:
     """Chooses ids from logits [n, ids]."""
 

@@ -12,18 +12,11 @@ import numpy as np
 MOST_ROWS = 512  # rows of a layer that are compared; more take seconds and change the third digit
 
 
-def linear_cka(one: np.ndarray, other: np.ndarray) -> float:
-    """Returns the linear CKA of two layers [rows, width] with the same rows, 0 to 1.
-
-    A rotation, a scale or a shift of either does not change it. It is NaN where the rows of one are all equal.
-    """
-    return float(cka_matrix([one], [other])[0, 0])
-
-
 def cka_matrix(ones: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the linear CKA of each layer of one list with each of the other, float64 [ones, others].
+    """Returns the linear CKA of each layer [rows, width] of one list with each of the other, float64 [ones, others].
 
-    Raises `ValueError` if they do not all have the same number of rows.
+    Each is from 0 to 1. A rotation, a scale or a shift of a layer does not change it. It is NaN where the rows of a
+    layer are all equal. Raises `ValueError` if they do not all have the same number of rows.
     """
     if len({len(layer) for layer in (*ones, *others)}) != 1:
         raise ValueError("CKA needs the same rows in every layer")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
+from workbench.core.softmax import log_softmax, softmax
 
 Function = Callable[[np.ndarray], np.ndarray]
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -19,16 +20,6 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 def _softplus(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.logaddexp(0.0, x))
-
-
-def _softmax(x: np.ndarray) -> np.ndarray:
-    found = np.exp(x - x.max(axis=-1, keepdims=True))
-    return np.asarray(found / found.sum(axis=-1, keepdims=True))
-
-
-def _log_softmax(x: np.ndarray) -> np.ndarray:
-    x = x - x.max(axis=-1, keepdims=True)
-    return np.asarray(x - np.log(np.exp(x).sum(axis=-1, keepdims=True)))
 
 
 ACTIVATIONS: Mapping[str, Function] = {
@@ -51,8 +42,8 @@ ACTIVATIONS: Mapping[str, Function] = {
 
 OTHERS: Mapping[str, Function] = {
     **{name: function for name, function in ACTIVATIONS.items() if name != "the identity"},
-    "log-softmax": _log_softmax,
-    "softmax": _softmax,
+    "log-softmax": log_softmax,
+    "softmax": softmax,
     "exp": lambda x: np.exp(np.minimum(x, 700.0)),
     "log": np.log,
     "square": np.square,

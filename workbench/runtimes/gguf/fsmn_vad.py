@@ -15,6 +15,7 @@ import numpy as np
 from workbench.audio.frontend import Frontend
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
+from workbench.core.softmax import softmax
 from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.detection_session import DetectionSession
@@ -49,7 +50,7 @@ class FsmnGraph:
         """See `FsmnNetwork.score`."""
         found = self._engine.run(lambda g: self._network(g, features, past))
         after = [_last(np.concatenate([each, found[f"memory.{n}"]]), self.past) for n, each in enumerate(past)]
-        return _softmax(found["logits"][:, : self.classes]), after
+        return softmax(found["logits"][:, : self.classes]), after
 
     def _network(self, g: Graph, features: np.ndarray, past: Sequence[np.ndarray]) -> dict[str, Tensor]:
         """Returns logits of features [T, width], and under `memory.N` the frames [T, M] that go into each memory."""
@@ -104,13 +105,6 @@ def _rounded(size: int) -> int:
 
 def _last(frames: np.ndarray, count: int) -> np.ndarray:
     return frames[len(frames) - count :]
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns the softmax over the last axis."""
-    raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    found: np.ndarray = raised / raised.sum(axis=-1, keepdims=True)
-    return found
 
 
 def open_fsmn_vad(path: str | Path, threads: int | None = None) -> tuple[FsmnVad, tuple[str, ...]]:

@@ -160,9 +160,12 @@ def test_decoded_samples_stay_if_ffmpeg_breaks_off(tmp_path: Path) -> None:
     source, target = tmp_path / "tone.wav", tmp_path / "tone.mka"
     soundfile.write(source, tone(20.0), RATE)
     subprocess.run(["ffmpeg", "-v", "error", "-i", source, "-c:a", "aac", target], check=True, stdin=subprocess.DEVNULL)
+    assert read(target).notes == ()
     content = target.read_bytes()
     target.write_bytes(content[: len(content) // 2])
-    assert 5.0 < read(target).seconds < 15.0
+    recording = read(target)
+    assert 5.0 < recording.seconds < 15.0
+    assert recording.notes == ("the file is cut or damaged (File ended prematurely); what ffmpeg decoded was read",)
 
 
 @needs_ffmpeg

@@ -25,6 +25,8 @@ _CONTAINERS = (
     "oma,qcp,rm,rso,shorten,sln,smjpeg,sox,spdif,swf,tak,truehd,tta,voc,vqf,w64,wav,wc3movie,wsd,wtv,wv,xa,xwma"
 )
 _BLOCK_BYTES = 1 << 20
+_DAMAGE = re.compile(r"ended prematurely|partial file|corrupt|error", re.IGNORECASE)
+_HEAD = re.compile(r"(In|Out)put #")  # lines with the name of a file
 _FAULT = r"error|invalid|fail|could not|cannot|unable|unsupported|unknown|not found|no such|matches no|does not"
 
 
@@ -117,6 +119,8 @@ def _blocks(
         if got == 0:
             raise BadInput(_last_words(errors))
         notes.append(f"ffmpeg stopped before the end ({_last_words(errors)}); what it had decoded was read")
+    elif sign := _sign_of_damage(errors):
+        notes.append(f"the file is cut or damaged ({sign}); what ffmpeg decoded was read")
 
 
 def _report(errors: IO[bytes]) -> str:
@@ -128,7 +132,20 @@ def _last_words(errors: IO[bytes]) -> str:
     """Returns the last line of ffmpeg's report that names a fault, without file path and component address."""
     lines = [line.strip() for line in _report(errors).splitlines() if line.strip() not in ("", "Conversion failed!")]
     faults = [line for line in lines if re.search(_FAULT, line, re.IGNORECASE)] or lines
-    return re.sub(r"^(file:.*?: |\[.*?\] )", "", faults[-1]).rstrip(".") if faults else "it printed no reason"
+    return _plain(faults[-1]) if faults else "it printed no reason"
+
+
+def _sign_of_damage(errors: IO[bytes]) -> str:
+    """Returns the last line of the report of a decoder that went on although a file is damaged; empty for a whole file.
+
+    Lines that begin with a space are the file's own metadata.
+    """
+    lines = [line for line in _report(errors).splitlines() if line and line[0] != " " and not _HEAD.match(line)]
+    return next((_plain(line) for line in reversed(lines) if _DAMAGE.search(line)), "")
+
+
+def _plain(line: str) -> str:
+    return re.sub(r"^(file:.*?: |\[.*?\] )", "", line).rstrip(".")
 
 
 def _codec(errors: IO[bytes]) -> str:

@@ -337,9 +337,30 @@ def test_chunks_behind_the_sound_are_not_sound(tmp_path: Path) -> None:
     wav = wav_bytes(tone(1.0))
     notes = b"LIST" + struct.pack("<I", 5000) + b"INFO" + b"x" * 4996
     path = tmp_path / "list.wav"
-    path.write_bytes(wav + notes)
-    recording = read(path)
-    assert (recording.seconds, recording.notes) == (1.0, ())
+    for content in (wav + notes, (wav + notes)[:-3000], wav + notes + b"id3"):
+        path.write_bytes(content)
+        recording = read(path)
+        assert (recording.seconds, recording.notes) == (1.0, ())
+    path.write_bytes(with_data_size(wav[:44], 0) + notes)
+    assert "no samples" in sentence(path)
+
+
+def without_length(flac: Path) -> Path:
+    """The same FLAC file as a program writes it to a pipe: the number of samples in its header is 0."""
+    content = bytearray(flac.read_bytes())
+    content[21] &= 0xF0
+    content[22:26] = bytes(4)
+    flac.write_bytes(content)
+    return flac
+
+
+@pytest.mark.parametrize("samples", [500, 20 * RATE + 77])
+def test_flac_without_a_stated_length_is_read_to_its_end(tmp_path: Path, samples: int) -> None:
+    path = tmp_path / "piped.flac"
+    soundfile.write(path, 0.3 * np.random.default_rng(0).standard_normal(samples), RATE)
+    whole = read(path)
+    recording = read(without_length(path))
+    assert (recording.digest, recording.notes) == (whole.digest, ())
 
 
 def test_damaged_flac_is_read_up_to_the_damage(tmp_path: Path) -> None:

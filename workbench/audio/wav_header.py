@@ -14,6 +14,11 @@ from typing import BinaryIO
 _STREAMING = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # sizes that programs write when they do not know the length yet
 _LARGEST_CHUNK = 0xFFFFFFFF  # largest size in bytes that 32 bits can state
 _SIZE_OF_HEADER = 8  # bytes: four letters and a 32-bit size
+# Names of chunks that programs write behind the sound.
+_KNOWN = {
+    *(b"LIST", b"INFO", b"id3 ", b"ID3 ", b"bext", b"iXML", b"aXML", b"axml", b"_PMX", b"fact", b"PEAK", b"JUNK"),
+    *(b"PAD ", b"FLLR", b"cue ", b"plst", b"smpl", b"inst", b"acid", b"cart", b"afsp", b"DISP", b"umid", b"levl"),
+}
 _SLACK_MS = 10  # fewer bytes than this behind the data chunk are a stray tail, not audio
 
 
@@ -95,20 +100,25 @@ def _sound_bytes(file: BinaryIO, offset: int, promised: int, file_size: int, sla
         return promised
     # After a data chunk with a correct size, only other chunks follow up to the end of the file.
     for start in (position + promised % 2, position):
-        if promised and _only_chunks(file, start, file_size):
+        if _only_chunks(file, start, file_size, known=not promised):
             return promised
     return available
 
 
-def _only_chunks(file: BinaryIO, position: int, file_size: int) -> bool:
-    """Returns whether nothing but well-formed chunks lies between `position` and the end of the file."""
+def _only_chunks(file: BinaryIO, position: int, file_size: int, known: bool) -> bool:
+    """Returns whether nothing but chunks lies between `position` and the end of the file.
+
+    A chunk of a known name may be cut; any other one is taken for sound then, and everywhere if `known` is true.
+    """
     while position + _SIZE_OF_HEADER <= file_size:
         file.seek(position)
         name, size = struct.unpack("<4sI", file.read(_SIZE_OF_HEADER))
-        if not all(0x20 <= byte < 0x7F for byte in name):
-            return False
         position += _SIZE_OF_HEADER + size + size % 2
-    return position <= file_size + 1
+        if name not in _KNOWN and (known or not all(0x20 <= byte < 0x7F for byte in name)):
+            return False
+        if position > file_size + 1:
+            return name in _KNOWN
+    return True
 
 
 class RepairedWav(io.RawIOBase):

@@ -201,6 +201,11 @@ def test_resampling_removes_frequencies_above_8_khz() -> None:
     assert np.abs(read((tone(3.0, 48_000, hertz=9_000.0), 48_000)).samples[RATE:-RATE]).max() < 1e-4
 
 
+def test_less_than_one_sample_at_16_khz() -> None:
+    assert "holds 3 samples at 192000 Hz, less than one sample at 16000 Hz" in sentence((np.ones(3), 192_000))
+    assert len(read((np.ones(8), 192_000)).samples) == 1
+
+
 # --- arrays ---
 
 
@@ -258,6 +263,7 @@ def test_samples_that_are_not_finite_are_counted_and_placed(tmp_path: Path) -> N
     for source in ((samples, RATE), (np.stack([samples, tone(2.0)], axis=1), RATE)):
         text = sentence(source)
         assert "3 samples" in text and "sample 4000, 0.250 s" in text
+    assert "1 samples" in sentence((np.array([0.0, 1e19], dtype=np.float32), RATE))
     path = tmp_path / "nan.wav"
     soundfile.write(path, samples, RATE, subtype="FLOAT")
     assert "3 samples" in sentence(path)

@@ -44,6 +44,8 @@ _SHORTFALL = 0.01  # seconds; compressed formats round the length in their heade
 MINUTES_VARIABLE = "WORKBENCH_AUDIO_MINUTES"  # of the environment: the longest recording that is read
 
 # Integer types of samples: full scale, and the value of silence.
+LOUDEST = 1e12  # of a sample, where full scale is 1; the power of louder ones is infinite in float32
+
 _INTEGER_SCALE = {"int8": (1 << 7, 0), "uint8": (1 << 7, 1 << 7), "int16": (1 << 15, 0), "int32": (1 << 31, 0)}
 
 
@@ -134,7 +136,7 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
     read_so_far = 0
     not_finite, first_not_finite = 0, 0
     for block in decoded.blocks:
-        finite = np.isfinite(block).all(axis=1)
+        finite = (np.abs(block) < LOUDEST).all(axis=1)
         if not finite.all():
             first_not_finite = first_not_finite if not_finite else read_so_far + int(np.argmin(finite))
             not_finite += int(np.count_nonzero(~finite))
@@ -150,12 +152,18 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
     if not_finite:
         at = f"sample {first_not_finite}, {first_not_finite / decoded.rate:.3f} s"
         raise BadInput(
-            f"{name} has {not_finite} samples that are not finite numbers (NaN or infinity), the first at {at}"
+            f"{name} has {not_finite} samples that are no sound (NaN, infinity, or beyond {LOUDEST:g} times full "
+            f"scale), the first at {at}"
         )
     if read_so_far == 0:
         raise BadInput(f"{name} holds no samples, so there is no sound to read")
     collected += resample(np.empty(0, dtype=np.float32), True).data
     samples = np.frombuffer(collected, dtype=np.float32)
+    if not collected:
+        raise BadInput(
+            f"{name} holds {read_so_far} sample{'s' * (read_so_far > 1)} at {decoded.rate} Hz, less than one sample at "
+            f"{SAMPLE_RATE} Hz; expected a longer recording"
+        )
     digest = hashlib.sha256(collected).hexdigest()[:16]
     return Recording(samples, SAMPLE_RATE, decoded.rate, decoded.channels, decoded.format, digest, tuple(decoded.notes))
 

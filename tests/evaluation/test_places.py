@@ -1,11 +1,13 @@
-"""Recordings at addresses: what is missing, what is forbidden, what breaks off, and what is out of reach as a whole."""
+"""Recordings in files, archives and at addresses: what is missing, forbidden, damaged, or out of reach as a whole."""
 
 from __future__ import annotations
 
 import io
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,8 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.audio.test_read import with_data_size, without_length
+from workbench.audio.read import read
 from workbench.core.errors import BadInput, Unavailable
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.rows import Result, Utterance
@@ -101,3 +105,28 @@ def test_a_place_that_is_out_of_reach_fails_alone_or_stops_all(shelf: str, monke
     monkeypatch.setattr(Recordings, "is_at_fault", lambda self, utterance: False)  # now its host does not answer
     with pytest.raises(Unavailable, match="breaks off"):
         list(here.results([torn]))
+
+
+def test_a_recording_sounds_the_same_as_a_file_in_an_archive_and_as_a_segment(tmp_path: Path) -> None:
+    sound = np.random.default_rng(0).uniform(-0.5, 0.5, (40_000, 2))
+    for name in ("short.wav", "whole.flac", "piped.flac"):
+        soundfile.write(tmp_path / name, sound, 16000)
+    wrong = with_data_size((tmp_path / "short.wav").read_bytes(), 8000)
+    (tmp_path / "short.wav").write_bytes(wrong)
+    without_length(tmp_path / "piped.flac")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for path in sorted(tmp_path.glob("*.*a*")):
+            if path.suffix != ".zip":
+                archive.write(path, path.name)
+    recordings = Recordings(str(tmp_path))
+    for name in ("short.wav", "whole.flac", "piped.flac"):
+        whole = read(tmp_path / name)
+        assert len(whole.samples) == 40_000
+        for audio in (name, f"a.zip/{name}"):
+            found = recordings.source(Utterance("u", audio, "", duration=2.5))
+            assert read(found).digest == whole.digest
+            samples, rate = recordings.source(Utterance("u", audio, "", offset=1.0, duration=0.5, channel=1))
+            assert rate == 16000 and np.abs(samples - sound[16000:24000, 1]).max() < 1e-4  # type: ignore[operator]
+    recordings.close()
+    with pytest.raises(BadInput, match=r"piped.flac is 2.50 s long, and a segment from 3 s is asked for"):
+        recordings.source(Utterance("u", "piped.flac", "", offset=3.0))

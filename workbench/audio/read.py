@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -39,13 +39,14 @@ Source = str | os.PathLike[str] | tuple[Any, int]
 
 _BLOCK = 1 << 18  # samples per channel decoded at a time: 16 s at 16 kHz
 _CAREFUL_BLOCK = 1 << 10  # the same, after a read has failed
+UNSTATED = 1 << 62  # frames; a stream without a stated length has more than this
 _SHORTFALL = 0.01  # seconds; compressed formats round the length in their header, so less than this is no loss
 
 MINUTES_VARIABLE = "WORKBENCH_AUDIO_MINUTES"  # of the environment: the longest recording that is read
 
-# Integer types of samples: full scale, and the value of silence.
 LOUDEST = 1e12  # of a sample, where full scale is 1; the power of louder ones is infinite in float32
 
+# Integer types of samples: full scale, and the value of silence.
 _INTEGER_SCALE = {"int8": (1 << 7, 0), "uint8": (1 << 7, 1 << 7), "int16": (1 << 15, 0), "int32": (1 << 31, 0)}
 
 
@@ -158,12 +159,12 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
     if read_so_far == 0:
         raise BadInput(f"{name} holds no samples, so there is no sound to read")
     collected += resample(np.empty(0, dtype=np.float32), True).data
-    samples = np.frombuffer(collected, dtype=np.float32)
     if not collected:
         raise BadInput(
             f"{name} holds {read_so_far} sample{'s' * (read_so_far > 1)} at {decoded.rate} Hz, less than one sample at "
             f"{SAMPLE_RATE} Hz; expected a longer recording"
         )
+    samples = np.frombuffer(collected, dtype=np.float32)
     digest = hashlib.sha256(collected).hexdigest()[:16]
     return Recording(samples, SAMPLE_RATE, decoded.rate, decoded.channels, decoded.format, digest, tuple(decoded.notes))
 
@@ -232,7 +233,22 @@ def opened(path: Path) -> "tuple[soundfile.SoundFile | None, list[str]]":
     """
     _, head, layout = _checked(path)
     notes: list[str] = []
-    return _open_libsndfile(path, head, layout, notes), notes
+    return _open_libsndfile(path, layout, may_be_mpeg(path, head), notes), notes
+
+
+def opened_stream(stream: BinaryIO) -> "soundfile.SoundFile | None":
+    """Returns the sound in an open file, with its true length as in `opened`; None if libsndfile refuses it."""
+    layout = wav_layout(stream)
+    stream.seek(0)
+    return _open_libsndfile(stream, layout, False, [])
+
+
+def whole_of(file: "soundfile.SoundFile") -> np.ndarray:
+    """Returns all samples, float32 [samples, channels], of a file from `opened` that may state no length."""
+    blocks = [np.empty((0, file.channels), dtype=np.float32)]
+    while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
+        blocks.append(block)
+    return np.concatenate(blocks)
 
 
 def blocks_of(path: Path) -> tuple[Iterator[np.ndarray], int, Callable[[], None]]:
@@ -262,7 +278,8 @@ def _checked(path: Path) -> tuple[str, bytes, WavLayout | None]:
         if path.stat().st_size == 0:
             raise BadInput(f"{name} is empty (0 bytes), and a sound file is expected")
         head = head_of(path)
-        layout = wav_layout(path)
+        with path.open("rb") as file:
+            layout = wav_layout(file)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise BadInput(f"{name:.200} cannot be opened: {reason}") from error
@@ -281,7 +298,7 @@ def _not_sound(name: str, head: bytes, ffmpeg_asked: bool = True) -> BadInput:
 
 def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | None) -> _Decoded:
     notes: list[str] = []
-    file = _open_libsndfile(path, head, layout, notes)
+    file = _open_libsndfile(path, layout, may_be_mpeg(path, head), notes)
     if file is None:
         return _decode_ffmpeg(path, name, head)
     text = f"{file.format} {file.subtype}"
@@ -289,20 +306,32 @@ def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | N
 
 
 def _open_libsndfile(
-    path: Path, head: bytes, layout: WavLayout | None, notes: list[str]
+    source: Path | BinaryIO, layout: WavLayout | None, mpeg: bool, notes: list[str]
 ) -> "soundfile.SoundFile | None":
-    """Returns the open file, and None if libsndfile refuses it."""
+    """Returns the open file, and None if libsndfile refuses it.
+
+    Args:
+        mpeg: whether it may be MPEG audio, whose decoder writes to stderr.
+    """
     import soundfile
 
     repaired = layout if layout is not None and not layout.honest and layout.repairable else None
     try:
-        with muted_stderr(may_be_mpeg(path, head)):
-            file = soundfile.SoundFile(RepairedWav(path, repaired) if repaired else os.fspath(path))
+        with muted_stderr(mpeg):
+            file = soundfile.SoundFile(RepairedWav(source, repaired) if repaired else _by_bytes(source))
     except (soundfile.LibsndfileError, TypeError):  # TypeError: a .raw file has no sample rate
         return None
     if repaired:
         notes.append(_length_note(repaired, file.frames / file.samplerate))
+    if file.frames >= UNSTATED:
+        # After each read, soundfile seeks the place that was reached; at the end of such a stream that fails.
+        file.seekable = lambda: False
     return file
+
+
+def _by_bytes(source: Path | BinaryIO) -> bytes | BinaryIO:
+    """Returns a path as the file system has it, because a name need not be UTF-8."""
+    return os.fsencode(source) if isinstance(source, Path) else source
 
 
 def _file_blocks(file: "soundfile.SoundFile", name: str, head: bytes, notes: list[str]) -> Iterator[np.ndarray]:
@@ -310,7 +339,8 @@ def _file_blocks(file: "soundfile.SoundFile", name: str, head: bytes, notes: lis
     import soundfile
 
     promised, got, reason = file.frames, 0, ""
-    size = max(_CAREFUL_BLOCK, _BLOCK // file.channels)
+    known = promised < UNSTATED
+    size = max(_CAREFUL_BLOCK, _BLOCK // file.channels) if known else _CAREFUL_BLOCK
     while True:
         try:
             with muted_stderr(file.format == "MP3"):
@@ -329,7 +359,6 @@ def _file_blocks(file: "soundfile.SoundFile", name: str, head: bytes, notes: lis
         yield block
     if got == 0 and reason:
         raise _not_sound(name, head)
-    known = promised < 1 << 62  # a stream without a stated length has the largest possible number
     held = f"the file holds {got / file.samplerate:.1f} s; the {got / file.samplerate:.1f} s were read"
     if reason:
         notes.append(f"decoding stopped early ({reason}): {held}")

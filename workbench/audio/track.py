@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from workbench.audio.constants import INT16_SCALE
-from workbench.audio.read import blocks_of, opened
+from workbench.audio.read import UNSTATED, blocks_of, opened
 from workbench.core.errors import BadInput
 from workbench.system.memory import size
 from workbench.system.tempdirs import nameless_file
@@ -26,7 +26,6 @@ LONGEST_SECONDS = 12 * 3600.0  # of a recording; what comes after is not shown
 MOST_DECODED = 1 << 30  # bytes of the temporary file of a recording that libsndfile does not read
 _EXACT = ("PCM_16", "PCM_U8", "PCM_S8", "ULAW", "ALAW")  # subtypes that int16 holds without loss
 _INEXACT = ("MP3",)  # containers in which a place that is sought is not exactly found
-_UNSTATED = 1 << 62  # frames of a stream without a stated length
 
 
 class Track(Protocol):
@@ -51,8 +50,8 @@ def open_track(path: str | Path) -> Track:
     MP3 and formats that only ffmpeg reads are decoded first, which takes about a second for ten minutes.
     """
     file, notes = opened(Path(path))
-    if file is not None and 0 < file.frames < _UNSTATED and file.seekable() and file.format not in _INEXACT:
-        return _Seekable(file, notes)
+    if file is not None and 0 < file.frames < UNSTATED and file.seekable() and file.format not in _INEXACT:
+        return _Seekable(Path(path), file, notes)
     if file is not None:
         file.close()
     return _Decoded(Path(path))

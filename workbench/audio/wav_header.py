@@ -50,28 +50,29 @@ class WavLayout:
         return size / self.bytes_per_second if self.bytes_per_second else 0.0
 
 
-def wav_layout(path: Path) -> WavLayout | None:
+def wav_layout(file: BinaryIO) -> WavLayout | None:
     """Returns the layout of a RIFF/WAVE file with a format and a data chunk; None for every other file."""
-    file_size = path.stat().st_size
-    with path.open("rb") as file:
-        riff = file.read(12)
-        if len(riff) < 12 or riff[:4] != b"RIFF" or riff[8:] != b"WAVE":
-            return None
-        bytes_per_second, block_align = 0, 0
-        for name, offset, size in _chunks(file, 12):
-            if name == b"fmt " and size >= 16:
-                file.seek(offset)
-                fields = file.read(16)
-                if len(fields) < 16:
-                    return None
-                bytes_per_second, block_align = struct.unpack("<8xIH2x", fields)
-            elif name == b"data":
-                if block_align == 0:
-                    return None
-                present = _sound_bytes(file, offset, size, file_size, max(1, bytes_per_second * _SLACK_MS // 1000))
-                # A partial last sample frame is not audio; a correct size stays unchanged.
-                present = present if present == size else present - present % block_align
-                return WavLayout(offset, size, present, bytes_per_second)
+    file.seek(0)
+    riff = file.read(12)
+    if len(riff) < 12 or riff[:4] != b"RIFF" or riff[8:] != b"WAVE":
+        return None
+    file.seek(0, io.SEEK_END)
+    file_size = file.tell()
+    bytes_per_second, block_align = 0, 0
+    for name, offset, size in _chunks(file, 12):
+        if name == b"fmt " and size >= 16:
+            file.seek(offset)
+            fields = file.read(16)
+            if len(fields) < 16:
+                return None
+            bytes_per_second, block_align = struct.unpack("<8xIH2x", fields)
+        elif name == b"data":
+            if block_align == 0:
+                return None
+            present = _sound_bytes(file, offset, size, file_size, max(1, bytes_per_second * _SLACK_MS // 1000))
+            # A partial last sample frame is not audio; a correct size stays unchanged.
+            present = present if present == size else present - present % block_align
+            return WavLayout(offset, size, present, bytes_per_second)
     return None
 
 
@@ -122,12 +123,16 @@ def _only_chunks(file: BinaryIO, position: int, file_size: int, known: bool) -> 
 
 
 class RepairedWav(io.RawIOBase):
-    """A read-only, seekable file object of a WAV file with the correct sizes in its header."""
+    """A read-only, seekable file object of a WAV file with the correct sizes in its header.
 
-    def __init__(self, path: Path, layout: WavLayout) -> None:
+    It closes a file that it has opened by its path.
+    """
+
+    def __init__(self, source: Path | BinaryIO, layout: WavLayout) -> None:
         if not layout.repairable:
             raise ValueError("the sound is longer than a 32-bit WAV header can state")
-        self._file = path.open("rb")
+        self._own = isinstance(source, Path)
+        self._file: BinaryIO = source.open("rb") if isinstance(source, Path) else source
         self._length = layout.data_offset + layout.present
         self._patches = (
             (4, struct.pack("<I", self._length - 8)),
@@ -142,7 +147,8 @@ class RepairedWav(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._file.tell(), io.SEEK_END: self._length}[whence]
-        return self._file.seek(base + offset)
+        self._file.seek(base + offset)
+        return base + offset
 
     def tell(self) -> int:
         return self._file.tell()
@@ -158,6 +164,6 @@ class RepairedWav(io.RawIOBase):
         return len(content)
 
     def close(self) -> None:
-        if not self.closed:
+        if self._own and not self.closed:
             self._file.close()
         super().close()

@@ -19,7 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from workbench.audio.read import read
+import numpy as np
+
+from workbench.audio.read import UNSTATED, opened, opened_stream, read, whole_of
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
 from workbench.evaluation.rows import Utterance
 from workbench.session.values import AudioSource
@@ -246,30 +248,38 @@ def _segment(file: Path | BinaryIO, name: str, utterance: Utterance) -> AudioSou
     """Returns the samples of an utterance [n] or [n, channels] with their rate."""
     import soundfile
 
-    if isinstance(file, Path) and not file.is_file():
-        raise BadInput(f"there is no file {name:.200}")
-    try:
-        with soundfile.SoundFile(file) as sound:
-            return _read_from(sound, name, utterance)
-    except (soundfile.LibsndfileError, TypeError, RuntimeError):
-        return _by_other_means(file, name, utterance)
+    sound = opened(file)[0] if isinstance(file, Path) else opened_stream(file)
+    if sound is not None:
+        try:
+            with sound:
+                return _read_from(sound, name, utterance)
+        except (soundfile.LibsndfileError, RuntimeError):
+            pass  # damaged; the rest of the workbench reads it as far as possible
+    return _by_other_means(file, name, utterance)
 
 
 def _read_from(sound: soundfile.SoundFile, name: str, utterance: Utterance) -> AudioSource:
-    rate, seconds = sound.samplerate, sound.frames / sound.samplerate
+    rate = sound.samplerate
+    whole = whole_of(sound) if sound.frames >= UNSTATED else None
+    seconds = (sound.frames if whole is None else len(whole)) / rate
     first = round(utterance.offset * rate)
     _check_within(name, utterance, seconds)
     if utterance.channel is not None and utterance.channel >= sound.channels:
         raise BadInput(f"{name:.200} has {sound.channels} channels, and channel {utterance.channel} of it is asked for")
-    if first:
-        sound.seek(first)
     count = -1 if utterance.duration is None else round(utterance.duration * rate)
-    samples = sound.read(count, dtype="float32", always_2d=True)
+    if whole is not None:
+        samples = whole[first : None if count < 0 else first + count]
+    else:
+        if first:
+            sound.seek(first)
+        samples = sound.read(count, dtype="float32", always_2d=True)
     return (samples[:, 0] if samples.shape[1] == 1 else _chosen(samples, utterance)), rate
 
 
 def _chosen(samples: Any, utterance: Utterance) -> Any:
-    return samples.mean(axis=1) if utterance.channel is None else samples[:, utterance.channel]
+    if utterance.channel is None:
+        return samples.mean(axis=1, dtype=np.float64).astype(np.float32)
+    return samples[:, utterance.channel]
 
 
 def _check_within(name: str, utterance: Utterance, seconds: float) -> None:

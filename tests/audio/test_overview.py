@@ -162,3 +162,16 @@ def test_a_file_without_sound_is_named(tmp_path: Path) -> None:
         open_track(tmp_path / "text.wav")
     with pytest.raises(BadInput, match=r"there is no file gone\.wav"):
         open_track(tmp_path / "gone.wav")
+
+
+def test_a_damaged_track_is_read_up_to_the_damage_at_any_place(tmp_path: Path) -> None:
+    path = tmp_path / "cut.flac"
+    soundfile.write(path, 0.3 * np.random.default_rng(0).standard_normal(160_000), 16_000)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    there = len(read(path).samples)
+    for first in (there + 4000, 40_000):  # beyond the damage, and across it
+        track = open_track(path)
+        assert len(track.read(first, 100_000)) == max(there - first, 0)
+        assert (len(track.read(0, 160_000)), len(track.read(100, 50)), len(track.read(there, 50))) == (there, 50, 0)
+        track.close()

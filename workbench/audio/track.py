@@ -6,6 +6,7 @@ Players and pictures take their samples here, so both have the same clock.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from pathlib import Path
@@ -67,8 +68,10 @@ def mono_int16(block: np.ndarray) -> np.ndarray:
 
 
 class _Seekable:
-    def __init__(self, file: soundfile.SoundFile, notes: list[str]):
+    def __init__(self, path: Path, file: soundfile.SoundFile, notes: list[str]):
+        self._path = path
         self._file = file
+        self._sound: _Decoded | None = None  # of a damaged file
         self._lock = threading.Lock()
         self._exact = file.subtype in _EXACT and file.channels == 1
         self.rate = int(file.samplerate)
@@ -85,19 +88,26 @@ class _Seekable:
             try:
                 if self._file.closed:
                     return np.empty(0, dtype=np.int16)
+                if self._sound is not None:
+                    return self._sound.read(first, count)
                 if self._file.tell() != first:
                     self._file.seek(first)
                 if self._exact:
                     found: np.ndarray = self._file.read(count, dtype="int16")
                     return found
                 block = self._file.read(count, dtype="float32", always_2d=True)
-            except soundfile.LibsndfileError:  # damaged from here on
-                return np.empty(0, dtype=np.int16)
+            except soundfile.LibsndfileError:
+                # A read that fails loses the samples before the damage, and a seek that fails all later ones.
+                with contextlib.suppress(BadInput):  # not one sample can be decoded
+                    self._sound = _Decoded(self._path)
+                return np.empty(0, dtype=np.int16) if self._sound is None else self._sound.read(first, count)
         return mono_int16(block)
 
     def close(self) -> None:
         with self._lock:
             self._file.close()
+            if self._sound is not None:
+                self._sound.close()
 
 
 class _Decoded:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import lzma
+import posixpath
 import tarfile
 import tempfile
 import zipfile
@@ -161,10 +162,12 @@ class _Archive:
             self._file = opened_address(path) if is_address(path) else _file(path)
             if path.lower().endswith(".zip"):
                 self._held = zipfile.ZipFile(self._file)
-                self._members: dict[str, Any] = {each.filename: each for each in self._held.infolist()}
+                self._members: dict[str, Any] = {
+                    posixpath.normpath(each.filename): each for each in self._held.infolist()
+                }
             else:
                 self._held = tarfile.TarFile.open(fileobj=self._file)
-                self._members = {each.name.removeprefix("./"): each for each in self._held if each.isfile()}
+                self._members = {posixpath.normpath(each.name): each for each in self._held if each.isfile()}
 
     def open(self, member: str) -> BinaryIO:
         """Returns the bytes of a member as a file; raises `BadInput` if no member has that name."""

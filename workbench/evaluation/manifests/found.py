@@ -111,7 +111,7 @@ def checked(rows: Iterable[tuple[str, Raw | str]], root: str) -> Iterator[Uttera
 
 def _utterance(raw: Raw, root: str) -> Utterance:
     audio = _text(raw, "audio", "the path of a recording")
-    if not audio:
+    if not audio.strip():
         raise UnusableRow(f"it names no recording; expected one under {' or '.join(COLUMNS['audio'][:2])}")
     if raw.get("text") is None:
         raise UnusableRow("it has no text; expected the words that are said, or an empty text for silence")
@@ -158,7 +158,7 @@ def _text(raw: Raw, name: str, expected: str) -> str:
         raise UnusableRow(f"its {name} {value!r:.60} holds characters that no text has; expected {expected}")
     if len(value) > LONGEST_TEXT:
         raise UnusableRow(f"its {name} has {len(value)} characters; expected at most {LONGEST_TEXT}")
-    return value.strip()
+    return value if name in ("audio", "id") else value.strip()  # the name of a file may begin with a space
 
 
 def _seconds(raw: Raw, name: str) -> float | None:

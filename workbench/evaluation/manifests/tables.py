@@ -23,7 +23,7 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> csv_rows:
         "\t" if tabs or ("\t" in first and "," not in first) else ";" if "," not in first and ";" in first else ","
     )
     quoting = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL  # in a .tsv, a quote is a character like any other
-    form: dict[str, Any] = {"delimiter": delimiter, "quoting": quoting, "strict": True}
+    form: dict[str, Any] = {"delimiter": delimiter, "quoting": quoting, "strict": True, "skipinitialspace": True}
     try:
         [names] = csv.reader([first], **form)
     except (csv.Error, ValueError) as error:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Any, TextIO
 
 from workbench.evaluation.manifests.found import COLUMNS, Raw, columns_of, named, no_corpus
+from workbench.evaluation.places import SOUNDS
 
 csv_rows = Iterator[tuple[str, Raw | str]]
+MOST_LINES = 100  # of one row, whose text may hold line breaks
 CLIPS = "clips/"  # where Common Voice's recordings lie, which its lists do not say
 COMMON_VOICE = {"client_id", "path", "sentence"}
 
@@ -38,40 +42,80 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> csv_rows:
                 f"({', '.join(COLUMNS[needed][:4])} ...)",
             )
     clips = CLIPS if {*names} >= COMMON_VOICE else ""
-    lines = _Counted(file)
+    place = names.index(columns["audio"])
+    lines = _Lines(file)
     reader = csv.reader(lines, **form)
     while True:
-        begun = lines.number + 1
-        where = f"{name}, line {begun + 1}"
+        lines.begin()
+        where = f"{name}, line {lines.number + 2}"
         try:
             row = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield where, f"it cannot be read as a row of a table ({error})"
+            yield where, _unclosed(lines) or f"it cannot be read as a row of a table ({error})"
             continue
         if not any(each.strip() for each in row):
             continue
         if len(row) != len(names):
-            yield where, f"it has {len(row)} fields; expected {len(names)}, as the first line"
+            wrong = f"it has {len(row)} fields; expected {len(names)}, as the first line"
+            yield where, _unclosed(lines) or wrong
+            continue
+        if any(_is_row(line, delimiter, len(names), place) for line in lines.more):
+            yield where, _unclosed(lines)
             continue
         raw = named(dict(zip(names, row)), columns)
+        raw |= {each: raw[each].rstrip() for each in ("audio", "id") if each in raw}
         if clips and "/" not in raw["audio"]:
             raw["audio"] = clips + raw["audio"]
         yield where, raw
 
 
-class _Counted:
-    """The lines of a file, which says how many were read."""
+class _Lines:
+    """The lines of a file. It counts them, and takes back those that a quotation mark has drawn into a row."""
 
     def __init__(self, file: TextIO):
-        self.file = file
         self.number = 0
+        self._file = file
+        self._row: list[str] = []
+        self._back: deque[str] = deque()
 
     def __iter__(self) -> Iterator[str]:
-        for line in self.file:
-            self.number += 1
-            yield line
+        return self
+
+    def __next__(self) -> str:
+        if len(self._row) == MOST_LINES:
+            raise csv.Error(f"it goes on for more than {MOST_LINES} lines")
+        line = self._back.popleft() if self._back else next(self._file)
+        self._row.append(line)
+        self.number += 1
+        return line
+
+    def begin(self) -> None:
+        """Begins a row."""
+        self._row.clear()
+
+    @property
+    def more(self) -> list[str]:
+        """The lines of the row after its first one."""
+        return self._row[1:]
+
+    def take_back(self) -> bool:
+        """Takes back all lines of the row but its first one; returns whether there are any."""
+        self._back.extendleft(reversed(self.more))
+        self.number -= len(self.more)
+        return bool(self.more)
+
+
+def _is_row(line: str, delimiter: str, count: int, place: int) -> bool:
+    """Returns whether a line inside a text is a row of its own: as many fields, and a recording at its place."""
+    fields = line.split(delimiter)
+    return len(fields) == count and PurePosixPath(fields[place].strip(' "')).suffix.lower() in SOUNDS
+
+
+def _unclosed(lines: _Lines) -> str:
+    """Returns what is wrong with a row whose lines do not belong together, and takes these back; else nothing."""
+    return "a quotation mark in it is not closed; expected two, or none" if lines.take_back() else ""
 
 
 def json_rows(file: TextIO, name: str) -> csv_rows:

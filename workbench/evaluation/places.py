@@ -236,13 +236,19 @@ def _file(path: str) -> BinaryIO:
     return Path(path).open("rb")
 
 
+def _is_folder(path: str) -> bool:
+    with contextlib.suppress(OSError):  # such as for a name that is too long
+        return Path(path).is_dir()
+    return False
+
+
 def _divided(place: str) -> tuple[str, str]:
     """Returns the archive that a path leads through and the path inside it; two empty texts if there is no archive."""
     parts = place.split("/")
     for number, part in enumerate(parts[:-1], 1):
         if part.lower().endswith(ARCHIVES):
             path = "/".join(parts[:number])
-            if is_address(path) or not Path(path).is_dir():
+            if is_address(path) or not _is_folder(path):
                 return path, "/".join(parts[number:])
     return "", ""
 

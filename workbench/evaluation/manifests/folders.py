@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests.found import Raw, no_corpus
-from workbench.evaluation.places import ARCHIVES, SOUNDS
+from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS
 from workbench.formats.text_files import lines_of
 from workbench.system.folders import files_below
 
@@ -122,7 +122,7 @@ def listing_of(path: Path) -> Listing:
                     text = member.name.endswith((*TRANSCRIPTS, LISTED)) and tar.extractfile(member)
                     members[member.name] = text.read(LONGEST) if text else b""
         return Listing(sorted(members), members.__getitem__)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, NotImplementedError) as error:
+    except (*DAMAGE, OSError) as error:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
 
 
@@ -138,7 +138,7 @@ def folder_rows(path: Path) -> Rows:
         if name.endswith(LISTED):
             folder = name.rpartition("/")[0]
             try:
-                for line in _lines(listing.read(name), name):
+                for line in _lines(_content(listing, name), name):
                     if line.strip():
                         stem, _, text = line.strip().partition(" ")
                         listed[f"{folder}/{stem}" if folder else stem] = text
@@ -158,11 +158,18 @@ def folder_rows(path: Path) -> Rows:
             continue
         else:
             try:
-                text = " ".join(_lines(listing.read(beside), beside))
-            except (BadInput, OSError) as error:
+                text = " ".join(_lines(_content(listing, beside), beside))
+            except BadInput as error:
                 yield name, str(error)
                 continue
         yield name, {"id": stem.removeprefix("./"), "audio": name, "text": text, "speaker": speaker}
+
+
+def _content(listing: Listing, name: str) -> bytes:
+    try:
+        return listing.read(name)
+    except (*DAMAGE, OSError, RuntimeError) as error:  # RuntimeError: a member of a zip that needs a password
+        raise BadInput(f"{name} cannot be read ({message_of(error, 100)})") from error
 
 
 def _lines(content: bytes, name: str) -> list[str]:

@@ -28,6 +28,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 LONGEST_ID = 300  # characters
 LONGEST_TEXT = 1_000_000
 LONGEST_SECONDS = 10_000_000
+DEEPEST = 50  # levels of lists and objects in a column
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,8 @@ def _text(raw: Raw, name: str, expected: str) -> str:
     value = raw.get(name)
     if value is None:
         return ""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and name in ("id", "speaker", "text"):
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if number and name in ("id", "speaker", "text"):
         value = str(value)  # a speaker is often a number, and so is the text of a recording of digits
     if not isinstance(value, str):
         raise UnusableRow(f"its {name} is {value!r:.60}; expected {expected}")
@@ -188,17 +190,23 @@ def _channel(value: Any) -> int | None:
 
 def _plain(extra: Mapping[str, Any]) -> dict[str, Any]:
     """The other columns as values that JSON has."""
-    return {str(name): _finite(value) for name, value in extra.items()}
+    return {_encodable(str(name)): _finite(value, DEEPEST) for name, value in extra.items()}
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: Any, levels: int) -> Any:
+    if not levels:
+        raise UnusableRow(f"a column of it holds lists in lists deeper than {DEEPEST} levels; expected plain values")
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
+        return _encodable(value)
     if isinstance(value, dict):
-        return _plain(value)
-    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+        return {_encodable(str(name)): _finite(each, levels - 1) for name, each in value.items()}
+    return [_finite(each, levels - 1) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def no_corpus(path: str | Path, what: str) -> BadInput:

@@ -14,7 +14,7 @@ from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests.folders import Rows, folder_rows, is_archive, kaldi_rows
 from workbench.evaluation.manifests.found import Bad, FoundCorpus, checked, no_corpus
 from workbench.evaluation.manifests.tables import is_cut, json_rows, table_rows
-from workbench.evaluation.places import SOUNDS, is_address, opened_address
+from workbench.evaluation.places import DAMAGE, SOUNDS, is_address, opened_address
 from workbench.evaluation.rows import Utterance
 
 LISTS = ("metadata.csv", "metadata.jsonl", "metadata.tsv")  # of a folder in Hugging Face's form
@@ -127,7 +127,7 @@ def _decoded(file: TextIO, path: str) -> Iterator[str]:
         yield from file
     except UnicodeDecodeError as error:
         raise no_corpus(path, f"is not written in UTF-8 ({error.reason} at byte {error.start})") from error
-    except (OSError, EOFError) as error:
+    except (*DAMAGE, OSError) as error:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
 
 
@@ -158,7 +158,7 @@ def _some(path: str, root: str, rows: Callable[[], Rows]) -> Iterator[Utterance 
             yield row
     except UnicodeDecodeError as error:
         raise no_corpus(path, f"is not written in UTF-8 ({error.reason} at byte {error.start})") from error
-    except (OSError, EOFError) as error:
+    except (*DAMAGE, OSError) as error:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
     if not good:
         raise BadInput(f"{path} has no row that can be used" + (f" of {bad}; {first}" if bad else "; it holds none"))

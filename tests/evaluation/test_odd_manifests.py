@@ -1,0 +1,142 @@
+"""Manifests with odd names, stray quotation marks, and damage: each row is read right or left out with a sentence."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from workbench.core.errors import BadInput
+from workbench.evaluation.manifests import Bad, read_manifest
+from workbench.evaluation.places import Recordings
+from workbench.evaluation.rows import Utterance, as_line
+
+
+def sound() -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, np.random.default_rng(0).uniform(-0.5, 0.5, 1600), 16000, format="WAV")
+    return file.getvalue()
+
+
+def rows(path: Path) -> tuple[list[Utterance], list[Bad]]:
+    found = list(read_manifest(path).rows())
+    return [each for each in found if isinstance(each, Utterance)], [each for each in found if isinstance(each, Bad)]
+
+
+def zipped(path: Path, members: dict[str, bytes | str], method: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def locked(path: Path) -> Path:
+    """The same zip, whose members say that they need a password."""
+    content = bytearray(path.read_bytes())
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = content.find(mark)
+        while at >= 0:
+            content[at + flags] |= 1
+            at = content.find(mark, at + 1)
+    path.write_bytes(content)
+    return path
+
+
+def test_names_of_files_are_taken_as_they_are(tmp_path: Path) -> None:
+    members: dict[str, bytes | str] = {" a.wav": sound(), " a.txt": "one", "./b.wav": sound(), "./b.txt": "two"}
+    good, bad = rows(zipped(tmp_path / "c.zip", members))
+    assert [(each.id, each.audio, each.text) for each in good] == [(" a", " a.wav", "one"), ("b", "b.wav", "two")]
+    recordings = Recordings(str(tmp_path / "c.zip"))
+    assert [len(recordings.source(each)[0]) for each in good] == [1600, 1600]  # type: ignore[arg-type, index]
+    recordings.close()
+    (tmp_path / "l.jsonl").write_text('{"audio": " a.wav", "text": " one "}\n')
+    (tmp_path / "l.csv").write_text('id, audio ,text\nu1, a.wav ,one\nu2," a.wav", two\n')
+    assert [(each.audio, each.text) for each in rows(tmp_path / "l.jsonl")[0]] == [(" a.wav", "one")]
+    assert [(each.audio, each.text) for each in rows(tmp_path / "l.csv")[0]] == [("a.wav", "one"), (" a.wav", "two")]
+    assert not bad
+
+
+@pytest.mark.parametrize(
+    "ending",
+    ['u3,c.wav,"three"\nu4,d.wav,four\n', "u3,c.wav,three\nu4,d.wav,four\n", 'u3,c.wav,three\nu4,d.wav,four"\n'],
+)
+def test_a_stray_quotation_mark_takes_its_own_row_only(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "l.csv").write_text(f'id,audio,text\nu1,a.wav,"one\nstill one"\nu2,b.wav,"two\n{ending}')
+    good, bad = rows(tmp_path / "l.csv")
+    assert [(each.id, each.text) for each in good[:2]] == [("u1", "one\nstill one"), ("u3", "three")]
+    assert good[2].id == "u4" and good[2].text.rstrip('"') == "four"
+    assert [(each.where, each.reason.partition(";")[0]) for each in bad] == [
+        ("l.csv, line 4", "a quotation mark in it is not closed")
+    ]
+
+
+def test_a_stray_quotation_mark_of_a_long_list_ends_soon(tmp_path: Path) -> None:
+    lines = [f"u{number},a.wav,one\n" for number in range(3000)]
+    lines[7] = 'u7,a.wav,"one\n'
+    (tmp_path / "l.csv").write_text("id,audio,text\n" + "".join(lines))
+    good, bad = rows(tmp_path / "l.csv")
+    assert len(good) == 2999 and [each.where for each in bad] == ["l.csv, line 9"]
+
+
+def test_values_that_nobody_can_write_down(tmp_path: Path) -> None:
+    def line(number: int, more: str) -> str:
+        return f'{{"id": "u{number}", "audio": "a.wav", "text": {more}}}\n'
+
+    deep = '"one", "take": ' + "[" * 700 + "]" * 700
+    (tmp_path / "l.jsonl").write_text(line(1, "NaN") + line(2, deep) + line(3, '"one", "\\ud800": "\\ud800"'))
+    good, bad = rows(tmp_path / "l.jsonl")
+    assert [(each.id, dict(each.extra)) for each in good] == [("u3", {"?": "?"})]
+    assert [each.reason.partition(";")[0] for each in bad] == [
+        "its text is nan",
+        "a column of it holds lists in lists deeper than 50 levels",
+    ]
+    assert good[0].to_line().encode()
+
+
+def test_damage_in_an_archive_leaves_out_its_row(tmp_path: Path) -> None:
+    members: dict[str, bytes | str] = {"a.wav": sound(), "a.txt": "one", "b.wav": sound(), "b.txt": "seven"}
+    path = zipped(tmp_path / "crc.zip", members)
+    path.write_bytes(path.read_bytes().replace(b"seven", b"eleven"[:5]))
+    good, bad = rows(path)
+    assert [each.id for each in good] == ["a"] and [each.where for each in bad] == ["b.wav"]
+    assert bad[0].reason.startswith("b.txt cannot be read (Bad CRC-32")
+    with pytest.raises(
+        BadInput, match=r"no row that can be used of 2; a\.wav: a\.txt cannot be read \(File .* encrypted"
+    ):
+        rows(locked(zipped(tmp_path / "locked.zip", members)))
+    recordings = Recordings(str(tmp_path / "locked.zip"))
+    with pytest.raises(BadInput, match=r"a\.wav in .*locked\.zip cannot be read: File .* is encrypted"):
+        recordings.source(Utterance("u", "a.wav", ""))
+    recordings.close()
+
+
+def test_a_corrupt_packed_manifest_is_one_sentence(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "c.tar.gz", "w:gz") as tar:
+        for name in ("a.wav", "a.txt"):
+            member = tarfile.TarInfo(name)
+            member.size = len(sound())
+            tar.addfile(member, io.BytesIO(sound()))
+    line = as_line({"audio": "a.wav", "text": "one"}).encode()
+    (tmp_path / "l.jsonl.gz").write_bytes(gzip.compress(json.dumps([*range(9999)]).encode() + line))
+    for name in ("c.tar.gz", "l.jsonl.gz"):
+        content = bytearray((tmp_path / name).read_bytes())
+        content[60:90] = b"\xff" * 30
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(BadInput, match=r"cannot be read|not written in UTF-8"):
+            rows(tmp_path / name)
+
+
+def test_a_name_that_is_too_long_for_a_file_fails_alone(tmp_path: Path) -> None:
+    recordings = Recordings(str(tmp_path))
+    for audio in (f"{'x' * 300}.wav", f"{'x' * 300}.zip/a.wav"):
+        for duration in (None, 1.0):
+            if duration or ".zip" in audio:
+                with pytest.raises(BadInput, match="File name too long"):
+                    recordings.source(Utterance("u", audio, "", duration=duration))

@@ -187,3 +187,29 @@ def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:
 def test_blocks_may_be_given() -> None:
     [found] = rate_intervals(table([1, 1, 3]), table([4, 4, 4]), Blocks(np.array([0, 0, 1]), 2, "speakers"))
     assert found.rate == pytest.approx(5 / 12) and (found.low, found.high) == (0.25, 0.75)
+
+
+def test_a_block_without_a_score_is_no_block_of_that_model_or_pair() -> None:
+    generator = np.random.default_rng(0)
+    errors, units = generator.integers(0, 4, (26, 3)).astype(float), generator.integers(4, 9, (26, 3)).astype(float)
+    errors[1:, 1] = units[1:, 1] = np.nan
+    errors[5:, 2] = units[5:, 2] = np.nan
+    speakers = [f"s{number // 2}" for number in range(26)]
+    for blocks, few in (
+        (blocks_of([None] * 26), blocks_of([None] * 5)),
+        (blocks_of(speakers), blocks_of(speakers[:5])),
+    ):
+        whole, one, five = rate_intervals(errors, units, blocks, draws=500)
+        assert whole == rate_intervals(errors[:, :1], units[:, :1], blocks, draws=500)[0]
+        assert (one.rate, one.low, one.high) == (errors[0, 1] / units[0, 1], None, None)
+        assert five == rate_intervals(errors[:5, 2:], units[:5, 2:], few, draws=500)[0]
+        pairs = differences("abc", errors, units, blocks, draws=500)
+        alone = differences("abc", errors[:5], units[:5], few, draws=500)
+        assert pairs[0].verdict == "unknown" and (pairs[1].low, pairs[1].high) == (alone[1].low, alone[1].high)
+
+
+def test_nothing_said_and_nothing_heard_is_no_error() -> None:
+    nothing, two = np.zeros((3, 2)), blocks_of([None] * 3)
+    assert [each.rate for each in rate_intervals(nothing, nothing, two)] == [0.0, 0.0]
+    assert [each.rate for each in rate_intervals(nothing + 1, nothing, two)] == [None, None]
+    assert differences("ab", nothing, nothing, two)[0].verdict == "same"

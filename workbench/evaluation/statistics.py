@@ -9,8 +9,8 @@ drawn rates as its ends (Efron, "Bootstrap methods: another look at the jackknif
 recognition, Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation", 2004). Plain
 percentiles are too narrow for few blocks. So the percentiles are moved outward by as much as Student's distribution is
 wider than the normal one (the expanded percentile interval of Hesterberg, "What teachers should know about the
-bootstrap", 2015). All models are measured on the same draws, so a difference between two of them is of the same
-recordings.
+bootstrap", 2015). A block without a score is no block of that model, or of that pair. Two models of a pair are measured
+on the same draws, so a difference between them is of the same recordings.
 """
 
 from __future__ import annotations
@@ -239,22 +239,60 @@ def rate_intervals(
         errors: [recordings, models], counts of errors; NaN where a model has no score of a recording.
         units: [recordings, models], the numbers of units in the references; NaN likewise.
     """
-    columns = np.nan_to_num(np.concatenate([errors, units], axis=1).astype(np.float64))
-    models = errors.shape[1]
-    whole = columns.sum(axis=0)
-    rates = _rates(whole[:models], whole[models:])
-    if blocks.count < 2:
-        return [Interval(_known(rate), None, None) for rate in rates]
-    drawn = resampled_sums(_block_sums(columns, blocks), draws or resamples_for(blocks.count, 1, level), seed)
+    scored = np.isfinite(errors) & np.isfinite(units)
+    two = np.nan_to_num(np.stack([errors, units], axis=2).astype(np.float64))
     found = []
-    for place, rate in enumerate(rates):
-        ends = _ends(_rates(drawn[:, place], drawn[:, models + place]), 1 - level, blocks.count)
-        found.append(Interval(_known(rate), *(ends if np.isfinite(rate) else (None, None))))
+    for place, (drawn, count) in enumerate(
+        _drawn(list(two.swapaxes(0, 1)), list(scored.T), blocks, 1, level, draws, seed)
+    ):
+        rate = _pooled(*two[:, place].sum(axis=0), bool(scored[:, place].any()))
+        ends: tuple[float | None, float | None] = (None, None)
+        if drawn is not None and rate is not None:
+            ends = _ends(_rates(drawn[:, 0], drawn[:, 1]), 1 - level, count)
+        found.append(Interval(rate, *ends))
     return found
 
 
-def _known(rate: float) -> float | None:
-    return float(rate) if np.isfinite(rate) else None
+def _drawn(
+    tables: Sequence[np.ndarray],
+    scored: Sequence[np.ndarray],
+    blocks: Blocks,
+    pairs: int,
+    level: float,
+    draws: int | None,
+    seed: int,
+) -> Iterator[tuple[np.ndarray | None, int]]:
+    """Yields the drawn sums of each table and the number of its blocks; None for fewer than two.
+
+    Tables with the same blocks are drawn together.
+
+    Args:
+        tables: each [recordings, columns].
+        scored: for each table, which recordings count, bool [recordings]. Blocks without any are left out.
+    """
+    there = [_block_sums(each[:, None].astype(np.float64), blocks)[:, 0] > 0 for each in scored]
+    together: dict[bytes, list[int]] = {}
+    for number, each in enumerate(there):
+        together.setdefault(each.tobytes(), []).append(number)
+    found: dict[int, np.ndarray | None] = {}
+    for numbers in together.values():
+        kept = there[numbers[0]]
+        count = int(kept.sum())
+        sums = _block_sums(np.concatenate([tables[number] for number in numbers], axis=1), blocks)[kept]
+        enough = count > 1
+        drawn = resampled_sums(sums, draws or resamples_for(count, pairs, level), seed) if enough else None
+        width = tables[0].shape[1]
+        for place, number in enumerate(numbers):
+            found[number] = None if drawn is None else drawn[:, width * place : width * (place + 1)]
+    for number, each in enumerate(there):
+        yield found[number], int(each.sum())
+
+
+def _pooled(errors: float, units: float, some: bool) -> float | None:
+    """Returns the rate of sums as `workbench.text.rates.Counts` has it, and None where nothing is scored."""
+    if units:
+        return float(errors / units)
+    return 0.0 if some and not errors else None
 
 
 def differences(
@@ -276,29 +314,26 @@ def differences(
     if not pairs:
         return []
     scored = np.isfinite(errors) & np.isfinite(units)
-    columns = list(_paired_columns(pairs, errors, units, scored))
-    rows = np.concatenate(columns, axis=1)
-    sums = _block_sums(rows, blocks)
-    drawn = None
-    if blocks.count > 1:
-        drawn = resampled_sums(sums, draws or resamples_for(blocks.count, len(pairs), level), seed)
+    tables = list(_paired_columns(pairs, errors, units, scored))
+    both = [scored[:, one] & scored[:, two] for one, two in pairs]
     outside = (1 - level) / len(pairs)
     found = []
-    for number, (one, two) in enumerate(pairs):
-        base, other, of_base, of_other = (sums[:, 4 * number + place] for place in range(4))
-        common = int((scored[:, one] & scored[:, two]).sum())
-        apart = _rates(other.sum(), of_other.sum()) - _rates(base.sum(), of_base.sum())
-        alike = bool(np.array_equal(rows[:, 4 * number], rows[:, 4 * number + 1]))
+    for number, (drawn, count) in enumerate(_drawn(tables, both, blocks, len(pairs), level, draws, seed)):
+        one, two = pairs[number]
+        table, common = tables[number], int(both[number].sum())
+        base, other, of_base, of_other = table.sum(axis=0)
+        rates = _pooled(base, of_base, common > 0), _pooled(other, of_other, common > 0)
+        apart = None if rates[0] is None or rates[1] is None else rates[1] - rates[0]
+        alike = bool(np.array_equal(table[:, 0], table[:, 1]))
         ends: tuple[float | None, float | None] = (None, None)
-        if drawn is not None and common:
-            now = drawn[:, 4 * number : 4 * number + 4]
-            ends = _ends(_rates(now[:, 1], now[:, 3]) - _rates(now[:, 0], now[:, 2]), outside, blocks.count)
+        if drawn is not None and apart is not None:
+            ends = _ends(_rates(drawn[:, 1], drawn[:, 3]) - _rates(drawn[:, 0], drawn[:, 2]), outside, count)
         found.append(
             Difference(
                 names[one],
                 names[two],
                 common,
-                _known(float(apart)),
+                apart,
                 *ends,
                 alike=alike,
                 pairs=len(pairs),

@@ -28,6 +28,7 @@ from workbench.evaluation.report.packed import COUNTED, SEPARATOR, packed
 from workbench.evaluation.report.page import page
 from workbench.evaluation.report.players import players
 from workbench.evaluation.rows import Result, Utterance, scores_of
+from workbench.evaluation.summary import summary_of
 from workbench.text.rates import pool_scores, score
 
 MARKUP = "<img src=x onerror=alert(1)>\"'&</script><script>alert(2)</script>"
@@ -325,6 +326,30 @@ def test_recordings_that_every_model_failed_on_are_no_blocks() -> None:
     assert [pair.sentence for pair in among.pairs] == [pair.sentence for pair in alone.pairs]
     nothing = overview(columns_of(corpus, failed, "basic", "1"))
     assert [model.wer.rate for model in nothing.models] == [None, None]
+
+
+def test_a_failed_recording_changes_neither_the_rate_nor_its_groups() -> None:
+    corpus = [Utterance(name, f"{name}.wav", text) for name, text in (("a", "今天天气很好"), ("b", "七八"), ("s", ""))]
+    corpus.append(Utterance("gone", "gone.wav", "三四五"))
+    found = [Result(each.id, "m", "今天", scores=scores_of(score(each.text, "今天"))) for each in corpus[:2]]
+    found += [Result("s", "m", "hm", scores=scores_of(score("", "hm"))), Result("gone", "m", "", "there is no file")]
+    columns = columns_of(corpus, {"m": found}, "basic", "1")
+    assert columns.rate == "CER" and list(columns.names) == ["CER", "CER", "WER", "CER"]
+    [length] = [each for each in overview(columns).breakdowns if each.title == "Length of the reference"]
+    assert [(each.name, each.recordings) for each in length.groups] == [
+        ("0 characters", 1),
+        ("1 to 3 characters", 1),
+        ("4 to 8 characters", 1),
+    ]
+
+
+def test_a_corpus_of_silence_has_one_rate_everywhere() -> None:
+    found = [Result(name, "m", "", None, 1.0, scores_of(score("", ""))) for name in "ab"]
+    columns = columns_of([Utterance(name, f"{name}.wav", "") for name in "ab"], {"m": found}, "basic", "1")
+    [figures] = overview(columns).models
+    assert (
+        (figures.wer.rate, figures.cer.rate) == (0.0, 0.0) == (summary_of("m", found).wer, summary_of("m", found).cer)
+    )
 
 
 def test_sound_that_was_never_heard_makes_no_model_fast() -> None:

@@ -16,7 +16,7 @@ from workbench.core.errors import BadInput
 from workbench.evaluation.rows import COUNTED, Result, Utterance
 from workbench.evaluation.statistics import Blocks, blocks_of
 from workbench.evaluation.store import Evaluation, Run
-from workbench.text.rates import RateName
+from workbench.text.rates import RateName, score
 
 KINDS = ("primary", "words", "chars")
 
@@ -53,7 +53,10 @@ class Columns:
     @property
     def rate(self) -> RateName:
         """The primary rate over all utterances: WER or CER if all have the same, else MER."""
-        found = set(self.names)
+        units = self.units()
+        scored, said = np.isfinite(units).any(axis=1), np.nan_to_num(units).any(axis=1)
+        # As in `pool_scores`: a recording of silence decides nothing where another one has words.
+        found = {*np.array(self.names, dtype=object)[said]} or {*np.array(self.names, dtype=object)[scored]}
         return next(iter(found)) if len(found) == 1 else "MER" if found else "WER"
 
     def errors(self, kind: str = "primary") -> np.ndarray:
@@ -94,7 +97,7 @@ def columns_of(
     counts = {kind: np.full((*shape, 4), np.nan) for kind in KINDS}
     compute, cpu = np.full(shape, np.nan), np.full(shape, np.nan)
     seconds = np.array([np.nan if each.duration is None else each.duration for each in utterances], dtype=float)
-    names: list[RateName] = ["WER"] * len(utterances)
+    names: list[RateName | None] = [None] * len(utterances)
     texts: dict[str, list[str | None]] = {model: [None] * len(utterances) for model in models}
     failures: dict[str, dict[int, str]] = {model: {} for model in models}
     memory = dict.fromkeys(models, 0)
@@ -127,7 +130,10 @@ def columns_of(
         texts,
         failures,
         counts,
-        names,
+        [
+            score(each.text, "", normaliser).name if name is None else name  # nobody has scored it
+            for each, name in zip(utterances, names, strict=True)
+        ],
         seconds,
         compute,
         cpu,

@@ -160,7 +160,8 @@ def _figures(columns: Columns, place: int, intervals: dict[str, list[Interval]])
 
 
 def _breakdowns(columns: Columns, seed: int) -> list[Breakdown]:
-    units = np.nan_to_num(np.nanmax(columns.units(), axis=1, initial=0)).astype(int)
+    scored = np.isfinite(columns.units()).any(axis=1)
+    units = np.where(scored, np.nanmax(columns.units(), axis=1, initial=0), np.nan)
     named: list[tuple[str, Callable[[], tuple[Sequence[str], Sequence[Any]]]]] = [
         ("Duration", lambda: _ranges(columns.seconds, SECONDS, "s")),
         ("Length of the reference", lambda: _ranges(units, UNITS, _unit(columns))),

@@ -25,11 +25,11 @@ from workbench.isolation.loader import open_alone
 from workbench.prepared.kinds import unused_packages
 from workbench.registry.cards import Card
 from workbench.registry.resolve import resolve, resolve_options
-from workbench.session.values import AudioSource, Segment, Token, Transcript
+from workbench.session.values import AudioSource, Segment, Transcript
 from workbench.system.imports import without
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.rates import score
-from workbench.text.subtitles import tokens_in
+from workbench.text.spoken_words import spoken_words
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Worker:
             scores_of(score(utterance.text, transcript.text, self.job.normaliser)),
             transcript.language,
             transcript.tokens,
-            tuple(word for segment in transcript.segments for word in _words(segment)),
+            tuple(_words(transcript.segments)),
             transcript.notes,
             self._measured(clock, transcript.compute_seconds, transcript.memory_bytes),
         )
@@ -187,28 +187,12 @@ def _sentence(error: Exception | None) -> str:
     return str(error) if isinstance(error, WorkbenchError) else f"the model failed: {named_message_of(error)[:300]}"
 
 
-def _words(segment: Segment) -> Iterator[dict[str, Any]]:
-    """Yields the words of a segment with their times in seconds, if its tokens have times.
-
-    In a script without spaces, tokens take the place of words.
-    """
-    placed = [each for each in tokens_in(segment.text, segment.tokens) if each[0].start is not None]
-    letters = 0
-    for word in segment.text.split():
-        inside = [each for each in placed if letters <= each[1] < letters + len(word)]
-        if word.isascii():
-            if inside:
-                yield _timed(word, [token for token, _, _ in inside])
-        else:
-            for token, begin, end in inside:
-                yield _timed(word[begin - letters : end - letters], [token])
-        letters += len(word)
-
-
-def _timed(text: str, tokens: Sequence[Token]) -> dict[str, Any]:
-    starts = [token.start for token in tokens if token.start is not None]
-    ends = [token.end for token in tokens if token.end is not None]
-    return {"text": text, "start": round(min(starts), 3), "end": round(max(ends, default=min(starts)), 3)}
+def _words(segments: Sequence[Segment]) -> Iterator[dict[str, Any]]:
+    """Yields the words whose times the model gives; in a script without spaces, characters take the place of words."""
+    for word in spoken_words(segments):
+        if word.timed:
+            sure = {} if word.confidence is None else {"confidence": round(word.confidence, 3)}
+            yield {"text": word.text, "start": round(word.start, 3), "end": round(word.end, 3), **sure}
 
 
 def _check_recordings(job: Job, name: str) -> None:

@@ -1,0 +1,27 @@
+"""What a worker makes of a transcript."""
+
+from __future__ import annotations
+
+from workbench.evaluation.worker import _words
+from workbench.session.values import Segment, Token
+
+
+def test_words_have_the_times_and_the_confidence_of_their_tokens() -> None:
+    def token(text: str, start: float, end: float, confidence: float | None = None) -> Token:
+        return Token(1, text, start, end, confidence)
+
+    german = (
+        token("▁gr", 0.1, 0.2, 0.9),
+        token("üß", 0.2, 0.3, 0.5),
+        token("e", 0.3, 0.4, 0.8),
+        token("▁an", 0.5, 0.6),
+    )
+    chinese = (token("今", 2.1, 2.2, 0.25), token("天", 2.3, 2.4), token("▁ok", 3.3, 3.9))
+    segments = (Segment(0.0, 2.0, "Grüße, an", german), Segment(2.0, 4.0, "今天 ok", chinese), Segment(4.0, 5.0, "so"))
+    assert list(_words(segments)) == [
+        {"text": "Grüße,", "start": 0.1, "end": 0.4, "confidence": 0.5},
+        {"text": "an", "start": 0.5, "end": 0.6},
+        {"text": "今", "start": 2.1, "end": 2.2, "confidence": 0.25},
+        {"text": "天", "start": 2.3, "end": 2.4},
+        {"text": "ok", "start": 3.3, "end": 3.9},
+    ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,41 @@ def test_places_that_cannot_be(
 def test_a_directory_without_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert "holds no run.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "sentence"),
+    [
+        ("utterances.jsonl", lambda path: path.write_bytes(path.read_bytes()[:-20]), "line 3 of .* is damaged; run"),
+        (
+            "utterances.jsonl",
+            lambda path: path.write_bytes(path.read_bytes().partition(b"\n")[0]),
+            "holds 1 of 3 recor",
+        ),
+        ("utterances.jsonl", Path.unlink, "cannot be read .No such file or directory.; run `workbench evaluate` with"),
+        ("skipped.jsonl", Path.unlink, "skipped.jsonl cannot be read"),
+        ("skipped.jsonl", lambda path: path.write_bytes(b"[1]\n"), "skipped.jsonl is damaged"),
+        ("run.json", lambda path: path.write_text(path.read_text().replace('"version"', '"v"')), "is not whole"),
+    ],
+)
+def test_a_damaged_directory_is_one_sentence(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    damage: Callable[[Path], object],
+    sentence: str,
+) -> None:
+    found = make_evaluation(tmp_path / "out", 3)
+    damage(found.path / name)
+    assert main(["report", str(found.path)]) == 2
+    assert re.search(sentence, capsys.readouterr().err)
+
+
+def test_a_row_without_its_counts_is_as_good_as_torn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = make_evaluation(tmp_path / "out", 3, MODELS[:1])
+    [shard] = (found.path / "results").rglob("*.jsonl")
+    first, *rest = shard.read_text(encoding="utf-8").splitlines(keepends=True)
+    for wrong in (first.replace('"hits"', '"hit"'), first.replace('"measured": {', '"measured": [], "m": {')):
+        shard.write_text("".join([wrong, *rest]), encoding="utf-8")
+        assert main(["report", str(found.path)]) == 0
+        assert "2 recordings, 0 failed" in capsys.readouterr().out

@@ -85,8 +85,10 @@ class Result:
     def from_line(cls, line: str | bytes) -> Result:
         """Reads a line that `to_line` has written; raises `ValueError` for any other line, such as a torn one."""
         plain = json.loads(line)
-        if not isinstance(plain, dict) or MEASURED not in plain or not isinstance(plain.get("id"), str):
+        if not isinstance(plain, dict) or not all(isinstance(plain.get(name), kind) for name, kind in _KINDS.items()):
             raise ValueError("not a result")
+        if not _is_counted(plain.get("scores")):
+            raise ValueError("a result without its counts")
         given: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in plain.items()}
         try:
             return cls(**given)
@@ -108,6 +110,18 @@ class Result:
 
 
 _TUPLES = {"tokens", "words", "notes"}
+_KINDS = {"id": str, "model": str, "text": str, "audio_seconds": (int, float), MEASURED: dict}
+_UNITS = {"WER": ("words", "chars"), "CER": ("words", "chars"), "MER": ("words", "chars", "mixed")}
+
+
+def _is_counted(scores: Any) -> bool:
+    """Returns whether these are scores as `scores_of` returns them, or none."""
+    try:
+        return scores is None or all(
+            isinstance(scores[unit][name], int) for unit in _UNITS[scores["primary"]] for name in COUNTED
+        )
+    except (KeyError, TypeError):
+        return False
 
 
 def scores_of(score: Score) -> dict[str, Any]:

@@ -48,6 +48,7 @@ from workbench.evaluation.rows import Result, Utterance
 FORMAT = 1
 RUN, UTTERANCES, SKIPPED, RESULTS, LOCK = "run.json", "utterances.jsonl", "skipped.jsonl", "results", ".lock"
 SHARD_ROWS = 1000
+AGAIN = "run `workbench evaluate` with the same list once more, which writes it again"
 EXPECTED = "expected a directory that `workbench evaluate` has written"
 
 
@@ -119,13 +120,31 @@ class Evaluation:
 
     def utterances(self) -> Iterator[Utterance]:
         """Yields the corpus in its order."""
-        with (self.path / UTTERANCES).open("rb") as file:
-            yield from map(Utterance.from_line, file)
+        number = 0
+        for number, line in enumerate(self._lines(UTTERANCES), 1):
+            try:
+                yield Utterance.from_line(line)
+            except (ValueError, TypeError) as error:
+                raise BadInput(f"line {number} of {self.path / UTTERANCES} is damaged; {AGAIN}") from error
+        if number != self.run.manifest.utterances:
+            there = f"{number} of {self.run.manifest.utterances} recordings"
+            raise BadInput(f"{self.path / UTTERANCES} holds {there}; {AGAIN}")
 
     def skipped(self) -> list[dict[str, str]]:
         """The rows of the manifest that cannot be used: `where` and `reason`."""
-        with (self.path / SKIPPED).open("rb") as file:
-            return [json.loads(line) for line in file]
+        try:
+            return [
+                {name: str(json.loads(line)[name]) for name in ("where", "reason")} for line in self._lines(SKIPPED)
+            ]
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadInput(f"{self.path / SKIPPED} is damaged; {AGAIN}") from error
+
+    def _lines(self, name: str) -> Iterator[bytes]:
+        try:
+            with (self.path / name).open("rb") as file:
+                yield from file
+        except OSError as error:
+            raise BadInput(f"{self.path / name} cannot be read ({error.strerror or error}); {AGAIN}") from error
 
     def results(self, model: str | None = None) -> Iterator[Result]:
         """Yields the results of a model, or of all models one after the other; each utterance once.
@@ -164,6 +183,7 @@ def read_run(path: Path) -> Run:
         if plain["format"] != FORMAT:
             raise BadInput(f"{path / RUN} is of format {plain['format']!r:.20}; this version reads format {FORMAT}")
         given = {**plain, "manifest": Manifest(**plain["manifest"])}
+        _ = plain["normaliser"]["name"], plain["normaliser"]["version"]
         return Run(**{**given, "models": tuple(Model(**each) for each in plain["models"])})
     except (TypeError, KeyError) as error:
         raise BadInput(f"{path / RUN} is not whole ({error}); {EXPECTED}") from error

@@ -357,6 +357,12 @@ def test_every_recipe_can_be_asked_for(capsys: Capture) -> None:
     [
         ("transcribe short.wav", 2, "the following arguments are required: --model/-m"),
         ("transcribe --model sensevoice", 2, "there is no recording; expected AUDIO, or --live"),
+        (
+            "transcribe short.wav -m sensevoice --rate 8000",
+            2,
+            "--rate describes raw samples on standard input; expected",
+        ),
+        ("transcribe --live -m sensevoice --channels 2", 2, "--channels describes raw samples on standard input"),
         ("transcribe short.wav -m sensevoice --format doc", 2, "argument --format: invalid choice: 'doc'"),
         ("transcribe short.wav -m sensevoice --runtime onnx", 2, "argument --runtime/-r: invalid choice: 'onnx'"),
         ("transcribe short.wav -m sensevoice --dither loud", 2, "argument --dither: invalid float value: 'loud'"),

@@ -32,6 +32,7 @@ BLOCK_SECONDS = 0.1
 RATES = (4000, 384_000)  # Hz
 # Of raw samples: numpy's type, and what makes full scale 1.
 FORMATS: Mapping[str, tuple[str, float]] = {"s16le": ("<i2", 1 / 32768), "f32le": ("<f4", 1.0)}
+RAW: Mapping[str, Any] = {"rate": SAMPLE_RATE, "pcm": "s16le", "channels": 1}  # flags of raw samples, by default
 SHOWN_AT_ONCE = ("text", "json")  # formats of the output that need not wait for the end
 
 
@@ -39,19 +40,22 @@ def add_live(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of live transcription."""
     group = parser.add_argument_group("live", "With --live, AUDIO is left out, or - for raw samples on standard input.")
     group.add_argument("--live", action="store_true", help="write while somebody speaks")
-    group.add_argument("--rate", type=int, default=SAMPLE_RATE, metavar="HZ", help="of raw samples (default: 16000)")
-    group.add_argument("--pcm", choices=tuple(FORMATS), default="s16le", help="raw samples (default: s16le)")
-    group.add_argument("--channels", type=int, default=1, metavar="N", help="of raw samples (default: 1)")
+    group.add_argument("--rate", type=int, metavar="HZ", help="of raw samples (default: 16000)")
+    group.add_argument("--pcm", choices=tuple(FORMATS), help="raw samples (default: s16le)")
+    group.add_argument("--channels", type=int, metavar="N", help="of raw samples (default: 1)")
 
 
 def check_live(parsed: argparse.Namespace) -> None:
     """Raises `BadInput` for flags that do not fit together."""
-    if not parsed.live:
-        if not parsed.audio:
-            raise BadInput("there is no recording; expected AUDIO, or --live")
-        return
-    if parsed.audio not in ([], ["-"]):
+    if not parsed.live and not parsed.audio:
+        raise BadInput("there is no recording; expected AUDIO, or --live")
+    if parsed.live and parsed.audio not in ([], ["-"]):
         raise BadInput("--live takes no AUDIO; leave it out, or give - for raw samples on standard input")
+    given = [name for name in RAW if getattr(parsed, name) is not None]
+    if given and not (parsed.live and parsed.audio):
+        raise BadInput(f"--{given[0]} describes raw samples on standard input; expected --live and - with it")
+    for name in RAW:
+        setattr(parsed, name, RAW[name] if getattr(parsed, name) is None else getattr(parsed, name))
     if not RATES[0] <= parsed.rate <= RATES[1]:
         raise BadInput(f"--rate is {parsed.rate}; expected {RATES[0]} to {RATES[1]} Hz")
     if not 1 <= parsed.channels <= 32:

@@ -2,6 +2,6 @@
 
 import sys
 
-from workbench.cli.commands import main
+from workbench.cli.program import main
 
 sys.exit(main())

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from tests.cli.test_commands import folder, in_folder
 from tests.support.processes import FAKE_CHILD, PATIENCE, ROOT, eventually, gone
 from tests.support.tiny_checkpoints import tiny_sensevoice
+from workbench.cli import program
 
 __all__ = ["folder", "in_folder"]  # fixtures: three models, and their folder to work in
 
@@ -56,8 +58,22 @@ def test_a_reader_that_leaves_early_is_no_error_of_ours() -> None:
 def test_a_full_disk_is_one_line() -> None:
     with open("/dev/full", "w") as full, workbench("models", stdout=full) as program:  # noqa: PTH123
         assert program.stderr
-        assert "No space left on device" in program.stderr.read()
-        assert program.wait() == 1
+        assert program.stderr.read() == (
+            "workbench: standard output could not be written: the disk is full (No space left on device); make room\n"
+        )
+        assert program.wait() == 3
+
+
+def test_ctrl_c_while_the_commands_are_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "workbench.cli.commands", Interrupted("workbench.cli.commands"))
+    assert program.main(["models"]) == 130
+    assert capsys.readouterr().err == "workbench: stopped\n"
 
 
 def interrupted(program: subprocess.Popen[str]) -> list[str]:

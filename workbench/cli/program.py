@@ -1,0 +1,18 @@
+"""The program `workbench`. Ctrl-C ends it in order from the first moment on, while it still imports the commands."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    try:
+        from workbench.cli.commands import main as run
+
+        return run(arguments)
+    except KeyboardInterrupt:
+        print("workbench: stopped", file=sys.stderr)
+        return 128 + signal.SIGINT

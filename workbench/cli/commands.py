@@ -34,6 +34,7 @@ from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import check_options
 from workbench.session.values import Transcript
+from workbench.system.atomic_files import explained_file_errors
 from workbench.system.endings import end_in_order
 from workbench.text.exports import find_format
 from workbench.trace.steps import read_steps
@@ -63,8 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("workbench: stopped")
         return INTERRUPTED
     except Exception as error:
-        if isinstance(error, OSError):
-            _mute_stdout()  # stdout itself may have failed, such as on a full disk
+        failure = _failure_of_stdout() if isinstance(error, OSError) else None
+        if failure is not None:
+            return _failed(error, str(failure), failure.exit_status)
         return _failed(error, f"{named_message_of(error)}; {DEBUG}=1 shows where", _else(parsed.command))
 
 
@@ -86,6 +88,17 @@ def _failed(error: Exception, sentence: str, status: int) -> int:
 def _mute_stdout() -> None:
     """Redirects stdout to the null device, so that the interpreter's last flush does not fail again."""
     with contextlib.suppress(OSError, ValueError):
+def _failure_of_stdout() -> WorkbenchError | None:
+    """Returns the error of stdout if what is left to print cannot be written, such as on a full disk."""
+    try:
+        with explained_file_errors(Path("standard output")):
+            print(end="", flush=True)
+    except WorkbenchError as error:
+        _mute_stdout()
+        return error
+    return None
+
+
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

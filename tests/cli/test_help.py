@@ -10,7 +10,7 @@ import pytest
 
 from workbench.cli.arguments import parser
 from workbench.cli.commands import main
-from workbench.cli.help_text import EXAMPLES
+from workbench.cli.help_text import EXAMPLES, one_line
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES
 
@@ -93,3 +93,7 @@ def test_what_is_very_long_is_not_said_whole(capsys: pytest.CaptureFixture[str],
         status = int(stop.code or 0)
     out, err = capsys.readouterr()
     assert status == 2 and not out and err.count("\n") == 1 and len(err) < 2000 and "_DEBUG" not in err
+
+
+def test_a_name_of_a_file_moves_no_cursor() -> None:
+    assert one_line("there is no file a\n\x1b[31m\x9b.wav\tb") == "there is no file a \\x1b[31m\\x9b.wav\tb"

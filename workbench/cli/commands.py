@@ -36,6 +36,7 @@ from workbench.registry.resolve import check_options
 from workbench.session.values import Transcript
 from workbench.system.atomic_files import explained_file_errors
 from workbench.system.endings import end_in_order
+from workbench.system.streams import open_closed_streams, print_any_name
 from workbench.text.exports import find_format
 from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
@@ -48,6 +49,8 @@ DEBUG = "WORKBENCH_DEBUG"  # if this environment variable is set, errors show th
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
+    open_closed_streams()
+    print_any_name()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parsed = parser().parse_args(arguments)
     end_in_order()
@@ -85,9 +88,6 @@ def _failed(error: Exception, sentence: str, status: int) -> int:
     return status
 
 
-def _mute_stdout() -> None:
-    """Redirects stdout to the null device, so that the interpreter's last flush does not fail again."""
-    with contextlib.suppress(OSError, ValueError):
 def _failure_of_stdout() -> WorkbenchError | None:
     """Returns the error of stdout if what is left to print cannot be written, such as on a full disk."""
     try:
@@ -99,6 +99,9 @@ def _failure_of_stdout() -> WorkbenchError | None:
     return None
 
 
+def _mute_stdout() -> None:
+    """Redirects stdout to the null device, so that the interpreter's last flush does not fail again."""
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -155,7 +158,7 @@ def _transcribe(parsed: argparse.Namespace) -> int:
                 if printed in done and parsed.format in ("text", "json"):
                     as_text = parsed.format == "text"
                     # Of several recordings, each line names its own.
-                    named = f"{parsed.audio[printed]}: " if len(parsed.audio) > 1 else ""
+                    named = f"{one_line(parsed.audio[printed])}: " if len(parsed.audio) > 1 else ""
                     written = f"{named}{done[printed].text}\n" if as_text else writer.write(done[printed])
                     print(written, end="", flush=True)
                 printed += 1

@@ -151,12 +151,16 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
 """Examples of each command: a purpose, and the line that does it."""
 
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but the tab and the line break
 LONGEST_LINE, EACH_END = 4000, 500  # characters of a message, and of each end of a longer one
 
 
 def one_line(sentence: str) -> str:
-    """Returns the sentence without line breaks, even if it quotes file names that contain some."""
-    return re.sub(r"\s*[\r\n]\s*", " ", sentence)
+    """Returns the sentence without line breaks and control characters, even if it quotes file names that contain some.
+
+    A terminal would obey a control character, so it is written as its number, such as \\x1b.
+    """
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", re.sub(r"\s*[\r\n]\s*", " ", sentence))
 
 
 def short_line(sentence: str) -> str:

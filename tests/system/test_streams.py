@@ -1,0 +1,33 @@
+"""Standard streams that are closed, and names of files that are not UTF-8."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.processes import ROOT
+from workbench.system.streams import print_any_name
+
+
+def test_no_file_takes_the_place_of_a_closed_stream() -> None:
+    code = (
+        "import os, sys; from workbench.system.streams import open_closed_streams; os.close(2); sys.stderr = None;"
+        "open_closed_streams(); print('lost', file=sys.stderr);"
+        "print(os.fstat(2).st_rdev == os.stat(os.devnull).st_rdev)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment, check=True)
+    assert done.stdout == "True\n"
+
+
+def test_any_name_of_a_file_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content, encoding="utf-8"))
+    print_any_name()
+    sys.stdout.write("é\udcff\n")
+    sys.stdout.flush()
+    assert content.getvalue() == "é\\udcff\n".encode()

@@ -5,18 +5,23 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 import soundfile
 
+from workbench.audio import read as audio
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import Bad, read_manifest
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.rows import Utterance, as_line
+from workbench.evaluation.store import Manifest, Run, read
+from workbench.evaluation.writer import drafted, write_run
 
 
 def sound() -> bytes:
@@ -134,9 +139,26 @@ def test_a_corrupt_packed_manifest_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_too_long_for_a_file_fails_alone(tmp_path: Path) -> None:
-    recordings = Recordings(str(tmp_path))
-    for audio in (f"{'x' * 300}.wav", f"{'x' * 300}.zip/a.wav"):
-        for duration in (None, 1.0):
-            if duration or ".zip" in audio:
-                with pytest.raises(BadInput, match="File name too long"):
-                    recordings.source(Utterance("u", audio, "", duration=duration))
+    recordings, name = Recordings(str(tmp_path)), "x" * 300
+    for place, duration in ((f"{name}.wav", 1.0), (f"{name}.zip/a.wav", None), (f"{name}.zip/a.wav", 1.0)):
+        with pytest.raises(BadInput, match="File name too long"):
+            recordings.source(Utterance("u", place, "", duration=duration))
+
+
+def test_names_that_are_not_utf_8_are_skipped_or_kept(tmp_path: Path) -> None:
+    """A recording of such a name is left out; a folder of such a name holds a corpus as any other."""
+    folder = tmp_path / os.fsdecode(b"corpus\xff")
+    folder.mkdir()
+    for stem in ("a", os.fsdecode(b"b\xff")):
+        (folder / f"{stem}.wav").write_bytes(sound())
+        (folder / f"{stem}.txt").write_text("one")
+    found = read_manifest(folder)
+    with drafted(tmp_path, (row if isinstance(row, Utterance) else row.to_dict() for row in found.rows())) as draft:
+        assert (draft.utterances, draft.skipped) == (1, 1)
+        draft.accept()
+    manifest = Manifest(found.path, found.root, found.format, draft.digest, 1, 1)
+    write_run(tmp_path, Run(manifest, {"name": "basic", "version": "1"}, (), {}))
+    evaluation = read(tmp_path)
+    assert evaluation.run.manifest.root == str(folder) and evaluation.skipped()[0]["where"] == "b\udcff.wav"
+    [utterance] = evaluation.utterances()
+    assert len(audio.read(cast(str, Recordings(str(folder)).source(utterance))).samples) == 1600

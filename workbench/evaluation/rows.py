@@ -152,3 +152,8 @@ def as_line(plain: Mapping[str, Any]) -> str:
         return json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n"
     except ValueError as error:
         raise BadInput(f"{str(plain)[:80]} holds a number that is not finite; expected plain values") from error
+
+
+def encoded(plain: str) -> bytes:
+    r"""Returns JSON as UTF-8; a byte 0xFF in the name of a file becomes `\udcff`, which JSON reads back."""
+    return plain.encode("utf-8", "backslashreplace")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.evaluation.rows import Result, Utterance, as_line
+from workbench.evaluation.rows import Result, Utterance, as_line, encoded
 from workbench.evaluation.store import (
     LOCK,
     RESULTS,
@@ -147,12 +147,12 @@ def drafted(directory: Path, rows: Iterable[Utterance | Mapping[str, str]]) -> I
         with explained_file_errors(directory / UTTERANCES), good.open("wb") as good_file, bad.open("wb") as bad_file:
             for row in rows:
                 if isinstance(row, Utterance):
-                    line = row.to_line().encode("utf-8")
+                    line = encoded(row.to_line())
                     digest.update(line)
                     good_file.write(line)
                     utterances += 1
                 else:
-                    bad_file.write(as_line(row).encode("utf-8"))
+                    bad_file.write(encoded(as_line(row)))
                     skipped += 1
         _sync(good)
         _sync(bad)
@@ -162,7 +162,7 @@ def drafted(directory: Path, rows: Iterable[Utterance | Mapping[str, str]]) -> I
 def write_run(directory: Path, run: Run) -> None:
     """Writes run.json, in place of an earlier one, at once."""
     with explained_file_errors(directory / RUN), temporary(directory / RUN) as new:
-        new.write_text(run.to_json(), encoding="utf-8")
+        new.write_bytes(encoded(run.to_json()))
         _sync(new)
         new.replace(directory / RUN)
 
@@ -296,7 +296,7 @@ class Writer:
             path = self.directory / RESULTS / slug(result.model) / f"{number:05d}.jsonl"
             shard = self._shards[result.model, number] = _Shard(path, [])
         with explained_file_errors(shard.path):
-            self._append(shard, result.to_line().encode("utf-8"))
+            self._append(shard, encoded(result.to_line()))
         shard.positions.append(position)
         self._done[result.model][position] = 1
         if len(shard.positions) == self._full(number):

@@ -74,7 +74,7 @@ def write_table(columns: Columns, path: str | Path) -> Path:
 
 
 def _csv(columns: Columns, path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         writer = None
         for row in table_rows(columns):
             if writer is None:
@@ -89,7 +89,7 @@ def cell(value: Any) -> Any:
 
 
 def _json(columns: Columns, path: Path) -> None:
-    with path.open("w", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for row in table_rows(columns):
             file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
 

@@ -196,8 +196,15 @@ def _archive_errors(path: str, what: str) -> Iterator[None]:
     except WorkbenchError:
         raise
     except Exception as error:  # each kind of address has errors of its own
+        if needs_password(error):
+            raise BadInput(f"{what} needs a password; expected one without") from error
         kind = Unavailable if is_address(path) else BadInput
         raise kind(f"{what} cannot be read: {message_of(error)}") from error
+
+
+def needs_password(error: Exception) -> bool:
+    """Returns whether this is the error of `zipfile` for a member that is encrypted."""
+    return type(error) is RuntimeError and "password" in str(error)
 
 
 class _Watched:

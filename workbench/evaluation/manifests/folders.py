@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests.found import Raw, no_corpus
-from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS
+from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, needs_password
 from workbench.formats.text_files import lines_of
 from workbench.system.folders import files_below
 
@@ -168,8 +168,9 @@ def folder_rows(path: Path) -> Rows:
 def _content(listing: Listing, name: str) -> bytes:
     try:
         return listing.read(name)
-    except (*DAMAGE, OSError, RuntimeError) as error:  # RuntimeError: a member of a zip that needs a password
-        raise BadInput(f"{name} cannot be read ({message_of(error, 100)})") from error
+    except (*DAMAGE, OSError, RuntimeError) as error:
+        why = "it needs a password" if needs_password(error) else message_of(error, 100)
+        raise BadInput(f"{name} cannot be read ({why})") from error
 
 
 def _lines(content: bytes, name: str) -> list[str]:

@@ -59,7 +59,7 @@ def test_names_of_files_are_taken_as_they_are(tmp_path: Path) -> None:
     good, bad = rows(zipped(tmp_path / "c.zip", members))
     assert [(each.id, each.audio, each.text) for each in good] == [(" a", " a.wav", "one"), ("b", "b.wav", "two")]
     recordings = Recordings(str(tmp_path / "c.zip"))
-    assert [len(recordings.source(each)[0]) for each in good] == [1600, 1600]  # type: ignore[arg-type, index]
+    assert [len(recordings.source(each)[0]) for each in good] == [1600, 1600]  # type: ignore[index]
     recordings.close()
     (tmp_path / "l.jsonl").write_text('{"audio": " a.wav", "text": " one "}\n')
     (tmp_path / "l.csv").write_text('id, audio ,text\nu1, a.wav ,one\nu2," a.wav", two\n')

@@ -110,7 +110,7 @@ class Result:
 
 
 _TUPLES = {"tokens", "words", "notes"}
-_KINDS = {"id": str, "model": str, "text": str, "audio_seconds": (int, float), MEASURED: dict}
+_KINDS: dict[str, Any] = {"id": str, "model": str, "text": str, "audio_seconds": (int, float), MEASURED: dict}
 _UNITS = {"WER": ("words", "chars"), "CER": ("words", "chars"), "MER": ("words", "chars", "mixed")}
 
 

@@ -245,7 +245,8 @@ def rate_intervals(
     for place, (drawn, count) in enumerate(
         _drawn(list(two.swapaxes(0, 1)), list(scored.T), blocks, 1, level, draws, seed)
     ):
-        rate = _pooled(*two[:, place].sum(axis=0), bool(scored[:, place].any()))
+        wrong, whole = two[:, place].sum(axis=0)
+        rate = _pooled(wrong, whole, bool(scored[:, place].any()))
         ends: tuple[float | None, float | None] = (None, None)
         if drawn is not None and rate is not None:
             ends = _ends(_rates(drawn[:, 0], drawn[:, 1]), 1 - level, count)

@@ -211,8 +211,9 @@ def test_damaged_metadata_is_refused(tmp_path: Path, keys: list[bytes], reason: 
         ([tensor("u", (16,)), tensor("v", (8,), offset=32)], "tensors u and v in it.gguf overlap"),
         ([tensor("n" * 65)], "the name of tensor 0 is 65 bytes long; expected at most 64"),
         ([text(b"\xff") + tensor()[9:]], "the name of tensor 0 in it.gguf is not UTF-8"),
-        ([tensor(), tensor("v", (8,), offset=64)], "and 32 of them are missing"),
-        ([tensor(offset=2**63)], f"and {2**63 - 32} of them are missing"),
+        ([tensor(), tensor("v", (16,), offset=32)], "and 32 of them are missing"),
+        ([tensor(shape=(8, 2), kind=1), tensor("v", (8,), offset=64)], "32 bytes behind tensor w belong to no tensor"),
+        ([tensor(offset=2**63)], f"{2**63} bytes behind its table of tensors belong to no tensor"),
     ],
 )
 def test_damaged_tensor_tables_are_refused(tmp_path: Path, tensors: list[bytes], reason: str) -> None:

@@ -285,6 +285,12 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInf
     for info in sorted(tensors.values(), key=lambda each: each.offset):
         if begin + info.offset < end:
             raise BadInput(f"tensors {_shown(before)} and {_shown(info.name)} in {name} overlap")
+        if begin + info.offset - end >= alignment:  # ggml refuses such a file too
+            behind = f"tensor {_shown(before)}" if before else "its table of tensors"
+            raise BadInput(
+                f"{name} is damaged: {begin + info.offset - end} bytes behind {behind} belong to no tensor, so its "
+                "type or its shape is wrong"
+            )
         end, before = begin + info.offset + info.nbytes, info.name
     if tensors and end > cursor.size:
         raise BadInput(

@@ -281,3 +281,9 @@ def test_a_graph_that_is_full_is_built_again_with_what_is_given(engine: GraphRun
     found = engine.run(lambda g: {"it": g.scale(g.tap("a", g.relu(g.input(drawn(3, 5)))), 2.0)}, recorder)
     np.testing.assert_array_equal(found["it"], 2 * other)
     np.testing.assert_array_equal(recorder.stages["a"], np.maximum(drawn(3, 5), 0))
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    file = written(tmp_path / "it.gguf", a__weight=drawn(4, 8), a__bias=np.array([1, np.inf], np.float16))
+    with pytest.raises(BadInput, match=r"^tensor a\.bias in it\.gguf holds values that are not finite"):
+        GraphRunner(file)

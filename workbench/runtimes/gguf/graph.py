@@ -40,9 +40,12 @@ class GraphRunner:
         threads: of the computation, and graphs side by side at most; None for one per processor that this process may
             use, or one in a graph of a small model.
         repack: put matrices into the processor's own layout if ggml has one.
+
+    Raises `BadInput` if the file holds values that are not finite.
     """
 
     def __init__(self, file: GgufFile, threads: int | None = None, repack: bool = True):
+        file.check_finite()
         self.library = load_library()
         self._whole: Lane | None = Lane(self.library, threads or default_threads(file.nbytes))
         self._lanes = Lanes(self.library, threads or available_processors())

@@ -352,9 +352,11 @@ def open_language(
         vocabulary: also loads the file's vocabulary, for `LlamaTokenizer`; only for a file that holds just a language
             model.
 
-    Raises `BadInput` if the file's tensors contradict its keys or the configuration.
+    Raises `BadInput` if the file's tensors contradict its keys or the configuration, or hold values that are not
+    finite.
     """
     sizes = check_dimensions(file, config)
+    file.check_finite()
     if vocabulary:
         check_vocabulary(file)
     model = open_half(file) if has_other_half(file) else open_plain(file, None if vocabulary else sizes.vocabulary)

@@ -13,6 +13,7 @@ import pytest
 from tests.support.tiny_gguf import tiny_gguf, tiny_halves
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import read_gguf
+from workbench.runtimes.gguf.language import open_language
 from workbench.runtimes.gguf.language_file import (
     Dimensions,
     check_vocabulary,
@@ -36,6 +37,9 @@ def test_dimensions_are_those_of_the_network(tmp_path: Path, write: Callable[...
     assert len(language_tensors(file, read_dimensions(file))) == len(network.state_dict()) - 1  # the output is tied
 
 
+KINDS = {float: gguf.GGUFValueType.FLOAT32, int: gguf.GGUFValueType.UINT32, str: gguf.GGUFValueType.STRING}
+
+
 def changed(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray | None]) -> Path:
     """A copy of a file with some keys (None takes one out) and tensors changed."""
     reader = gguf.GGUFReader(path)
@@ -48,8 +52,7 @@ def changed(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray | No
             writer.add_key_value(name, field.contents(), field.types[0], inner)
     for key, value in keys.items():
         if value is not None:
-            kind = gguf.GGUFValueType.FLOAT32 if isinstance(value, float) else gguf.GGUFValueType.UINT32
-            writer.add_key_value(key, value, kind)
+            writer.add_key_value(key, value, KINDS[type(value)])
     for tensor in reader.tensors:
         if tensor.name not in tensors:
             writer.add_tensor(tensor.name, np.array(tensor.data))
@@ -82,6 +85,21 @@ def changed(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray | No
         ({"qwen3.attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon in changed.gguf is nan"),
         ({"qwen3.rope.freq_base": float("nan")}, "rope.freq_base in changed.gguf is nan"),
         ({"qwen3.rope.freq_base": 0.0}, "rope.freq_base in changed.gguf is 0"),
+        (
+            {"qwen3.rope.scaling.type": "longrope"},
+            "scaling.type in changed.gguf is 'longrope'; expected none, linear, yarn",
+        ),
+        ({"qwen3.rope.scaling.type": "dynamic"}, "rope.scaling.type in changed.gguf is 'dynamic'"),  # ended the process
+        ({"qwen3.rope.scaling.alpha": 2.0}, "has the key qwen3.rope.scaling.alpha, which llama.cpp does not follow"),
+        (
+            {"qwen3.rope.scaling.factor": 0.0},
+            "qwen3.rope.scaling.factor in changed.gguf is 0; expected a number above 0",
+        ),
+        ({"qwen3.rope.scaling.factor": float("nan")}, "qwen3.rope.scaling.factor in changed.gguf is nan"),
+        (
+            {"qwen3.rope.scaling.type": "yarn", "qwen3.rope.scaling.yarn_beta_fast": 8.0},
+            "yarn_beta_fast in changed.gguf is 8; llama.cpp computes qwen3 with 32",
+        ),
         ({"qwen3.context_length": 0}, "qwen3.context_length in changed.gguf is 0"),
         ({"tokenizer.ggml.eos_token_id": 512}, "tokenizer.ggml.eos_token_id in changed.gguf is 512"),
         ({"general.architecture": "bert"}, "the architecture of changed.gguf is 'bert'; expected qwen2, qwen3, llama"),
@@ -94,6 +112,13 @@ def test_keys_that_are_wrong(tmp_path: Path, keys: dict[str, Any], message: str)
     with pytest.raises(BadInput) as caught:
         language_tensors(file, read_dimensions(file)) and language_config(file)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("scaling", [{}, {"type": "linear", "factor": 2.0}, {"type": "yarn", "yarn_beta_fast": 32.0}])
+def test_scaled_positions_that_llama_cpp_follows(tmp_path: Path, scaling: dict[str, Any]) -> None:
+    tiny_gguf(tmp_path / "it.gguf")
+    keys = {f"qwen3.rope.scaling.{key}": value for key, value in scaling.items()}
+    assert read_dimensions(read_gguf(changed(tmp_path / "it.gguf", keys, {}))).layers == 3
 
 
 @pytest.mark.parametrize(
@@ -144,6 +169,24 @@ def test_vocabularies(tmp_path: Path, old: bytes, new: bytes, message: str) -> N
     with pytest.raises(BadInput) as caught:
         check_vocabulary(file)
     assert message in str(caught.value)
+
+
+def test_a_language_model_with_values_that_are_not_finite(tmp_path: Path) -> None:
+    tiny_gguf(tmp_path / "it.gguf")
+    tensors = {"blk.1.attn_norm.weight": np.full(32, np.nan, np.float32)}
+    file = read_gguf(changed(tmp_path / "it.gguf", {}, tensors))
+    with pytest.raises(BadInput, match=r"^tensor blk\.1\.attn_norm\.weight in changed\.gguf holds values that are not"):
+        open_language(file, language_config(file))
+
+
+def test_factors_of_positions_beside_other_networks(tmp_path: Path) -> None:
+    tiny_halves(tmp_path / "it.gguf")
+    tensors = {"rope_freqs.weight": np.ones(4, np.float32)}
+    file = read_gguf(changed(tmp_path / "it.gguf", {}, tensors))
+    with pytest.raises(
+        BadInput, match=r"^changed\.gguf has the tensor rope_freqs\.weight, which is not followed beside"
+    ):
+        read_dimensions(file)
 
 
 def test_types_of_fewer_tokens_than_there_are(tmp_path: Path) -> None:

@@ -19,6 +19,12 @@ from workbench.formats.gguf_types import NOT_FOR_PRODUCTS
 ARCHITECTURES = ("qwen2", "qwen3", "llama")  # networks with one structure; Mistral's files say llama
 TOKENIZERS = ("gpt2", "llama")  # byte-level BPE, SentencePiece
 EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
+ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+SCALINGS = ("none", "linear", "yarn")  # of the rotary embedding, as llama.cpp computes them from keys alone
+SCALING_KEYS = frozenset({"type", "factor", "original_context_length", "finetuned", "attn_factor"})
+"""The keys after `rope.scaling.` that llama.cpp follows for these architectures."""
+YARN = {"yarn_ext_factor": 1.0, "yarn_attn_factor": 1.0, "yarn_beta_fast": 32.0, "yarn_beta_slow": 1.0}
+"""Further keys, and the values that llama.cpp computes these architectures with whatever a file says."""
 MOST_LAYERS, MOST_HEADS, MOST_UNITS, MOST_POSITIONS = 512, 512, 1 << 17, 1 << 24
 
 
@@ -65,6 +71,7 @@ def read_dimensions(file: GgufFile) -> Dimensions:
         raise BadInput(f"the heads in {file.name} are {width} wide; expected an even number")
     file.number(f"{kind}.attention.layer_norm_rms_epsilon", minimum=0.0, maximum=1.0)
     file.number(f"{kind}.rope.freq_base", default=10000.0, minimum=1.0)
+    _check_scaling(file, kind)
     if EMBEDDINGS not in file.tensors:
         raise BadInput(f"{file.name} has no tensor {EMBEDDINGS}")
     return Dimensions(
@@ -76,6 +83,32 @@ def read_dimensions(file: GgufFile) -> Dimensions:
         head_width=width,
         vocabulary=file.tensors[EMBEDDINGS].shape[0],
     )
+
+
+def _check_scaling(file: GgufFile, kind: str) -> None:
+    """Raises `BadInput` for a scaling of positions that llama.cpp would compute differently, or would end the process
+    for.
+    """
+    prefix = f"{kind}.rope.scaling."
+    scaling = file.text(f"{prefix}type", default="linear")
+    if scaling not in SCALINGS:
+        raise BadInput(f"{prefix}type in {file.name} is {scaling!r:.80}; expected {', '.join(SCALINGS)}")
+    for key in file.metadata:
+        name = key.removeprefix(prefix)
+        if name == key or name in SCALING_KEYS:
+            continue
+        if name not in YARN:
+            raise BadInput(f"{file.name} has the key {key:.80}, which llama.cpp does not follow for {kind}")
+        if file.number(key) != YARN[name]:
+            raise BadInput(
+                f"{key} in {file.name} is {file.number(key):g}; llama.cpp computes {kind} with {YARN[name]:g}"
+            )
+    for key in (f"{prefix}factor", f"{kind}.rope.scale_linear"):
+        if key in file.metadata and file.number(key, minimum=0.0) == 0:
+            raise BadInput(f"{key} in {file.name} is 0; expected a number above 0")
+    factors = [name for name in ROPE_FACTORS if name in file.tensors]
+    if factors and has_other_half(file):
+        raise BadInput(f"{file.name} has the tensor {factors[0]}, which is not followed beside other networks")
 
 
 def check_dimensions(file: GgufFile, config: LanguageConfig) -> Dimensions:

@@ -131,7 +131,7 @@ def test_a_wrong_step_inside_a_layer_is_explained(step: str, does: Any, part: st
             "scale of scores",
             "the scores are 2.8284 times the reference's, as w",
         ),
-        (lambda q, k: _weights(q, k, sees=1), "mask", "sees 19 keys that the reference hides"),
+        (lambda q, k: _weights(q, k, sees=1), "mask", "sees 19 pairs of query and key that the reference hides"),
         (
             lambda q, k: _weights(q, k)[[1, 0, 2, 3]],
             "rows permuted",
@@ -282,7 +282,7 @@ def test_guesses_that_half_precision_cannot_tell_apart_are_named_together() -> N
 def test_a_hint_is_in_the_sentence_in_the_json_and_in_the_table() -> None:
     comparison = compare(Trace(REFERENCE, {}), Trace(with_stage(LAYER, lambda x: x[::-1]), {}))
     verdict = judge(comparison)
-    assert "(its rows are in reverse order, and otherwise differs by " in verdict.sentence
+    assert "(its rows are in reverse order; a difference of " in verdict.sentence
     found = json.loads(json.dumps(to_dict(comparison, verdict)))
     assert found["verdict"]["explanation"]["kind"] == "rows reversed"
     [stage] = [each for each in found["stages"] if each["explanation"]]

@@ -88,7 +88,7 @@ def _hint(fitting: list[tuple[float, Guess]], scene: Scene, error: float) -> Hin
         if guess.option and guess.words == chosen.words and _FAR_BETTER * found <= best and guess is not chosen
     ]
     words = chosen.words.replace("{}", " or ".join([chosen.option, *alike]))
-    beside = "" if chosen.shown else f", and otherwise differs by {100 * best:.2g} %"
+    beside = "" if chosen.shown else f"; a difference of {100 * best:.2g} % remains"
     return Hint(chosen.kind, scene.stage, f"{words}{beside}", best, error)
 
 

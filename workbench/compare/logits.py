@@ -118,8 +118,8 @@ def explain_logits(reference: np.ndarray, candidate: np.ndarray) -> str | None:
     left, size = float(np.linalg.norm(c - r)), float(np.linalg.norm(r))
     if size and left <= _MUCH_NEARER * min(apart, size):
         return (
-            "each row is the reference's plus a constant, as after log-softmax, and otherwise differs by "
-            f"{100 * left / size:.2g} %"
+            "each row is the reference's plus a constant, as after log-softmax; a difference of "
+            f"{100 * left / size:.2g} % remains"
         )
     return None
 

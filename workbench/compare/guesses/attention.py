@@ -21,9 +21,8 @@ def weights(scene: Scene) -> Iterator[Guess]:
     if not (np.isfinite(c).all() and (r >= 0).all() and (c >= 0).all()):
         return
     both = (r > 0) & (c > 0)
-    if np.array_equal(r > 0, c > 0):
-        yield from _scaled(r, c, both)
-    else:
+    yield from _scaled(r, c, both)  # other scores may also be too small for a weight above 0
+    if not np.array_equal(r > 0, c > 0):
         yield from _masked(r, c, both)
 
 
@@ -53,14 +52,18 @@ def _scaled(r: np.ndarray, c: np.ndarray, both: np.ndarray) -> Iterator[Guess]:
 
 def _masked(r: np.ndarray, c: np.ndarray, both: np.ndarray) -> Iterator[Guess]:
     """Yields another mask, if the weights of the keys that both sides see are in proportion."""
-    more, fewer = int(((c > 0) & (r == 0)).any(axis=0).sum()), int(((r > 0) & (c == 0)).any(axis=0).sum())
+    more, fewer = (int(each.any(axis=0).sum()) for each in ((c > 0) & (r == 0), (r > 0) & (c == 0)))
     shared = [np.where(both, side, 0.0) for side in (r, c)]
     with np.errstate(all="ignore"):
         one, other = (side / side.sum(axis=-1, keepdims=True) for side in shared)
     one, other = np.nan_to_num(one), np.nan_to_num(other)
     if not one.any():
         return
-    seen = [f"{count} keys that the reference {verb}" for count, verb in ((more, "hides"), (fewer, "sees")) if count]
+    seen = [
+        f"{count} {'pair' if count == 1 else 'pairs'} of query and key that the reference {verb}"
+        for count, verb in ((more, "hides"), (fewer, "sees"))
+        if count
+    ]
     words = "other keys are hidden: it " + " and ".join(
         f"{'sees' if 'hides' in each else 'hides'} {each}" for each in seen
     )

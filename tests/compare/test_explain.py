@@ -46,6 +46,7 @@ def brain(x: np.ndarray) -> np.ndarray:
 
 DRAWN = np.random.default_rng(7)
 ORDER, CONSTANTS = DRAWN.permutation(WIDTH), DRAWN.standard_normal(WIDTH)
+SEVENTH = np.arange(WIDTH) == 7
 CHANGES: list[tuple[str, Callable[[np.ndarray], np.ndarray], str, str]] = [
     (LAYER, lambda x: ROUNDED[BEFORE], "left out", f"equals the reference's {BEFORE}, as if nothing were computed"),
     ("llm.layers.2", lambda x: ROUNDED["llm.norm"], "already normed", "equals the reference's llm.norm: it is already"),
@@ -69,6 +70,8 @@ CHANGES: list[tuple[str, Callable[[np.ndarray], np.ndarray], str, str]] = [
     (LAYER, lambda x: 3 * x + 1, "factor and constant", "3 times the reference plus 1"),
     (LAYER, lambda x: x + CONSTANTS, "constant of each channel", "as where a bias"),
     (LAYER, lambda x: x * CONSTANTS, "factor of each channel", "as where a norm's weight"),
+    (LAYER, lambda x: np.where(SEVENTH, 3 * x + 2, x), "factor and constant of each channel", "only channel 7 differs"),
+    (LAYER, lambda x: CONSTANTS * x + ORDER, "factor and constant of each channel", "each channel is a multiple of"),
     (LAYER, lambda x: x * (1 + (np.arange(20) == 3))[:, None], "factor of each row", "only row 3 differs: it is 2"),
     (LAYER, lambda x: x * (np.arange(WIDTH) != 7), "factor of each channel", "only channel 7 differs: it is 0"),
     (LAYER, lambda x: 0 * x, "zeros", "all zeros"),

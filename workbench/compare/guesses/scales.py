@@ -89,10 +89,15 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
         ((r - mean_r) * (c - mean_c)).sum(axis=0), variance, out=np.zeros_like(variance), where=variance > 0
     )
     if both.any():
+        # How far a channel is from the reference's: in its factor, or in its constant by the channel's own size.
+        shifts = np.divide(
+            np.abs(mean_c - both * mean_r), np.sqrt(square / len(r)), out=np.abs(mean_c), where=square > 0
+        )
+        affine = "a multiple of the reference's plus a constant"
+        words = _few(np.maximum(np.abs(both - 1), shifts), 0.0, "channel", affine, affine)
         yield Guess(
             "factor and constant of each channel",
-            "each channel is a multiple of the reference's plus a constant, as where CMVN or a norm is left out or done"
-            " twice",
+            words or f"each channel is {affine}, as where CMVN or a norm is left out or done twice",
             lambda rows: both * (table(reference[rows]) - mean_r) + mean_c,
         )
 

@@ -78,6 +78,14 @@ def test_a_configuration_wins_over_the_yaml_and_the_usual_names(directory: Path)
     assert found.file("tokenizer_conf", "bpemodel") is None  # named, but absent: the original leaves it out too
 
 
+def test_a_configuration_that_names_a_missing_cmvn_file_is_refused(directory: Path) -> None:
+    configuration(directory, {"frontend_conf": {"cmvn_file": "am.mvn"}})
+    with pytest.raises(BadInput) as error:
+        read_checkpoint(directory)
+    assert "it/configuration.json names frontend_conf.cmvn_file = am.mvn, and there is no such file" in sentence(error)
+    assert "copy it from where the checkpoint was published" in sentence(error)
+
+
 def test_a_configuration_that_names_no_cmvn_means_none(directory: Path) -> None:
     (directory / "am.mvn").touch()
     configuration(directory, {"init_param": "model.pt", "config": "config.yaml"})

@@ -99,6 +99,7 @@ def read_checkpoint(directory: str | Path, weights: Path | None = None) -> Funas
     config = _read_yaml(directory / "config.yaml")
     metas = _file_metas(directory)
     if metas:
+        _check_cmvn(metas, directory)
         _merge(config, _existing(metas, directory))
     else:
         for name, (section, key) in USUAL_FILES.items():
@@ -144,6 +145,17 @@ def _file_metas(directory: Path) -> dict[str, Any]:
         raise BadInput(f"{directory.name}/configuration.json holds a {type(content).__name__}; expected a JSON object")
     metas = content.get("file_path_metas", {})
     return metas if isinstance(metas, dict) else {}
+
+
+def _check_cmvn(metas: Mapping[str, Any], directory: Path) -> None:
+    """Raises `BadInput` if the CMVN file that the configuration names is missing: features would go on without CMVN."""
+    frontend = metas.get("frontend_conf")
+    name = frontend.get("cmvn_file") if isinstance(frontend, Mapping) else None
+    if isinstance(name, str) and name and not (directory / name).is_file():
+        raise BadInput(
+            f"{directory.name}/configuration.json names frontend_conf.cmvn_file = {name:.80}, and there is no such "
+            "file beside it; copy it from where the checkpoint was published, as the model needs its CMVN"
+        )
 
 
 def _existing(metas: Mapping[str, Any], directory: Path) -> dict[str, Any]:

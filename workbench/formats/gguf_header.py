@@ -18,6 +18,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_types import ARRAY, FLAG, NUMBERS, TENSOR_TYPES, TEXT
+from workbench.formats.weight_files import check_downloaded
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)  # the only difference is that version 3 may be big-endian
@@ -147,6 +148,7 @@ class _Cursor:
 
 def read_header(path: Path) -> Header:
     """Reads the part before the weights; raises `BadInput` for a file that is no valid GGUF file."""
+    check_downloaded(path, path.name)
     try:
         with path.open("rb", buffering=0) as file:
             status = os.fstat(file.fileno())

@@ -14,6 +14,7 @@ from pathlib import Path
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, family_of
 from workbench.formats.gguf_file import is_gguf
+from workbench.formats.weight_files import check_downloaded
 from workbench.registry.cards import SHIPPED, BadCard, Card, read_cards, read_list, user_cards_path
 from workbench.registry.sources import on_disk, why_unreadable
 
@@ -79,6 +80,7 @@ def find_card(model: str | Path, catalogue: Catalogue) -> Card:
         return replace(card, family=family.name, tasks=family.tasks)
     if found == "file":
         if not is_gguf(path):
+            check_downloaded(path, path.name)
             raise BadInput(
                 f"{path.name} is a file, and not in GGUF format; expected a model id, a checkpoint directory or "
                 "a GGUF file"

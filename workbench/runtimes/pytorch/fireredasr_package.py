@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import BadInput
+from workbench.formats.weight_files import check_downloaded
 from workbench.runtimes.pytorch.weights import check_layouts
 
 
@@ -53,6 +54,7 @@ def read_package(path: Path) -> Package:
     structure.
     """
     where = name_of(path)
+    check_downloaded(path, where)
     expected = "expected args and model_state_dict saved with torch.save"
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):

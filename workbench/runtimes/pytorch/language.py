@@ -22,6 +22,7 @@ from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import LanguageConfig
+from workbench.formats.weight_files import check_downloaded, weight_files
 from workbench.runtimes.pytorch.arithmetic import name_of, throughout, widen_positions
 from workbench.runtimes.pytorch.chosen_weights import note_network
 from workbench.runtimes.pytorch.decoding_steps import ForcedTokens, looking_at_pass
@@ -299,6 +300,8 @@ def open_language(
         raise BadInput(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
     directory = config.directory
     where = where or directory.name
+    for path in weight_files(directory) if tensors is None else ():
+        check_downloaded(path, f"{where}/{path.name}")
     try:
         full = architecture or transformers.AutoConfig.from_pretrained(
             str(directory), local_files_only=True, trust_remote_code=False

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import BadInput, message_of
+from workbench.formats.weight_files import check_downloaded
 from workbench.runtimes.pytorch.chosen_weights import note_network
 from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
@@ -32,6 +33,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     by name.
     """
     where = f"{path.parent.name}/{path.name}"
+    check_downloaded(path, where)
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
     except pickle.UnpicklingError as error:
@@ -76,13 +78,13 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """
     from safetensors import SafetensorError, safe_open
 
+    where = f"{path.parent.name}/{path.name}"
+    check_downloaded(path, where)
     try:
         with safe_open(str(path), framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise BadInput(
-            f"{path.parent.name}/{path.name} is damaged or no safetensors file: {message_of(error)}"
-        ) from error
+        raise BadInput(f"{where} is damaged or no safetensors file: {message_of(error)}") from error
 
 
 def build(network: Callable[..., Network], *arguments: object) -> Network:

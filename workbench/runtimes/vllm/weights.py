@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput, message_of
+from workbench.formats.weight_files import check_downloaded
 
 Shapes = dict[str, tuple[int, ...]]
 OUTPUT = "lm_head.weight"  # may be missing if it equals the embeddings
@@ -44,6 +45,7 @@ def _stored(directory: Path) -> Shapes:
 
     found: Shapes = {}
     for path in sorted(directory.glob("model*.safetensors")):
+        check_downloaded(path, f"{directory.name}/{path.name}")
         try:
             with safe_open(str(path), framework="numpy") as file:
                 found.update({name: tuple(file.get_slice(name).get_shape()) for name in file.keys()})  # noqa: SIM118

@@ -142,6 +142,11 @@ def test_what_a_template_refuses_is_one_sentence(directory: Path) -> None:
     [
         ("", "the prompt is empty; expected a text"),
         (" \n\t", "the prompt is empty; expected a text"),
+        ("one \ud83d", "the prompt holds half a character; expected a text that can be written as UTF-8"),
+        (
+            [{"role": "user", "content": "\udc00"}],
+            "the content of message 1 holds half a character; expected a text that can be written as UTF-8",
+        ),
         (None, "the prompt is of type NoneType; expected a text or a list of messages"),
         (7, "the prompt is of type int; expected a text or a list of messages"),
         (b"seven", "the prompt is of type bytes; expected a text or a list of messages"),

@@ -27,6 +27,7 @@ from workbench.families.language import (
     read_language_config,
 )
 from workbench.session.values import Prompt
+from workbench.text.characters import check_characters
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -143,6 +144,7 @@ def conversation(
     if isinstance(prompt, str):
         if not prompt.strip():
             raise BadInput("the prompt is empty; expected a text")
+        check_characters(prompt, "the prompt")
         if options.chat and has_template:
             return _with_system([{"role": "user", "content": prompt}], options.system)
         if options.system:
@@ -170,6 +172,7 @@ def _check_message(message: Any, number: int) -> None:
             raise BadInput(f"message {number} has no {key}; expected role and content")
         if not isinstance(message[key], str):
             raise BadInput(f"the {key} of message {number} is of type {type(message[key]).__name__}; expected a text")
+        check_characters(message[key], f"the {key} of message {number}")
     if message["role"] not in ROLES:
         raise BadInput(f"the role of message {number} is {message['role']!r:.80}; expected one of {', '.join(ROLES)}")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput, message_of
 from workbench.families.byte_level import bytes_of, spelled
+from workbench.text.characters import check_characters
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders with one structure, so their stages have the same names
 TURN_END = "<|im_end|>"
@@ -162,11 +163,13 @@ class LanguageTokenizer:
         """Returns the ids of a text that may contain special tokens; `begin` adds the token that the model expects at
         the start.
         """
+        check_characters(text, "the text for the model")
         found: list[int] = self._tokenizer.encode(text, add_special_tokens=begin)
         return found
 
     def plain_ids(self, text: str) -> list[int]:
         """Returns the ids of a text whose special tokens are text like any other."""
+        check_characters(text, "the text for the model")
         found: list[int] = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         return found
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.session.values import AudioSource
+from workbench.text.characters import check_characters
 
 ROLES = ("system", "user", "assistant")
 KINDS = ("text", "audio", "input_audio")
@@ -141,6 +142,7 @@ def _part(given: Any, role: str, where: str, folder: Path | None) -> Part:
     if kind == "text":
         if not isinstance(value, str):
             raise BadInput(f"{where}: its text is of type {type(value).__name__}; expected a text")
+        check_characters(value, f"{where}: its text")
         return TextPart(value)
     if role == "system":
         raise BadInput(f"{where}: a system message has text only; expected a part of type text")

@@ -33,6 +33,7 @@ from workbench.session.values import (
     TextScore,
     Transcript,
 )
+from workbench.text.characters import check_characters
 from workbench.trace.steps import Follow
 from workbench.trace.trace import Given, Out, Trace
 
@@ -234,8 +235,7 @@ def texts_given(texts: Any) -> list[str]:
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise BadInput(f"text {number} is of type {type(text).__name__}; expected a text")
-        if not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text):
-            raise BadInput(f"text {number} holds half a character; expected a text that can be written as UTF-8")
+        check_characters(text, f"text {number}")
     return list(texts)
 
 

@@ -154,6 +154,13 @@ def test_a_closed_model_says_so(tmp_path: Path) -> None:
         tokenizer.ids("seven")
 
 
+def test_half_a_character_is_refused_by_both_tokenizers(tokenizers: Any) -> None:
+    for tokenizer in tokenizers["qwen3"]:
+        for encode in (tokenizer.ids, tokenizer.plain_ids):
+            with pytest.raises(BadInput, match=r"^the text for the model holds half a character; expected a text that"):
+                encode("one \ud83d two")
+
+
 def test_room_in_the_table(tokenizers: Any) -> None:
     from dataclasses import replace
 

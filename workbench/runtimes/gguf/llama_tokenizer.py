@@ -18,6 +18,7 @@ from workbench.core.errors import BadInput
 from workbench.families.language import LanguageConfig, LanguageTokenizer
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.llama import LlamaModel
+from workbench.text.characters import check_characters
 
 NORMALISED = ("qwen2", "qwen35")  # pre-tokenizers of models trained on NFC text; llama.cpp does not normalise
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # types of tokens
@@ -79,7 +80,8 @@ class LlamaTokenizer(LanguageTokenizer):
         return self._encoded(unicodedata.normalize("NFC", text) if self._normalises else text, False, special=False)
 
     def _encoded(self, text: str, begin: bool, special: bool) -> list[int]:
-        data = text.encode("utf-8", "replace")
+        check_characters(text, "the text for the model")
+        data = text.encode("utf-8")
         functions, vocabulary = self._functions, self.model.vocabulary
         room = len(data) + 8
         while True:

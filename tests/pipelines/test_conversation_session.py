@@ -117,12 +117,17 @@ def test_closing_stops_within_one_row() -> None:
     assert isinstance(begun, Begun) and begun.settings["seed"] == 3 and len(network.calls) == fed
 
 
-def test_a_full_context_ends_the_answer() -> None:
+def test_an_answer_without_audio_says_why() -> None:
     answer = fake_conversation(context=40, ends=-50.0).converse(ASK, modalities="text_audio", max_text_tokens=100)
     assert answer.finish == "length" and answer.audio is None
     assert "the answer has no audio: the context was full before it began" in answer.notes
+    answer = fake_conversation(ends=-50.0).converse(ASK, modalities="text_audio", max_tokens=5)
+    assert (answer.finish, answer.audio) == ("length", None)
+    assert "the answer has no audio: max_tokens, 5, ended the answer before it began" in answer.notes
     short = fake_conversation(ends=50.0, min_audio_rows=1).converse(ASK, modalities="audio", min_audio_rows=0)
-    assert short.audio is None and any(note.startswith("the answer has no audio") for note in short.notes)
+    assert short.notes == ("the answer has no audio: the model ended it before its first row",)
+    short = fake_conversation(ends=50.0, min_audio_rows=1).converse(ASK, modalities="audio", max_audio_rows=1)
+    assert short.notes == ("the answer has no audio: it has 1 row, too few for one frame",)
 
 
 @pytest.mark.parametrize(

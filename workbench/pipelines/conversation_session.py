@@ -360,5 +360,12 @@ def _missing(plan: AnswerPlan, answer: Answer) -> Iterator[str]:
     """Yields a note if audio was asked for and there is none."""
     if plan.modalities in ("audio", "text_audio") and answer.audio is None:
         rows = 0 if answer.streams is None else len(answer.streams)
-        why = f"it has {rows} rows, too few for one frame" if rows else "the context was full before it began"
+        if rows:
+            why = f"it has {rows} {'row' if rows == 1 else 'rows'}, too few for one frame"
+        elif answer.finish != "length":
+            why = "the model ended it before its first row"
+        elif plan.max_tokens is not None and len(answer.token_ids) >= plan.max_tokens:
+            why = f"max_tokens, {plan.max_tokens}, ended the answer before it began"
+        else:
+            why = "the context was full before it began"
         yield f"the answer has no audio: {why}"

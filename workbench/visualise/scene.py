@@ -99,8 +99,18 @@ class Scene:
         """Returns a stage; raises `BadInput`, which says `what` the model lacks, if it does not have the stage."""
         found = self.stages(name).get(name)
         if found is None:
+            if name == "logits":
+                self.check_written()
             raise self.lacks(what or "that", name)
         return found
+
+    def check_written(self) -> None:
+        """Raises `BadInput` if the decoder of a CIF model had nothing to do, because the predictor fired no token."""
+        if "cif" in self.family.parts and not len(self.stages("tokens").get("tokens", "there is something")):
+            raise self._unwritten()
+
+    def _unwritten(self) -> BadInput:
+        return BadInput(f"{self.session.model} wrote no token; expected a recording of speech")
 
     def lacks(self, what: str, stage: str) -> BadInput:
         """Returns the error for something that the model does not show on this runtime."""
@@ -164,7 +174,7 @@ class Scene:
     def word(self, words: Sequence[str], number: int) -> str:
         """Returns the text of one token among those of the output; raises `BadInput` if there is no such token."""
         if not words:
-            raise BadInput(f"{self.session.model} wrote no token; expected a recording of speech")
+            raise self._unwritten()
         if number >= len(words):
             raise BadInput(
                 f"the output has {len(words)} tokens, and token {number} is asked for; expected 0 to {len(words) - 1}"

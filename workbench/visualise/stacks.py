@@ -27,8 +27,10 @@ def stack_of(scene: Scene, asked: str, order: Sequence[str] = HEARING) -> tuple[
     Args:
         asked: a name in `PREFIXES`, or auto for the first of `order` that the model has.
 
-    Raises `BadInput` for a stack that the model does not have.
+    Raises `BadInput` for a stack that the model does not have, and for a decoder that had no token to compute.
     """
+    if asked == "decoder" or (asked == "auto" and order[0] == "decoder"):
+        scene.check_written()
     counts = layer_counts(scene.stages(*LAYERS))
     known = [name for name in order if counts.get(PREFIXES[name])]
     if asked == "auto" and known:

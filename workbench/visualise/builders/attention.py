@@ -79,6 +79,7 @@ def _crossed(scene: Scene, asked: int | None) -> tuple[str, np.ndarray, Side, Si
     found = scene.stages(CROSSED)
     numbers = sorted(int(match[1]) for stage in found if (match := re.fullmatch(r"decoder\.layers\.(\d+)\..*", stage)))
     if not numbers:
+        scene.check_written()
         raise scene.lacks("attention from tokens to sound", CROSSED)
     if asked is not None and asked not in numbers:
         raise BadInput(
@@ -194,6 +195,8 @@ def _one_by_one(scene: Scene, given: dict[str, np.ndarray], stages: list[str]) -
 
 def _back_to_the_sound(scene: Scene, options: ViewOptions) -> Drawn:
     """Returns what the choice of one token looked at in the recording: each head, their mean, and all tokens."""
+    if options.stack in ("auto", "cross"):
+        scene.check_written()
     if options.stack in ("auto", "cross") and "decoder" in _stacks(scene):
         stage, weights, _, keys = _crossed(scene, options.layer)
         ids = scene.stage("tokens").tolist()

@@ -34,3 +34,9 @@ def scene(scene_of: SceneOf) -> Scene:
 def test_what_needs_a_token_says_that_there_is_none(scene: Scene, view: str, options: dict[str, str]) -> None:
     with pytest.raises(BadInput, match=r"^demo/paraformer wrote no token; expected a recording of speech$"):
         picture_of(scene, view, ViewOptions(**options))  # type: ignore[arg-type]
+
+
+def test_layers_of_one_row_have_no_similarity_and_a_note_says_so(scene: Scene) -> None:
+    picture = picture_of(scene, "similarity")
+    assert np.isnan(picture.layers[0].values).all()
+    assert picture.notes == ("a layer has no similarity (NaN) where all its rows are equal",)

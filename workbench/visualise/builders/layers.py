@@ -22,7 +22,7 @@ def similarity(scene: Scene, options: ViewOptions) -> Drawn:
     values = cka_matrix(*[[layer[rows] for layer in layers]] * 2)
     axis = _axis(prefix, len(layers))
     image = Layer("cka", "image", f"similarity of {prefix}", values, axis, axis, scale=CKA)
-    return Drawn("Layer similarity", (image,), notes=_note(len(layers[0])))
+    return Drawn("Layer similarity", (image,), notes=_notes(len(layers[0]), values))
 
 
 def similarity_between(one: Scene, other: Scene, options: ViewOptions) -> Drawn:
@@ -45,7 +45,7 @@ def similarity_between(one: Scene, other: Scene, options: ViewOptions) -> Drawn:
         _axis(ours, len(first)),
         scale=CKA,
     )
-    return Drawn("Layer similarity", (image,), notes=_note(max(len(first[0]), len(second[0]))))
+    return Drawn("Layer similarity", (image,), notes=_notes(max(len(first[0]), len(second[0])), values))
 
 
 def _layers(scene: Scene, options: ViewOptions) -> tuple[str, list[np.ndarray]]:
@@ -58,8 +58,10 @@ def _axis(prefix: str, count: int) -> Axis:
     return Axis(f"layer of {prefix.partition('.')[0]}", "layers", ticks=tuple(map(str, range(count))))
 
 
-def _note(rows: int) -> tuple[str, ...]:
-    return (f"of {rows} rows, {MOST_ROWS} that are evenly spread were compared",) if rows > MOST_ROWS else ()
+def _notes(rows: int, values: np.ndarray) -> tuple[str, ...]:
+    few = (f"of {rows} rows, {MOST_ROWS} that are evenly spread were compared",) if rows > MOST_ROWS else ()
+    unknown = ("a layer has no similarity (NaN) where all its rows are equal",) if np.isnan(values).any() else ()
+    return few + unknown
 
 
 def _matched(

@@ -40,6 +40,14 @@ def test_a_model_of_words(capsys: pytest.CaptureFixture[str], tmp_path: Path, te
     assert f"{text}: 3 sentences, 9 tokens\n" in said
 
 
+def test_a_text_whose_lines_end_in_carriage_returns(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path
+) -> None:
+    text.write_text(TEXT.replace("\r\n", "\n").replace("\n", "\r"), newline="")
+    status, _, said = run(capsys, text, "--out", tmp_path / "lm.arpa")
+    assert status == 0 and "3 sentences, 9 tokens" in said
+
+
 def test_several_texts_one_of_them_compressed_and_standard_input(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

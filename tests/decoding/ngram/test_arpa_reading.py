@@ -59,6 +59,7 @@ def assert_good(path: Path) -> None:
     [
         GOOD,
         GOOD.replace("\n", "\r\n"),
+        GOOD.replace("\n", "\r"),
         GOOD.replace("\t", " "),
         GOOD.replace("\t", "  "),
         GOOD.replace("\n", "\n\n"),
@@ -72,7 +73,7 @@ def assert_good(path: Path) -> None:
         GOOD.replace("<s> a", "<s> a\t0"),  # a back-off weight of the highest order is never used
         GOOD.replace("-0.75", "-7.5e-1"),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_reads_what_other_programs_write(tmp_path: Path, text: str):
     assert_good(written(tmp_path, text))
@@ -82,9 +83,10 @@ def test_reads_what_other_programs_write(tmp_path: Path, text: str):
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_blocks_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int):
     monkeypatch.setattr(line_blocks, "BLOCK", size)
-    assert_good(written(tmp_path, GOOD))
-    with pytest.raises(BadInput, match=r"line 9 of lm\.arpa has 1 field"):
-        read_arpa(written(tmp_path, GOOD.replace("-0.75\tb", "-0.75")))
+    for end in ("\n", "\r\n", "\r"):
+        assert_good(written(tmp_path, GOOD.replace("\n", end)))
+        with pytest.raises(BadInput, match=r"line 9 of lm\.arpa has 1 field"):
+            read_arpa(written(tmp_path, GOOD.replace("-0.75\tb", "-0.75").replace("\n", end)))
 
 
 def test_words_are_split_at_ascii_blanks_only(tmp_path: Path):

@@ -1,4 +1,7 @@
-"""Reads a text file, plain or gzipped, in blocks of whole lines, and counts the lines. Knows nothing of n-grams."""
+"""Reads a text file, plain or gzipped, in blocks of whole lines, and counts the lines. Knows nothing of n-grams.
+
+Lines may end as on any system; in the blocks they all end in a line feed.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ class LineBlocks:
         """The number of the line that was returned last, counted from 1."""
         self._name = name
         self._rest = b""
+        self._returned = False  # whether the bytes so far ended in a carriage return, which may begin a line's end
         self._fault: Exception | None = None
         self._file: BufferedReader | gzip.GzipFile = file
         with self._told():
@@ -92,8 +96,16 @@ class LineBlocks:
                 self._fault = error  # raised when the bytes before it are used up
                 if not size:
                     raise
-        self._rest += b"".join(pieces)
-        return bool(size)
+        content = self._unified(b"".join(pieces))
+        self._rest += content
+        return bool(content) or (size > 0 and self._fill())
+
+    def _unified(self, content: bytes) -> bytes:
+        """Returns the next bytes of the file with a line feed at the end of each line."""
+        if self._returned:
+            content = content.removeprefix(b"\n")
+        self._returned = content.endswith(b"\r")
+        return content.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in content else content
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,11 @@ def test_what_is_no_sound_is_refused(samples: np.ndarray) -> None:
         Sound(samples, 16000)
 
 
-def test_a_rate_of_zero_is_refused_and_values_that_are_not_finite_are_silent() -> None:
-    with pytest.raises(BadInput, match="expected a positive number"):
-        Sound(np.zeros(3), 0)
+@pytest.mark.parametrize("rate", [0, 16000.5, 2**31, float("nan"), "16000", None, True])
+def test_a_rate_that_no_player_shows_is_refused(rate: Any) -> None:
+    with pytest.raises(BadInput, match="expected a whole number of Hz from 1 to 2147483647"):
+        Sound(np.zeros(3), rate)
+
+
+def test_values_that_are_not_finite_are_silent() -> None:
     assert np.isfinite(Sound(np.array([np.nan, np.inf, 0.5]), 16000).samples).all()

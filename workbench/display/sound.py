@@ -6,6 +6,7 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from workbench.core.errors import BadInput
 from workbench.display.html import Html, card, element, facts, joined, table
 from workbench.display.pictures import picture
 
+HIGHEST_RATE = 2**31 - 1  # Hz that soundfile takes
 LARGEST_BYTES = 3 << 20  # of the WAV file in a player; one and a half minutes at 16 kHz
 
 
@@ -55,8 +57,11 @@ class Sound:
             raise BadInput(
                 f"{self.name} has the shape {found.shape} and the type {found.dtype}; expected float [samples]"
             )
-        if not self.sample_rate > 0:
-            raise BadInput(f"{self.name} has a sample rate of {self.sample_rate}; expected a positive number of Hz")
+        rate = self.sample_rate
+        if isinstance(rate, bool) or not isinstance(rate, Integral) or not 0 < rate <= HIGHEST_RATE:
+            raise BadInput(
+                f"{self.name} has a sample rate of {rate!r:.40}; expected a whole number of Hz from 1 to {HIGHEST_RATE}"
+            )
         object.__setattr__(self, "samples", np.nan_to_num(found.astype(np.float32)))
 
     @property

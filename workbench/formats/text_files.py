@@ -9,6 +9,10 @@ from pathlib import Path
 from workbench.core.errors import BadInput, message_of
 
 LARGEST_TEXT = 1 << 30  # bytes
+BLANKS = " \t\n\r\v\f"
+"""The white space that separates words and tokens. Other spaces of Unicode may be part of one, as in ARPA files."""
+
+_BLANK = re.compile(f"[{BLANKS}]+")
 
 
 def read_text(path: Path, largest: int = LARGEST_TEXT) -> str:
@@ -46,6 +50,11 @@ def check_stored(path: Path) -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise BadInput("it is a pipe or a device; expected a file")
+
+
+def words_of(line: str) -> list[str]:
+    """Returns what `BLANKS` separate in a line."""
+    return [word for word in _BLANK.split(line) if word]
 
 
 def lines_of(text: str) -> list[str]:

@@ -134,6 +134,16 @@ def test_phrases_are_read(tmp_path: Path) -> None:
     assert read_phrases(path, TOKENS) == Phrases(((1, 2), (3,)))
 
 
+@pytest.mark.parametrize("space", ["\u3000", "\u00a0", "\u2009"])
+def test_only_ascii_white_space_separates_as_in_arpa_files(space: str, tmp_path: Path) -> None:
+    token, word, path = f"a{space}", f"{space}ab", tmp_path / "it.txt"
+    path.write_text(f" {word}\t{token}\vb {space}\n", encoding="utf-8")
+    lexicon = read_lexicon(path, ("<blank>", token, "b", space))
+    assert lexicon == Lexicon((word,), (((1, 2, 3),),))
+    path.write_text(f"{word}\f{word}\n{space}\n", encoding="utf-8")
+    assert read_phrases(path, (word, space)) == Phrases(((0, 0), (1,)))
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "phrases.txt"
     for text, message in (("", "no phrases"), ("a q\n", "line 1 .*'q', which is no token")):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.core.errors import BadInput
-from workbench.formats.text_files import lines_of, read_text
+from workbench.formats.text_files import BLANKS, lines_of, read_text, words_of
 
 VARIANT = re.compile(r"(?<=.)\(\d+\)$")  # `word(2)` is another pronunciation of `word`
 
@@ -43,7 +43,8 @@ class Lexicon:
 def read_lexicon(path: str | Path, tokens: Sequence[str], blank: int = 0) -> Lexicon:
     """Returns the lexicon in a file with a line `word<tab>token token ...` for each pronunciation.
 
-    `word(2)` counts as another pronunciation of `word`. Lines without any text are skipped.
+    `word(2)` counts as another pronunciation of `word`. Lines without any text are skipped. Only ASCII white space
+    separates tokens, as in ARPA files.
 
     Args:
         path: the file, in UTF-8.
@@ -57,14 +58,14 @@ def read_lexicon(path: str | Path, tokens: Sequence[str], blank: int = 0) -> Lex
     for number, line in text_lines(path, "lexicon"):
         where = f"line {number} of the lexicon {Path(path).name}"
         word, tab, spelled = line.partition("\t")
-        word = VARIANT.sub("", word.strip())
-        if not tab or not word or not spelled.split():
+        word, names = VARIANT.sub("", word.strip(BLANKS)), words_of(spelled)
+        if not tab or not word or not names:
             raise BadInput(f"{where} is {line.strip()!r:.80}; expected a word, a tab and the word's tokens")
-        for name in spelled.split():
+        for name in names:
             if name not in ids or ids[name] == blank:
                 what = "the blank" if name in ids else "no token of the vocabulary"
                 raise BadInput(f"{where} spells {word} with {name!r:.40}, which is {what}")
-        spelling = tuple(ids[name] for name in spelled.split())
+        spelling = tuple(ids[name] for name in names)
         known = spellings.setdefault(word, [])
         if spelling not in known:
             known.append(spelling)
@@ -91,5 +92,5 @@ def text_lines(path: str | Path, what: str) -> Iterator[tuple[int, str]]:
     except BadInput as error:
         raise BadInput(f"the {what} {Path(path).name} cannot be read: {error}") from None
     for number, line in enumerate(lines_of(text), 1):
-        if line.strip():
+        if line.strip(BLANKS):
             yield number, line

@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.decoding.ctc_beam.lexicon import text_lines, token_ids
+from workbench.formats.text_files import words_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Phrases:
 def read_phrases(
     path: str | Path, names: Sequence[str], what: str = "token of the vocabulary", blank: int | None = None
 ) -> Phrases:
-    """Returns the phrases in a file: a phrase a line, its symbols separated by spaces.
+    """Returns the phrases in a file: a phrase a line, its symbols separated by ASCII white space.
 
     Args:
         path: the file, in UTF-8.
@@ -47,13 +48,14 @@ def read_phrases(
     ids = token_ids(names)
     sequences: dict[tuple[int, ...], None] = {}
     for number, line in text_lines(path, "list of phrases"):
-        for name in line.split():
+        symbols = words_of(line)
+        for name in symbols:
             if name not in ids or ids[name] == blank:
                 reason = f"no {what}" if name not in ids else "the blank"
                 raise BadInput(
                     f"line {number} of the list of phrases {Path(path).name} has {name!r:.40}, which is {reason}"
                 )
-        sequences[tuple(ids[name] for name in line.split())] = None
+        sequences[tuple(ids[name] for name in symbols)] = None
     if not sequences:
         raise BadInput(f"the list of phrases {Path(path).name} has no phrases; expected one a line")
     return Phrases(tuple(sequences))

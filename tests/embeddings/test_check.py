@@ -32,6 +32,12 @@ def test_another_width_is_named() -> None:
     assert refused([one, other], 256, 99).startswith("embedding 2 of 2 (b.npy) is 64 wide")
 
 
+def test_an_embedding_without_a_name_is_called_by_its_number() -> None:
+    one, other = embedding(3, 256, "embedding 1"), embedding(4, 64, "embedding 2")
+    assert refused([embedding(4, 64, "embedding 1")], 256, 99).startswith("the embedding is 64 wide")
+    assert refused([one, other], 256, 99).startswith("embedding 2 of 2 is 64 wide")
+
+
 def test_too_many_tokens_are_counted() -> None:
     one, other = embedding(3, 256, "a.npy"), embedding(4, 256, "b.npy")
     assert refused([one], 256, 2) == (

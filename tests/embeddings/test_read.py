@@ -274,3 +274,8 @@ def test_memory_is_bounded_by_the_size_of_the_values() -> None:
         assert tracemalloc.get_traced_memory()[1] < 2000 * 1000 * 4 * 2.2
     finally:
         tracemalloc.stop()
+
+
+def test_the_working_folder_is_named() -> None:
+    with pytest.raises(BadInput, match=r"^\. cannot be read: it is a folder"):
+        read_embedding(Path())

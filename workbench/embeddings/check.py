@@ -39,4 +39,7 @@ def check_embeddings(embeddings: Sequence[Embedding], hidden: int, room: int, wh
 
 
 def _called(embedding: Embedding, number: int, count: int) -> str:
-    return f"embedding {number} of {count} ({embedding.name})" if count > 1 else f"the embedding {embedding.name}"
+    name = "" if embedding.name in ("embedding", f"embedding {number}") else embedding.name  # these came without one
+    if count == 1:
+        return f"the embedding {name}".rstrip()
+    return f"embedding {number} of {count}" + (f" ({name})" if name else "")

@@ -145,4 +145,5 @@ def _described(stored: StoredTensor) -> str:
 
 
 def _file_name(path: Path) -> str:
-    return path.name if path.name.isprintable() and path.name else shown(path.name)
+    name = path.name or str(path)  # that of the working folder is empty
+    return name if name.isprintable() else shown(name)

@@ -25,7 +25,9 @@ def kind_of(path: str | Path) -> str:
     kind = place.suffix.lower().removeprefix(".")
     if kind not in KINDS:
         endings = ", ".join(f".{each}" for each in KINDS)
-        raise BadInput(f"{place.name!r:.80} is no name of a picture; expected one that ends in {endings}")
+        raise BadInput(
+            f"{(place.name or str(place))!r:.80} is no name of a picture; expected one that ends in {endings}"
+        )
     check_place(place)
     return kind
 

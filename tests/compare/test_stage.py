@@ -113,9 +113,11 @@ def test_a_text_against_numbers_is_named() -> None:
     with pytest.raises(BadInput) as caught:
         compare_stage("encoder.output", X, np.array("seven"), F32)
     assert str(caught.value) == (
-        "stage encoder.output holds float64 of shape (20, 8) in the reference and text in the candidate; expected one "
-        "string, or bytes of UTF-8, in both"
+        "stage encoder.output holds float64 of shape (20, 8) in the reference and a text in the candidate; expected "
+        "numbers, or one string, in both"
     )
+    with pytest.raises(BadInput, match=r"holds 2 texts in the reference and a text in the candidate; expected one str"):
+        compare_stage("text", np.array(["a", "b"]), np.array("a"), F32)
 
 
 def test_logits_after_log_softmax_are_called_so() -> None:

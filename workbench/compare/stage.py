@@ -182,9 +182,10 @@ def compare_stage(
             texts = as_text(stage, reference), as_text(stage, candidate)
         except BadInput as error:
             held = [_held(array) for array in (reference, candidate)]
+            expected = "one string, or bytes of UTF-8," if stage == "text" else "numbers, or one string,"
             raise BadInput(
-                f"stage {stage} holds {held[0]} in the reference and {held[1]} in the candidate; expected one string, "
-                "or bytes of UTF-8, in both"
+                f"stage {stage} holds {held[0]} in the reference and {held[1]} in the candidate; expected {expected} "
+                "in both"
             ) from error
         return StageComparison(**found, sequence=measure_text(*texts))
     if kind == "tokens":
@@ -255,4 +256,6 @@ def _common_kind(stage: str, kinds: tuple[Kind, Kind]) -> Kind:
 
 
 def _held(array: np.ndarray) -> str:
-    return "text" if array.dtype.kind in "US" and array.size == 1 else f"{array.dtype} of shape {array.shape}"
+    if array.dtype.kind not in "US":
+        return f"{array.dtype} of shape {array.shape}"
+    return "a text" if array.size == 1 else f"{array.size} texts"

@@ -64,7 +64,7 @@ def test_a_model_of_a_recognisers_tokens(capsys: pytest.CaptureFixture[str], tmp
     for model in ("demo/sensevoice", assets() / "demo-sensevoice"):
         status, _, said = run(capsys, text, "--model", model, "--out", tmp_path / "lm.arpa")
         tables = read_arpa(tmp_path / "lm.arpa")
-        assert status == 0 and "1 tokens are not in the vocabulary and count as <unk>" in said
+        assert status == 0 and "1 token is not in the vocabulary, counted as <unk>" in said
         assert {"▁zero", "▁nine", "▁", "0"} < set(tables.words) and not {"oh", "<|en|>"} & set(tables.words)
 
 

@@ -82,6 +82,10 @@ def test_the_sentence_describes_the_result() -> None:
         compare(computed(), computed(faults={"encoder.layers.3": lambda x: x * np.where(x > 2, np.nan, 1)}))
     )
     assert "values of the candidate and 0 of the reference are infinite or not a number" in overflow.sentence
+    one = np.ones((2, 3))
+    one[0, 0] = np.inf
+    sentence = judge(compare(Trace({"a": np.ones((2, 3))}, {}), Trace({"a": one}, {}))).sentence
+    assert "1 value of the candidate and 0 of the reference are infinite or not a number" in sentence
 
 
 def test_the_sentence_says_whether_tokens_still_agree() -> None:

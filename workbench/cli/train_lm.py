@@ -47,7 +47,8 @@ def train_language_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
             file.replace(parsed.out)
     say(f"{source}: {trained.sentences} sentences, {trained.tokens} tokens")
     if trained.unknown:
-        say(f"{source}: {trained.unknown} tokens are not in the vocabulary and count as <unk>")
+        count = "1 token is" if trained.unknown == 1 else f"{trained.unknown} tokens are"
+        say(f"{source}: {count} not in the vocabulary, counted as <unk>")
     for note in trained.notes:
         say(note)
     yield f"{parsed.out}\t{parsed.out.stat().st_size}"

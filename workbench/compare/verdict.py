@@ -223,14 +223,18 @@ def _stages(count: int) -> str:
     return f"{count} stage" + ("s" if count != 1 else "")
 
 
+def _values(count: int) -> str:
+    return f"{count} value" + ("s" if count != 1 else "")
+
+
 def _why(stage: StageComparison) -> str:
     if stage.mismatch:
         return stage.mismatch
     if stage.numbers and stage.numbers.nonfinite_differences:
         found = stage.numbers
         return (
-            f"{found.candidate_nonfinite} values of the candidate and {found.reference_nonfinite} of the reference are "
-            f"infinite or not a number"
+            f"{_values(found.candidate_nonfinite)} of the candidate and {found.reference_nonfinite} of the reference "
+            "are infinite or not a number"
         )
     far = stage.beyond[0]  # the most informative measure comes first
     said = f"{WORDS[far.measure]} {far.value:.2g}, limit {far.limit:.2g}"

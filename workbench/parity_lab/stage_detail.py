@@ -62,7 +62,7 @@ def about(each: StageComparison, first: str | None, largest: str | None) -> str:
             worst = found.worst
             parts.append(f"worst at {list(worst.index)}: {worst.reference:.6g} and {worst.candidate:.6g}")
         if found.reference_nonfinite or found.candidate_nonfinite:
-            parts.append(f"not finite: {found.reference_nonfinite} and {found.candidate_nonfinite} values")
+            parts.append(f"values that are not finite: {found.reference_nonfinite} and {found.candidate_nonfinite}")
     if logprobs := each.logprobs:
         parts.append(f"{logprobs.steps} steps after the same tokens, at most {short(logprobs.worst)} nats apart")
     if ids := each.streams:

@@ -300,6 +300,14 @@ def test_only_the_first_bad_stage_is_explained_end_to_end_and_each_if_isolated()
         assert sum(each.explanation is not None for each in comparison.stages) == expected
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_numbers_beyond_float32_are_explained_without_a_warning() -> None:
+    for size, kind in ((1e100, "factor"), (1e300, None)):
+        large = size * REFERENCE[LAYER].astype(np.float64)
+        found = explain(Scene(LAYER, large, 3 * large, 1e-6), 2.0)
+        assert (found and found.kind) == kind
+
+
 def test_a_search_needs_little_memory() -> None:
     x = np.random.default_rng(7).standard_normal((200, 900)).astype(np.float32)
     scene = Scene("llm.layers.0", x, np.ascontiguousarray(x[::-1]), 1e-6)

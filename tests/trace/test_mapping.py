@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +133,9 @@ def test_scaling_does_not_overflow() -> None:
     for dtype in (np.int8, np.uint8, np.float16, np.bool_):
         array = np.array([[0, 1], [1, 1]], dtype)
         np.testing.assert_array_equal(Rule("a", "b", scale=100_000).apply(array), 100_000.0 * array.astype(float))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Rule("a", "b", scale=1e300).apply(np.array([1e300, 0.0])).tolist() == [np.inf, 0.0]
     assert Rule("a", "b", scale=2).apply(np.array([1 + 2j], np.complex64)).tolist() == [2 + 4j]
 
 

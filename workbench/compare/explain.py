@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from workbench.compare.guesses.attention import weights
 from workbench.compare.guesses.dither import dither
 from workbench.compare.guesses.functions import activations, functions
@@ -62,14 +64,15 @@ def explain(scene: Scene, error: float) -> Hint | None:
         return None
     if "c" in (scene.reference.dtype.kind, scene.candidate.dtype.kind):
         return None
-    for family in _FAMILIES:
-        fitting = []
-        for guess in family(scene):  # one at a time: a guess may hold a copy of the stage
-            found = remaining(guess, scene.candidate, scene.sample, scene.allowed)
-            if found <= scene.allowed:
-                fitting.append((found, guess))
-        if fitting:
-            return _hint(fitting, scene, error)
+    with np.errstate(all="ignore"):  # of numbers too large for a guess, which then does not fit
+        for family in _FAMILIES:
+            fitting = []
+            for guess in family(scene):  # one at a time: a guess may hold a copy of the stage
+                found = remaining(guess, scene.candidate, scene.sample, scene.allowed)
+                if found <= scene.allowed:
+                    fitting.append((found, guess))
+            if fitting:
+                return _hint(fitting, scene, error)
     return None
 
 

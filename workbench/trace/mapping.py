@@ -114,8 +114,11 @@ class Rule:
                 array = array[slice_of(self.rows)]
             if self.columns is not None:
                 array = array[..., slice_of(self.columns)]
-            # In float64, because integers and half precision cannot hold the scaled values.
-            return array if self.scale is None else np.multiply(array, self.scale, dtype=_scaled(array))
+            if self.scale is None:
+                return array
+            with np.errstate(all="ignore"):  # what is not finite then is reported with the stage
+                # In float64, because integers and half precision cannot hold the scaled values.
+                return np.asarray(np.multiply(array, self.scale, dtype=_scaled(array)))
         except (ValueError, IndexError, TypeError) as error:
             raise BadInput(
                 f"the mapping of {self.stage} does not fit {self.source} of shape {array.shape}: {error}"

@@ -74,6 +74,14 @@ def test_a_scalar_and_a_stage_that_is_not_there_stay(tmp_path: Path) -> None:
     assert cut_like(whole, Trace({}, {"cuts": {"logits": {"rows": [-1]}}})) is whole
 
 
+def test_a_refusal_names_the_file(tmp_path: Path) -> None:
+    trace = read_trace(Trace({"a": X}, {"cuts": 3}).save(tmp_path / "port.safetensors"))
+    with pytest.raises(
+        BadInput, match=r"^the metadata of port\.safetensors have cuts = 3; expected a table of stages$"
+    ):
+        cuts_of(trace)
+
+
 @pytest.mark.parametrize("cuts", [[1], {"logits": 3}, {"logits": {}}, {"logits": {"rows": "x"}}, {"a": {"depth": [1]}}])
 def test_metadata_that_are_not_understood_are_refused(cuts: Any) -> None:
     with pytest.raises(BadInput, match="the metadata of a trace"):

@@ -65,13 +65,14 @@ def cuts_of(trace: Trace) -> dict[str, Cut]:
     """Returns the stages of which the trace holds a part; raises `BadInput` for metadata that are not understood."""
     found = trace.meta.get(KEY) or {}
     if not isinstance(found, dict):
-        raise BadInput(f"the metadata of a trace have {KEY} = {found!r:.40}; expected a table of stages")
+        raise BadInput(f"the metadata of {trace.called} have {KEY} = {found!r:.40}; expected a table of stages")
     cuts = {}
     for stage, parts in found.items():
         known = isinstance(parts, dict) and parts and not parts.keys() - {"rows", "columns"}
         if not known or not all(map(is_range, parts.values())):
             raise BadInput(
-                f"the metadata of a trace cut {stage!r:.80} to {parts!r:.80}; expected rows or columns as [begin, end]"
+                f"the metadata of {trace.called} cut {stage!r:.80} to {parts!r:.80}; expected rows or columns as "
+                "[begin, end]"
             )
         cuts[stage] = Cut(**{name: tuple(ends) for name, ends in parts.items()})
     return cuts

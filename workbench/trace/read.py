@@ -29,6 +29,12 @@ class StoredTrace(Trace):
         self._mapped = dict(stages)
         self._read_from = read_from  # arguments of `read_trace`
 
+    @property
+    def called(self) -> str:
+        """The name of its file."""
+        path: Path = self._read_from[0]
+        return path.name
+
     def __getitem__(self, stage: str) -> np.ndarray:
         try:
             mapped = self._mapped[stage]

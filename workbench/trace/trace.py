@@ -28,6 +28,11 @@ class Trace(Mapping[str, np.ndarray]):
         self._stages = dict(stages)
         self.meta = dict(meta)
 
+    @property
+    def called(self) -> str:
+        """What messages call it."""
+        return "a trace"
+
     def __getitem__(self, stage: str) -> np.ndarray:
         try:
             return self._stages[stage]

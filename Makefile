@@ -89,6 +89,9 @@ programs:
 				|| echo "$$program could not be installed; the tests that need it will be skipped." >&2; \
 		done; \
 	else \
-		echo "Missing for the tests:$$missing. Those that need them are skipped (Chromium serves instead of its shell)." \
+		for chromium in chromium chromium-browser; do \
+			! command -v $$chromium >/dev/null || missing=$${missing# chromium-headless-shell}; \
+		done; \
+		[ -z "$$missing" ] || echo "Missing for the tests:$$missing. Those that need them are skipped." \
 			"To have them run, on Debian: sudo apt-get install$$missing" >&2; \
 	fi

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -152,3 +154,19 @@ def test_a_wheel_of_other_flags_is_not_taken(
     changed.write_text("# other flags\n")
     monkeypatch.setattr(install, "FLAGS", (changed, install.FLAGS[1]))
     assert install.build_cache() != before and install.build_cache().is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize(("there", "missing"), [("chromium", "flite"), ("", "chromium-headless-shell flite")])
+def test_chromium_serves_a_user_who_is_not_root_instead_of_its_shell(tmp_path: Path, there: str, missing: str) -> None:
+    for name in ("ffmpeg", "espeak-ng", *there.split()):
+        (tmp_path / name).symlink_to("/bin/true")
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("needs make")
+    words = [make, "--silent", "programs", "PYTHON=none", "VENV=none"]
+    said = subprocess.run(
+        words, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=True
+    ).stderr
+    assert f"Missing for the tests: {missing}. " in said, said

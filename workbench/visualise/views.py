@@ -118,7 +118,7 @@ VIEWS: Mapping[str, View] = {
         View(
             "fsmn",
             "FSMN memory",
-            "What the memory of a layer adds to each frame, and the short filters over time that it does it with.",
+            "What the memory of a layer adds to each frame, and the filters over neighbouring frames that compute it.",
             ("*.layers.N.fsmn", "*.layers.N.attention.value"),
             memory.memory,
             ("stack", "layer"),
@@ -184,7 +184,7 @@ VIEWS: Mapping[str, View] = {
         View(
             "embeddings",
             "Embeddings and nearest tokens",
-            "Where the rows that a language model hears lie among the embeddings of its own tokens, and the tokens "
+            "Where the embeddings of the sound lie among those of the language model's own tokens, and the tokens "
             "nearest to each.",
             ("adaptor.output", "llm.embeddings"),
             embedded.embedded,

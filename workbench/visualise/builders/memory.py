@@ -1,4 +1,4 @@
-"""The view of FSMN memories: what the memory of a layer adds to each frame, and the kernel that it does it with.
+"""The view of FSMN memories: what the memory of a layer adds to each frame, and the kernel that computes it.
 
 Zhang et al., "Deep-FSMN", ICASSP 2018: each channel of the memory is a short filter over time, added to its input. The
 taps are found from what goes in and what comes out, by least squares, so they are those that the runtime computed with.

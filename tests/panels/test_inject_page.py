@@ -245,7 +245,7 @@ def test_an_embedding_through_two_runtimes(served_inject: Served, page: Any, tmp
     page.locator("#inject").click()
     expect(page.locator("#answers .result.done")).to_have_count(2)
     expect(page.locator("#answers")).to_contain_text("the same likeliest token, 2 of the 2")
-    page.locator("#embeddings").get_by_role("button", name="Look").click()
+    page.locator("#embeddings").get_by_role("button", name="Inspect").click()
     expect(page.locator("#embedding-look img")).to_have_count(3)
     with page.expect_download() as waiting:
         page.locator("#embeddings summary").click()

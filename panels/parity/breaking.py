@@ -28,9 +28,9 @@ from workbench.parity_lab import ParityRun
 from workbench.parity_lab.breaking import FAULTS, Fault, find_fault, planted_side
 from workbench.system.tempdirs import make_tempdir
 
-HIDDEN_NAME = "hidden fault"
-PLANTING = "planting the fault into a copy of the model"
-NO_GAME = "no fault is hidden; press Hide a fault first"
+HIDDEN_NAME = "hidden change"
+PLANTING = "changing a copy of the model"
+NO_GAME = "nothing is hidden; press Hide a change first"
 KINDS = tuple(dict.fromkeys((each.kind, each.title if each.kind != "layer" else "A layer skipped") for each in FAULTS))
 
 

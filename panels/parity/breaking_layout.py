@@ -12,10 +12,11 @@ from panels.widgets.html_block import html_block
 from panels.widgets.scrolling import show_results
 from workbench.parity_lab.breaking import FAULTS
 
-ABOUT = """<p class="muted small">A fault is planted into a copy of a demo model, and the comparison looks for it. It
-takes the recording above, or the first sample.</p>"""
+ABOUT = """<p class="muted small">A copy of a demo model is changed, and the comparison says what it finds. All changes
+are faults but 4-bit weights, which only round. It takes the recording above, or the first sample.</p>"""
 SHOW_RESULTS = show_results("parity-results")
-GAME = """<h4>A game</h4><p class="muted small">A fault is hidden. Find the first stage that is wrong.</p>"""
+GAME = """<h4>A game</h4><p class="muted small">A copy is changed, and you are not told how. Find the
+first stage that is wrong, if any is.</p>"""
 
 
 class Breaking(NamedTuple):
@@ -36,10 +37,10 @@ def breaking_card() -> Breaking:
     with gr.Accordion("Break it yourself", open=False, elem_classes="card accordion-card", elem_id="parity-breaking"):
         html_block(ABOUT)
         choices = [(each.title, each.name) for each in FAULTS]
-        fault = gr.Radio(choices, value=FAULTS[0].name, label="Fault", elem_id="parity-fault")
-        plant = gr.Button("Plant it and compare", elem_id="parity-plant")
+        fault = gr.Radio(choices, value=FAULTS[0].name, label="Change", elem_id="parity-fault")
+        plant = gr.Button("Change a copy and compare", elem_id="parity-plant")
         html_block(GAME)
-        hide = gr.Button("Hide a fault", elem_id="parity-hide")
+        hide = gr.Button("Hide a change", elem_id="parity-hide")
         stage = gr.Dropdown([], label="First stage that is wrong", elem_id="parity-guess")
         kind = gr.Dropdown(
             [(title, name) for name, title in KINDS], value=None, label="What was done", elem_id="parity-kind"
@@ -63,7 +64,7 @@ def wire_breaking(
 
     Args:
         shown: what a comparison changes; its first is the result.
-        closer: the open stage; empty while a fault is hidden.
+        closer: the open stage; empty while a change is hidden.
         look: wires what follows a finished comparison.
     """
     limits = {**limits, "js": SHOW_RESULTS}

@@ -51,6 +51,7 @@ class DecodeActions(RecordingActions):
         self.lists: LastResults[NBestLists] = LastResults("that sweep is not kept any more; sweep again")
         self._runs = ActiveRuns()
         self._sweeps = ActiveRuns()
+        self._followed: dict[str, Row] = {}  # by user, the result whose search is being followed
 
     # Inputs.
 
@@ -216,25 +217,38 @@ class DecodeActions(RecordingActions):
 
     def look_at_first(self, request: gr.Request) -> Iterator[tuple[Any, Any, Any]]:
         """Follows the search that knows most on the first source after a run."""
-        kept = self.kept.get(str(request.session_hash))
+        user = str(request.session_hash)
+        kept = self.kept.get(user)
         rows = [row for row in kept.state.rows if row.searched] if kept else []
         first = [row for row in rows if row.place == rows[0].place]
         if kept is None or not first:
             yield gr.skip(), gr.skip(), gr.skip()
             return
-        yield from self._follow(kept, first[-1])
+        yield from self._follow(kept, first[-1], user)
 
     def look(self, event: gr.EventData, request: gr.Request) -> Iterator[tuple[Any, Any, Any]]:
         """Follows the search whose button was pressed."""
-        kept = self.kept.of(str(request.session_hash))
-        yield from self._follow(kept, kept.state.row(datum(event._data, "key")))
+        user = str(request.session_hash)
+        kept = self.kept.of(user)
+        yield from self._follow(kept, kept.state.row(datum(event._data, "key")), user)
 
-    def _follow(self, kept: Decodings, row: Row) -> Iterator[tuple[Any, Any, Any]]:
+    def _follow(self, kept: Decodings, row: Row, user: str) -> Iterator[tuple[Any, Any, Any]]:
+        """Yields what shows a search. A second press of its button computes nothing; that of another takes over."""
+        if self._followed.get(user) is row:
+            yield gr.skip(), gr.skip(), gr.skip()
+            return
+        self._followed[user] = row
         shown = gr.update(elem_classes=seen_classes(True, "card"))
         heading = element("h3", text(f"{row.title}, frame by frame ") + element("span", text(row.recording), "muted"))
         waiting = element("p", "Searching once more, step by step…", "muted small", role="status")
-        yield shown, heading + waiting, None
-        yield shown, heading, follow(kept, row)
+        try:
+            yield shown, heading + waiting, None
+            found = follow(kept, row)
+            if self._followed.get(user) is row:
+                yield shown, heading, found
+        finally:
+            if self._followed.get(user) is row:
+                del self._followed[user]
 
     def why(self, event: gr.EventData, request: gr.Request) -> str:
         """Explains a word of a result by the best hypothesis that has something else there."""

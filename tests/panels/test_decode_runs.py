@@ -6,12 +6,16 @@ import base64
 import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import numpy as np
 import pytest
 
+from panels.decode import events
 from panels.decode.endpoint import decoded
+from panels.decode.events import DecodeActions
 from panels.decode.follow import follow, wider
 from panels.decode.knowledge import EXAMPLES, FILES, check_file, find_example, read_examples
 from panels.decode.record_view import find_loss
@@ -191,6 +195,26 @@ def test_a_search_as_the_browser_gets_it(pool: SessionPool, files: dict[str, Pat
     assert [text_at(value, line[0]) for line in frames[6]["living"][:2]] == [" T UW⟨two⟩", " T UW⟨too⟩"]
     assert any(moment["said"].startswith("“too” takes the place of “two” as word 1") for moment in value["moments"])
     assert value["lost"] is None
+
+
+def test_a_search_is_followed_once_and_the_last_one_is_shown(
+    pool: SessionPool, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[str] = []
+    monkeypatch.setattr(events, "follow", lambda _, row: computed.append(row.key) or row.key)
+    actions, kept = DecodeActions(pool, ()), ran(pool, job(pool, files, options(files, "lexicon", "word_lm")))
+    actions.kept.put("me", kept)
+
+    def press(key: str) -> Any:
+        return actions.look(gr.EventData(None, {"key": key}), SimpleNamespace(session_hash="me"))  # type: ignore[arg-type]
+
+    first, second, other = press("0:beam"), press("0:beam"), press("0:guided")
+    begun = next(first)
+    assert next(second)[2] == gr.skip() and begun[2] is None and not list(second)
+    next(other)
+    assert [each[2] for each in first] == [] and [each[2] for each in other] == ["0:guided"]
+    assert computed == ["0:beam", "0:guided"]
+    assert [each[2] for each in press("0:beam")] == [None, "0:beam"]
 
 
 def test_the_frame_in_which_the_winner_was_pruned(pool: SessionPool, files: dict[str, Path]) -> None:

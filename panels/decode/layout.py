@@ -20,6 +20,7 @@ from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.option_inputs import make_inputs
+from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
@@ -194,7 +195,10 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     ready = fill(page.load, actions.refresh, [model, neural], [model, neural])
     ready.success(None, None, None, js=follow_address(TAB), api_visibility="private")
     fill(chips.pick, actions.pick_sample, None, [recordings, reference, credit, lent, logits], **IN_TURN)
-    fill(recordings.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
+    for event in (recordings.upload, recordings.clear):
+        forgotten = fill(event, actions.forget_sample, [reference, lent], [reference, credit, lent])
+        wire(forgotten.success, unreadable_html, recordings, credit)
+    wire(recordings.delete, unreadable_html, recordings, credit)
     fill(microphone.stop_recording, actions.add_recording, [microphone, recordings], [recordings, microphone])
 
     known = [model, logits, tokens, blank, *files.values()]

@@ -22,6 +22,7 @@ from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
 from panels.transcribe.segment_editor import saver
 from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.html_block import HIDDEN, html_block, scripted_html, seen_classes
+from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
@@ -234,8 +235,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     for event in (traces.upload, traces.clear, traces.delete):
         fill(event, actions.add_traces, [model, *sided, traces, known], [reference, candidates, sides, known])
     fill(chips.pick, actions.pick_sample, None, [recording, credit], **IN_TURN)
-    wire(recording.upload, lambda: "", None, credit)
-    wire(recording.clear, lambda: "", None, credit)
+    for event in (recording.upload, recording.clear):
+        wire(event, unreadable_html, recording, credit)
     fill(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone])
 
     taken = [

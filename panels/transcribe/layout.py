@@ -133,7 +133,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     wire(cells.choose, actions.toggle_options, cells, list(inputs.values()), trigger_mode="always_last")
     fill(sample_chips.pick, actions.pick_sample, cells, [files, reference, credit, lent], **IN_TURN)
-    fill(files.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
+    for event in (files.upload, files.clear):
+        fill(event, actions.forget_sample, [reference, lent], [reference, credit, lent])
     fill(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])
 
     shown = [closer, title, editor, line, opened, edits]

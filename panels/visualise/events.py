@@ -23,6 +23,7 @@ from panels.visualise.view import status_html, views_html
 from panels.widgets.html_block import run_buttons, seen, seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.option_inputs import Shown, by_family, read_inputs, shown_options, visible_for
+from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.samples import Sample, samples_named
 from workbench.core.errors import BadInput
 from workbench.core.options import option_specs
@@ -131,9 +132,9 @@ class VisualiseActions:
         sample = samples_named(self.samples, name)[0]
         return str(sample.path), element("p", text(sample.credit), "muted small"), Path(sample.path).name
 
-    def own_recording(self) -> tuple[str, str]:
-        """Returns no credit and no sample's name, for a recording of the user's own."""
-        return "", ""
+    def own_recording(self, path: str | None) -> tuple[str, str]:
+        """Returns no credit and no sample's name for a recording of the user's own, but what is wrong with it."""
+        return unreadable_html(path), ""
 
     def add_recording(self, recorded: str | None) -> tuple[Any, None, str, str]:
         """Uses the microphone's recording."""

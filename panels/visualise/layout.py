@@ -98,8 +98,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     for event in (one.input, other.input):
         fill(event, actions.choose, [one, other, view], choosing, trigger_mode="always_last")
     fill(chips.pick, actions.pick_sample, None, [recording, credit, lent], **IN_TURN)
-    fill(recording.upload, actions.own_recording, None, [credit, lent])
-    wire(recording.clear, actions.own_recording, None, [credit, lent])
+    fill(recording.upload, actions.own_recording, recording, [credit, lent])
+    wire(recording.clear, actions.own_recording, recording, [credit, lent])
     fill(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone, credit, lent])
 
     pressed = wire(views.view, actions.press_view, [one, other], choosing)

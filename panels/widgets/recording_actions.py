@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from panels.widgets.markup import element, text
 from panels.widgets.samples import Sample, reference_text
+from workbench.audio.read import blocks_of
+from workbench.core.errors import WorkbenchError
 
 SEVERAL = "Speakers, sources and licences: assets/samples/README.md"
 
@@ -18,6 +21,20 @@ def sample_values(found: Sequence[Sample]) -> tuple[list[str], str, str, str]:
     credit = found[0].credit if len(found) == 1 else SEVERAL
     said = reference_text(found)
     return [str(sample.path) for sample in found], said, element("p", text(credit), "muted small"), said
+
+
+def unreadable_html(recordings: str | Sequence[str] | None) -> str:
+    """Returns what is wrong with the first of these files that is no sound, before a run needs it; empty if none is."""
+    for path in [recordings] if isinstance(recordings, str) else recordings or ():
+        try:
+            blocks, _, close = blocks_of(Path(path))
+            try:
+                next(blocks, None)
+            finally:
+                close()
+        except WorkbenchError as error:
+            return element("p", text(str(error)), "fault small", role="status")
+    return ""
 
 
 class RecordingActions:

@@ -17,7 +17,7 @@ from panels.serving import UPLOADS
 from tests.panels.conftest import Served, serve
 from tests.panels.test_transcribe_page import expect, until
 from tests.support.browser import PATIENCE
-from tests.support.fake_panels import FakeRegistry, tone
+from tests.support.fake_panels import FakeRegistry, broken, tone
 from tests.support.made_pictures import NASTY, every_kind, minute, picture_set
 from tests.support.widths import no_sideways_scroll
 from workbench.core.errors import BadInput
@@ -232,6 +232,10 @@ def test_files_python_and_a_link(opened: Any, made: Served, tmp_path: Path) -> N
 
     # A link holds an own recording too, and the page says so. Another tab takes the state out of the address.
     page.locator("#visualise-recording button[aria-label='Clear']").click()
+    page.set_input_files("#visualise-recording input[type=file]", str(broken(tmp_path / "text.wav")))
+    expect(page.locator("#visualise-credit .fault")).to_contain_text("text.wav is not a sound file")
+    page.locator("#visualise-recording button[aria-label='Clear']").click()
+    expect(page.locator("#visualise-credit")).to_be_hidden()
     page.set_input_files("#visualise-recording input[type=file]", str(tone(tmp_path / "mine.wav")))
     expect(page.locator("#visualise-recording")).to_contain_text("mine")
     page.locator("#visualise-run").click()

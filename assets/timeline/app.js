@@ -101,12 +101,12 @@ export class Timeline {
     this.root = make('section', {class: 'timeline', 'aria-label': 'Timeline', hidden: true},
       make('header', {}, this.chosen, this.name, this.facts),
       this.stage, this.mapBox,
-      make('div', {class: 'controls'}, this.playing, this.now, this.speed, this.loop,
+      this.controls = make('div', {class: 'controls'}, this.playing, this.now, this.speed, this.loop,
         make('span', {class: 'group'}, tool('−', 'Zoom out', () => this.link?.zoom(2)), tool('+', 'Zoom in', () => this.link?.zoom(0.5)),
           make('button', {type: 'button', class: 'tool word', title: 'Show the whole recording (0)', onclick: () => this.link?.show(0, this.link.seconds)}, 'Whole')),
         this.save, this.spoken),
       this.legend, this.note,
-      make('details', {class: 'shortcuts small'}, make('summary', {}, 'Keyboard'),
+      this.shortcuts = make('details', {class: 'shortcuts small'}, make('summary', {}, 'Keyboard'),
         make('dl', {}, ...SHORTCUTS.map(([keys, does]) => make('div', {}, make('dt', {}, keys), make('dd', {}, does))),
           make('div', {}, make('dt', {}, 'Mouse'), make('dd', {}, 'press: go there · drag: loop · on the ruler: pan · Ctrl + wheel: zoom · double press on a segment: loop it')),
           make('div', {}, make('dt', {}, 'Fingers'), make('dd', {}, 'one: pan · two: zoom · double tap on a segment: loop it')))));
@@ -172,6 +172,7 @@ export class Timeline {
     this.facts.textContent = '';
     this.note.textContent = 'Opening the recording';
     this.clear();
+    this.setReadable(true);
     const address = new URL(`timeline/${track.key}/`, document.baseURI);
     const current = () => this.track?.key === track.key && this.element.isConnected;
     try {
@@ -185,8 +186,16 @@ export class Timeline {
         if (!current()) return;
       }
     } catch (error) {
-      if (current()) this.note.textContent = error.message;
+      if (!current()) return;
+      this.note.textContent = error.message;
+      this.setReadable(Boolean(this.link));
     }
+  }
+
+  // What cannot be opened can be neither seen nor played: of it stand here its name and the reason.
+  setReadable(yes) {
+    for (const each of [this.stage, this.mapBox, this.controls, this.shortcuts]) each.hidden = !yes;
+    this.note.classList.toggle('fault', !yes);
   }
 
   learn(track, address, about) {

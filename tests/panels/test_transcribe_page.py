@@ -208,6 +208,13 @@ def test_a_closed_page_stops_its_run(left: threading.Event, served: Served, page
 def test_a_wrong_file_has_its_sentence_and_the_others_go_on(served: Served, page: Any, tmp_path: Path) -> None:
     open_page(page, served)
     add_files(page, broken(tmp_path / "text.wav"), tone(tmp_path / "good.wav"))
+    line = page.locator(".timeline")
+    line.get_by_label("Recording on the timeline").select_option("text.wav")
+    expect(line.locator(".said.fault")).to_contain_text("text.wav is not a sound file")
+    expect(line.get_by_role("button", name="Play", exact=True)).to_be_hidden()
+    line.get_by_label("Recording on the timeline").select_option("good.wav")
+    expect(line.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    expect(line.locator(".fault")).to_have_count(0)
     page.locator("#run").click()
     expect(page.locator(".result.done")).to_have_count(2)
     failed = page.locator(".result.failed")

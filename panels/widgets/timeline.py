@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,9 +152,10 @@ def timeline_value(
         active: the key of the lane that the user edits; its recording is shown.
     """
     listed = list(dict.fromkeys([*paths, *lanes]))
-    return {
-        "tracks": [
-            {"key": timelines.key(path), "name": Path(path).name, "lanes": list(lanes.get(path, ()))} for path in listed
-        ],
-        "active": active,
-    }
+    names, tracks = Counter[str](), []
+    for path in listed:
+        name = Path(path).name
+        names[name] += 1
+        shown = name if names[name] == 1 else f"{name} ({names[name]})"
+        tracks.append({"key": timelines.key(path), "name": shown, "lanes": list(lanes.get(path, ()))})
+    return {"tracks": tracks, "active": active}

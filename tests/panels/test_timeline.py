@@ -117,8 +117,8 @@ def test_recordings_that_are_not_looked_at_are_closed_and_broken_ones_named(
     with pytest.raises(BadInput, match="not on the server any more"):
         timelines.of(keys[1])
     assert timelines.key("one more") == timelines.key("one more")
-    value = timeline_value(timelines, ["/x/a.wav"], {"/x/b.wav": []}, "0:m")
-    assert [each["name"] for each in value["tracks"]] == ["a.wav", "b.wav"] and value["active"] == "0:m"
+    value = timeline_value(timelines, ["/x/a.wav", "/y/a.wav"], {"/x/b.wav": []}, "0:m")
+    assert [each["name"] for each in value["tracks"]] == ["a.wav", "a.wav (2)", "b.wav"] and value["active"] == "0:m"
     timelines.close()
 
 

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from panels.running.choices import RuntimeOffer, offers
-from panels.widgets.option_inputs import label_of
+from panels.widgets.option_inputs import capitalised, label_of
 from panels.widgets.samples import Sample
 from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES
@@ -100,7 +100,7 @@ def _option(spec: OptionSpec) -> dict[str, Any]:
     return {
         "name": spec.name,
         "label": label_of(spec.name),
-        "info": spec.help_with_limits,
+        "info": capitalised(spec.help_with_limits),
         "kind": "choice" if spec.choices else KINDS.get(spec.kind, "lines"),
         "choices": list(spec.choices),
         "default": default,

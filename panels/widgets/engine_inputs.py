@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.widgets.option_inputs import label_of
+from panels.widgets.option_inputs import capitalised, label_of
 from workbench.core.errors import BadInput
 from workbench.core.options import OptionSpec
 from workbench.core.settings import check_setting, settings_of
@@ -31,7 +31,7 @@ def make_settings() -> list[gr.components.Component]:
 def _input(spec: OptionSpec) -> gr.components.Component:
     common: dict[str, Any] = {
         "label": label_of(spec.name),
-        "info": spec.help_with_limits,
+        "info": capitalised(spec.help_with_limits),
         "elem_id": f"setting-{spec.name}",
     }
     choices = tuple(SWITCH) if spec.kind is bool else spec.choices

@@ -26,7 +26,11 @@ BEAM_SEARCH = {spec.name for spec in option_specs(CtcBeamOptions)}
 
 def label_of(name: str) -> str:
     """Returns `max_segment_seconds` as "Max segment seconds", `itn` as "ITN"."""
-    words = " ".join(word.upper() if word in ACRONYMS else word for word in name.split("_"))
+    return capitalised(" ".join(word.upper() if word in ACRONYMS else word for word in name.split("_")))
+
+
+def capitalised(words: str) -> str:
+    """Returns a text with its first letter in upper case: help texts on the page stand beside sentences."""
     return words[:1].upper() + words[1:]
 
 
@@ -53,7 +57,8 @@ class Shown:
     def info(self) -> str:
         """The option's effect and its families."""
         kind = self.spec.kind
-        does = self.spec.help_with_limits if kind in (bool, float, int, str) else f"{self.spec.help}; one to a line"
+        lines = "" if kind in (bool, float, int, str) else "; one to a line"
+        does = capitalised(self.spec.help_with_limits + lines)
         return does if self.everywhere or not self.only else f"{does} ({self._titles})"
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -145,6 +145,8 @@ def test_limits_read_like_text(given: dict[str, Any], expected: str) -> None:
     [name] = given
     [spec] = (spec for spec in option_specs(Limited) if spec.name == name)
     assert spec.limits == expected and spec.help_with_limits == f"{spec.help} ({expected})"
+    ended = replace(spec, help="as usual (default: 2)")
+    assert ended.help_with_limits == f"as usual (default: 2; {expected})"
 
 
 def test_values_within_the_limits_are_accepted() -> None:

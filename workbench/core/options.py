@@ -130,8 +130,10 @@ class OptionSpec:
 
     @property
     def help_with_limits(self) -> str:
-        """The help text, followed by the limits of a number."""
-        return f"{self.help} ({self.limits})" if self.limits else self.help
+        """The help text, followed by the limits of a number, in the brackets at its end if it has some."""
+        if not self.limits:
+            return self.help
+        return f"{self.help[:-1]}; {self.limits})" if self.help.endswith(")") else f"{self.help} ({self.limits})"
 
     def holds(self, number: float) -> bool:
         """Returns whether a number is within the limits."""

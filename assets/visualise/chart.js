@@ -186,9 +186,14 @@ export class Chart {
     }
     const widest = x.ticks ? Math.max(...x.ticks.map((each) => Math.min(pen.measureText(each).width, 70)), 12) + 8 : 34;
     const every = Math.max(1, Math.ceil(widest / (this.width / x.count)));
+    const edge = this.left + this.width + RIGHT;
+    let taken = 0; // by the name before; the last one must not be cut off at the edge
     for (let cell = 0; cell < x.count; cell += every) {
-      const said = x.ticks ? ending(pen, x.ticks[cell] ?? '', widest) : x.number(cell);
-      pen.fillText(said, this.cellX(x, cell + 0.5), this.height + 11);
+      const said = x.ticks ? ending(pen, x.ticks[cell] ?? '', Math.min(widest, edge - taken - 8)) : x.number(cell);
+      const half = pen.measureText(said).width / 2;
+      const middle = Math.min(this.cellX(x, cell + 0.5), edge - half);
+      pen.fillText(said, middle, this.height + 11);
+      taken = middle + half;
     }
   }
 

@@ -63,6 +63,11 @@ OVERLAPS = """() => [...document.querySelectorAll('label[data-testid="block-labe
   });
 }).map((label) => label.textContent.trim())"""
 
+# What borders the empty boxes for files have.
+BORDERS = """() => [...document.querySelectorAll('.block:has(.upload-container):not(:has(table, audio))')]
+  .filter((each) => each.checkVisibility()).map((each) => getComputedStyle(each))
+  .map((style) => `${style.borderTopStyle} ${style.borderTopColor}`)"""
+
 
 def open_all(page: Any) -> None:
     """Opens what can be opened in the tab."""
@@ -80,6 +85,7 @@ def test_a_walk_through_all_tabs(served: Served, page: Any) -> None:
     open_page(page, served)
     tabs = page.get_by_role("tab")
     found: dict[str, list[str]] = {}
+    borders: set[str] = set()
 
     def look(tab: str) -> None:
         names = page.evaluate(NAMES)
@@ -87,6 +93,7 @@ def test_a_walk_through_all_tabs(served: Served, page: Any) -> None:
         for width in (PHONE, DESK):
             page.set_viewport_size({"width": width, "height": 844})
             open_all(page)
+            borders.update(page.evaluate(BORDERS))
             labels, rings = page.evaluate(OVERLAPS), page.evaluate(RINGS)
             found[tab] += [f"at {width} pixels the label {label} stands on something" for label in labels]
             found[tab] += [f"at {width} pixels the ring of {each}" for each in rings]
@@ -103,6 +110,7 @@ def test_a_walk_through_all_tabs(served: Served, page: Any) -> None:
         expect(page.locator(".timeline:visible canvas").first).to_be_visible()
     look("Transcribe, after a run")
     assert not any(found.values()), found
+    assert len(borders) == 1, borders
     expect(page.get_by_role("button", name="Add files")).to_be_visible()
     assert not said and not refused, (said, refused)
 

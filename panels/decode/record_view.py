@@ -109,7 +109,7 @@ def search_value(followed: Followed, text: str) -> dict[str, Any]:
         "moments": [{"frame": each.frame, "said": each.said} for each in moments[:MOST_MOMENTS]],
         "lost": {"frame": loss.frame, "id": ids.get(loss.id, -1)} if loss and loss.id is not None else None,
         "at": moments[0].frame if moments else len(frames) // 2,
-        "caption": "Probabilities of the CTC head, dark is likely; the line is the best alignment of the result."
+        "caption": "Probabilities of the CTC head, full colour is likely; the line is the best alignment of the result."
         + "".join(f" {note}" for note in followed.notes),
         "alternative": f"Probabilities of {len(labels)} tokens over {len(frames)} frames, with the best alignment of: "
         f"{text or 'nothing'}",

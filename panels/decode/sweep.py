@@ -46,7 +46,10 @@ class Pair:
 SWEPT = {
     "tokens": Pair("alpha", "beta", ("token_lm",), "alpha and beta: language model of tokens, bonus for each token"),
     "words": Pair(
-        "gamma", "word_bonus", ("word_lm", "neural_lm"), "gamma and word bonus: language models of words, each word"
+        "gamma",
+        "word_bonus",
+        ("word_lm", "neural_lm"),
+        "gamma and word bonus: language models of words, bonus for each word",
     ),
 }
 

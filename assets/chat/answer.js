@@ -80,7 +80,7 @@ export class AnswerView {
     const {first_audio_seconds: first, real_time_factor: factor, rows_per_second: rows} = answer.answer || {};
     const glance = [
       first ? `first sound ${seconds(first)}` : '',
-      factor ? `${(1 / factor).toFixed(1)}x real time` : '',
+      factor ? `${(1 / factor).toFixed(1)}× real time` : '',
       this.compared && rows ? `${rows.toFixed(0)} rows/s` : '',
       this.compared && answer.memory ? `${answer.memory} of memory` : '',
       answer.loaded ? `model loaded in ${seconds(answer.loaded)}` : '', // before the times of the answer begin

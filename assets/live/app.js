@@ -68,7 +68,7 @@ class Live {
       const answer = await fetch(place('v1/models'));
       const {data} = await answer.json();
       const hearing = data.filter((model) => model.ready && model.tasks.includes('transcribe') && model.id.includes('|'));
-      this.models.replaceChildren(...hearing.map((model) => make('option', {value: model.id}, model.id.replaceAll('|', ' · '))));
+      this.models.replaceChildren(...hearing.map((model) => make('option', {value: model.id}, model.title)));
       this.models.value = hearing.find((model) => model.id.startsWith('demo/sensevoice|pytorch'))?.id ?? hearing[0]?.id ?? '';
       if (!hearing.length) this.note.textContent = 'No model that transcribes can run here; the Models tab says why.';
     } catch {
@@ -100,6 +100,7 @@ class Live {
     [this.hold, this.end, this.level].forEach((each) => { each.hidden = !now; });
     this.hold.textContent = 'Pause';
     this.root.dataset.running = now;
+    this.root.scrollIntoView({block: 'nearest'}); // the tab's main button stands over the lower end of the screen
   }
 
   hear(samples, level) {

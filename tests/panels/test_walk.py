@@ -64,8 +64,8 @@ OVERLAPS = """() => [...document.querySelectorAll('label[data-testid="block-labe
 }).map((label) => label.textContent.trim())"""
 
 # What borders the empty boxes for files have.
-BORDERS = """() => [...document.querySelectorAll('.block:has(.upload-container):not(:has(table, audio))')]
-  .filter((each) => each.checkVisibility()).map((each) => getComputedStyle(each))
+BORDERS = """() => [...document.querySelectorAll('.block:is(#recordings, .boxed):has(.upload-container)')]
+  .filter((each) => each.checkVisibility() && !each.querySelector('table')).map((each) => getComputedStyle(each))
   .map((style) => `${style.borderTopStyle} ${style.borderTopColor}`)"""
 
 
@@ -111,6 +111,7 @@ def test_a_walk_through_all_tabs(served: Served, page: Any) -> None:
     look("Transcribe, after a run")
     assert not any(found.values()), found
     assert len(borders) == 1, borders
+    expect(page.get_by_label("Model of the live microphone")).to_contain_text("SenseVoice · PyTorch")
     expect(page.get_by_role("button", name="Add files")).to_be_visible()
     assert not said and not refused, (said, refused)
 

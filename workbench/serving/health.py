@@ -39,6 +39,7 @@ def _model(service: Service, name: str, offer: RuntimeOffer) -> dict[str, Any]:
         "object": "model",
         "created": service.started,
         "owned_by": OWNER,
+        "title": offer.title,
         "runtime": offer.cell.runtime,
         "languages": list(offer.card.languages),
         "ready": offer.ready,  # without a download

@@ -15,6 +15,7 @@ from typing import Any
 
 import gradio as gr
 
+from panels.running.call_status import note_refusal
 from panels.running.leaving import ends_with_its_event
 from panels.running.visitors import visitor_of_event
 from workbench.core.errors import WorkbenchError
@@ -32,6 +33,7 @@ def shown(error: Exception) -> gr.Error:
     if isinstance(error, gr.Error):
         return error
     if isinstance(error, WorkbenchError):
+        note_refusal(error)
         # Gradio renders the message as HTML, and it may contain names that a user chose.
         return gr.Error(html.escape(str(error), quote=False), print_exception=False)
     log.error("an event of the page failed", exc_info=error)

@@ -1,6 +1,7 @@
 """Middleware before Gradio's routes, which refuses an unreadable body in one sentence, with status 400.
 
-Gradio would answer `Internal Server Error`, and write a traceback into the log. This file knows no endpoint.
+Gradio would answer `Internal Server Error`, and write a traceback into the log. A function that refuses what it was
+given answers with the status of its refusal. This file knows no endpoint.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from panels.running.call_status import with_fitting_status
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.openai_api.errors import Refusal, error_answer
 from workbench.serving.bodies import once_more, parsed, whole_body
@@ -53,7 +55,8 @@ class JsonBodies:
             told = {"error": str(error), "detail": str(error)}
             await JSONResponse(told, error_answer(error)[0])(scope, receive, send)
             return
-        await self._app(scope, once_more(come, receive), send)
+        with with_fitting_status(send) as answer:
+            await self._app(scope, once_more(come, receive), answer)
 
     def _check(self, path: str, body: bytes) -> None:
         try:

@@ -5,6 +5,7 @@ docs/security.md names the line that each test shows.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -21,13 +22,16 @@ import numpy as np
 import pytest
 
 from panels.running import leaving
+from panels.running.call_status import with_fitting_status
+from panels.running.error_boundary import shown
 from panels.running.sessions import SessionPool
 from panels.running.uploads import PATH as UPLOAD
 from panels.serving import UPLOADS
 from tests.panels.conftest import Served, serve
+from tests.support.coroutines import finished
 from tests.support.fake_panels import FakeRegistry
 from tests.support.waits import until
-from workbench.core.errors import Cancelled, WorkbenchError
+from workbench.core.errors import BadInput, Busy, Cancelled, WorkbenchError
 from workbench.core.visitors import Work, working
 from workbench.serving import access_middleware, kept_files
 from workbench.serving.comparison import compare_in_separate_process
@@ -285,6 +289,30 @@ def test_a_function_that_is_not_there_is_a_sentence(
     answer = client.post(f"/gradio_api/{path}", json=body)
     assert answer.status_code == status and "expected a JSON object with data" in answer.json()["error"]
     assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_refusal_has_the_status_of_a_refusal(client: httpx.Client) -> None:
+    missing: list[Any] = [None, "nobody/nothing", "pytorch", {}, "", "basic", {}]
+    answer = client.post("/gradio_api/run/transcribe", json={"data": missing})
+    assert answer.status_code == 400 and answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(BadInput("no"), 400), (Busy("later", 3.0), 429), (RuntimeError("a fault"), 500)]
+)
+def test_a_fault_keeps_the_status_of_a_fault(error: Exception, status: int) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def ask() -> None:
+        with with_fitting_status(send) as answer:
+            await asyncio.to_thread(shown, error)
+            await answer({"type": "http.response.start", "status": 500})
+
+    finished(ask())
+    assert sent == [{"type": "http.response.start", "status": status}]
 
 
 def test_deep_json_is_refused(client: httpx.Client) -> None:

@@ -1,0 +1,42 @@
+"""The status of an answer to a call of a function of the page, where the function refused what it was given.
+
+Gradio answers 500 with the sentence then, as for a fault of the server. The function notes a fitting status
+(`note_refusal`), and the middleware around the call gives it to the answer (`with_fitting_status`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+from starlette.types import Message, Send
+
+from workbench.openai_api.errors import error_answer
+
+FAULT = 500
+_noted: ContextVar[list[int] | None] = ContextVar("status of the call", default=None)
+
+
+def note_refusal(error: Exception) -> None:
+    """Notes the status that fits an error of this project."""
+    noted = _noted.get()
+    if noted is not None:
+        noted.append(error_answer(error)[0])
+
+
+@contextlib.contextmanager
+def with_fitting_status(send: Send) -> Iterator[Send]:
+    """Yields a function that sends an answer, with the noted status in place of that of a fault."""
+    noted: list[int] = []
+
+    async def answer(message: Message) -> None:
+        if noted and message["type"] == "http.response.start" and message["status"] == FAULT:
+            message = {**message, "status": noted[-1]}
+        await send(message)
+
+    token = _noted.set(noted)  # the threads of the call share the list
+    try:
+        yield answer
+    finally:
+        _noted.reset(token)

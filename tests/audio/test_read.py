@@ -165,7 +165,8 @@ def test_decoded_samples_stay_if_ffmpeg_breaks_off(tmp_path: Path) -> None:
     target.write_bytes(content[: len(content) // 2])
     recording = read(target)
     assert 5.0 < recording.seconds < 15.0
-    assert recording.notes == ("the file is cut or damaged (File ended prematurely); what ffmpeg decoded was read",)
+    [note] = recording.notes
+    assert note.startswith("the file is cut or damaged (File ended prematurely")
 
 
 @needs_ffmpeg

@@ -126,8 +126,9 @@ class Recordings:
         if is_address(place):
             with opened_address(place) as file:
                 watched = _Watched(file)
+                sound = cast(BinaryIO, watched) if _seeks(file) else io.BytesIO(watched.read())
                 try:
-                    found = _segment(cast(BinaryIO, watched), PurePosixPath(place).name, utterance)
+                    found = _segment(sound, PurePosixPath(place).name, utterance)
                 except BadInput:
                     watched.check(place)
                     raise
@@ -231,6 +232,16 @@ class _Watched:
         """Raises `Unavailable` where reading broke off."""
         if self._error is not None:
             raise Unavailable(f"{place:.200} breaks off: {message_of(self._error)}") from self._error
+
+
+def _seeks(file: BinaryIO) -> bool:
+    """Returns whether a file can be read at any place; some servers send whole files only."""
+    try:
+        file.seek(0, io.SEEK_END)
+        file.seek(0)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _host(place: str) -> str:

@@ -65,7 +65,15 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
     """
     server = Tools(service)
     given = Given(kept, service.gate.largest_body)
+    _add_models(server, service)
+    _add_transcribe(server, service, given)
+    _add_compare(server, service, given)
+    _add_inject(server, service, given)
+    _add_chat(server, service, given)
+    return server
 
+
+def _add_models(server: MCPServer, service: Service) -> None:
     @server.tool(title="List the models", annotations=READS, structured_output=False)
     async def models(
         ctx: Ctx,
@@ -82,6 +90,8 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
             lines = (f"{each['id']}: {', '.join(each['tasks'])}" for each in shown)
             return _result("\n".join(lines), {"models": shown})
 
+
+def _add_transcribe(server: MCPServer, service: Service, given: Given) -> None:
     @server.tool(title="Transcribe a recording", annotations=READS, structured_output=False)
     async def transcribe(
         ctx: Ctx,
@@ -121,6 +131,8 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
             notes = {"notes": list(found.notes)} if found.notes else {}
             return _result(found.text, {"model": call.model, **verbose(found, request), **notes})
 
+
+def _add_compare(server: MCPServer, service: Service, given: Given) -> None:
     @server.tool(title="Compare two traces", annotations=READS, structured_output=False)
     async def compare(
         ctx: Ctx,
@@ -175,6 +187,8 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
                 found["stages"] = [each for each in found["stages"] if not each["within"]][:MOST_STAGES]
             return _result(found["verdict"]["sentence"], found)
 
+
+def _add_inject(server: MCPServer, service: Service, given: Given) -> None:
     @server.tool(title="Give a language model embeddings", annotations=READS, structured_output=False)
     async def inject(
         ctx: Ctx,
@@ -222,6 +236,8 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
             found = _last(await worked(ctx, work), "text")
             return _result(found.text, {**json.loads(found.to_json()), "model": call.model})
 
+
+def _add_chat(server: MCPServer, service: Service, given: Given) -> None:
     @server.tool(title="Chat with a model", annotations=READS, structured_output=False)
     async def chat(
         ctx: Ctx,
@@ -276,8 +292,6 @@ def build(service: Service, kept: KeptFiles) -> MCPServer:
             pieces = [event for event in made if isinstance(event, Piece)]
             whole = await asyncio.to_thread(writing.whole, answer, pieces)
             return _answered(answer, whole, request.format)
-
-    return server
 
 
 def _heard(given: Given, audio: SentFile) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.tiny_funasr_nano import LANGUAGE_DIRECTORY, STOPS, tiny_funasr_nano
+from tests.support.tiny_funasr_nano import LANGUAGE_DIRECTORY, STOPS, add_ctc_branch, tiny_funasr_nano
 from tests.support.tiny_language import change_json
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options
@@ -216,6 +217,14 @@ def test_a_checkpoint_that_does_not_fit_together_is_refused(
     damage(tmp_path / "m")
     with pytest.raises(BadInput, match=f"^{sentence}"):
         read_funasr_nano(tmp_path / "m")
+
+
+def test_a_ctc_branch_whose_size_is_wrong_says_why(tmp_path: Path) -> None:
+    add_ctc_branch(tiny_funasr_nano(tmp_path / "m"))
+    path = tmp_path / "m" / "config.yaml"
+    path.write_text(re.sub(r"ctc_vocab_size: \d+", "ctc_vocab_size: many", path.read_text()))
+    found = read_funasr_nano(tmp_path / "m").ctc
+    assert found == "ctc_vocab_size in config.yaml is 'many'; expected a whole number from 2 to 100000"
 
 
 def test_a_tokenizer_without_files_is_refused(tmp_path: Path) -> None:

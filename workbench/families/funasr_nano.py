@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from workbench.audio.frontend import FrontendConfig
+from workbench.core.config_values import whole_number
 from workbench.core.errors import BadInput
 from workbench.core.options import MOST_SIDE_BY_SIDE, ListeningOptions, option, option_specs
 from workbench.decoding.ctc_options import CtcHeadOptions
@@ -24,7 +25,7 @@ from workbench.families.byte_vocabulary import ByteVocabulary, read_tiktoken
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.instruction import OWN, Instruction
 from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer, read_language_config
-from workbench.families.sanm import SanmConfig, config_number, expect, read_sanm_config
+from workbench.families.sanm import MOST_UNITS, SanmConfig, config_number, expect, read_sanm_config
 
 MODELS = ("FunASRNano",)
 ADAPTOR_EPS = 1e-12  # of the adaptor's layer norms; not in the file
@@ -280,7 +281,9 @@ def _read_ctc_branch(checkpoint: FunasrCheckpoint, encoder: SanmConfig) -> CtcBr
     tokens = _ctc_tokens(checkpoint)
     if tokens is None:
         return f"{where} has no {CTC_TOKENS}, which lists the tokens of its CTC branch; put that file beside model.pt"
-    count = config_number(checkpoint.config, "ctc_vocab_size", "config.yaml", CTC_VOCABULARY, 2)
+    count = whole_number(
+        checkpoint.config, "ctc_vocab_size", "ctc_vocab_size in config.yaml", CTC_VOCABULARY, 2, MOST_UNITS
+    )
     blank = config_number(checkpoint.section("ctc_conf"), "blank_id", "ctc_conf", count - 1, 0, count - 1)
     return CtcBranch(decoder, tokens, count, blank)
 

@@ -20,6 +20,7 @@ from workbench.speech.plan import AnswerPlan as AnswerPlan
 from workbench.speech.sampling import apply_guidance
 
 LENGTH = "length"
+NO_NUMBERS = "the network's logits are NaN: values overflow in it, or its weights are damaged"
 
 
 def answer_steps(
@@ -54,7 +55,7 @@ def answer_steps(
                 return LENGTH
             main, codec = apply_guidance(scores, plan.cfg)
             if np.isnan(main).any() or (codec is not None and np.isnan(codec).any()):
-                raise BadInput("the network's logits are NaN: values overflow in it, or its weights are damaged")
+                raise BadInput(NO_NUMBERS)
             due = Due(phase, plan, number, probabilities, evidence)
             [step] = chosen(main[None], None if codec is None else codec[None], [due], layout)
         yield step

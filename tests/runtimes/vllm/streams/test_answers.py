@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Generator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +15,11 @@ from hypothesis import strategies as st
 
 from tests.runtimes.vllm.streams.scheduled import Request, Scheduler
 from tests.support.speech_layouts import LAYOUT, FakeNetwork
+from workbench.core.errors import BadInput, WorkbenchError
 from workbench.runtimes.vllm.streams.answers import Answers
-from workbench.runtimes.vllm.streams.stream_request import ARGUMENT, StreamRequest
+from workbench.runtimes.vllm.streams.network import _Answer, _chosen
+from workbench.runtimes.vllm.streams.stream_request import ARGUMENT, BROKEN, StreamRequest, columns
+from workbench.speech.choosing import Step
 from workbench.speech.generate import answer_steps
 from workbench.speech.phases import Kind
 from workbench.speech.plan import AnswerPlan
@@ -178,3 +184,79 @@ def test_a_position_beyond_the_answer_is_no_guess() -> None:
     begun(answers, "it")
     with pytest.raises(ValueError, match="asks for position 3 of an answer that has 0 so far"):
         answers.choose(["it"], [7], lambda *_: pytest.fail("nothing is to be chosen"))
+
+
+class Damaged(FakeNetwork):
+    """A network whose logits are NaN after one prompt: for text, or from the first row of audio on."""
+
+    def __init__(self, first: int, audio: bool = False):
+        super().__init__(ends=1.0)
+        self.first, self.audio = first, audio
+
+    def logits(self, history: Sequence[Sequence[int]]) -> np.ndarray:
+        """See `FakeNetwork.logits`."""
+        found = super().logits(history)
+        if history[1][0] == self.first and (not self.audio or history[-1][0] == LAYOUT.audio):
+            found[1 if self.audio else 0] = np.nan
+        return found
+
+
+@pytest.mark.parametrize("audio", [False, True])
+def test_logits_that_are_no_numbers_end_their_answer_alone(audio: bool) -> None:
+    other = TEXT.copy()
+    other[1, 0] = 4
+    network, plan = Damaged(int(TEXT[1, 0]), audio), PLANS[1 if audio else 0]
+    with pytest.raises(BadInput, match="the network's logits are NaN"):
+        alone(network, TEXT, plan)
+    scheduler = Scheduler(network, random.Random(1), parks=True)
+    requests = [scheduler.add("damaged", TEXT, plan), scheduler.add("sound", other, plan)]
+    for _ in range(300):
+        scheduler.step()
+        for request in [each for each in scheduler.running if each.steps and each.steps[-1].phase is Kind.END]:
+            scheduler.end(request)
+        if not scheduler.running:
+            break
+    damaged, sound = requests
+    assert streams(sound)[:-1] == alone(network, other, plan)
+    end = damaged.steps[-1]
+    assert end.id == LAYOUT.pad and columns(end, LAYOUT)[1][0] == BROKEN
+    assert streams(damaged)[:-1] == streams_before_the_nan(network, plan)
+
+
+def streams_before_the_nan(network: FakeNetwork, plan: AnswerPlan) -> list[list[int]]:
+    """The positions that come before the refusal."""
+    found: list[list[int]] = []
+    with pytest.raises(BadInput):
+        found.extend(step.ids.tolist() for step in answer_steps(network, [TEXT], plan))
+    return found
+
+
+class Told:
+    """vLLM's flat log-probabilities of one position."""
+
+    def __init__(self, step: Step):
+        ids, numbers = columns(step, LAYOUT)
+        self.token_ids, self.logprobs = ids.tolist(), numbers.tolist()
+        self.start_indices, self.end_indices = [0], [len(ids)]
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "error", "said"),
+    [
+        (np.full(LAYOUT.streams, BROKEN), BadInput, "the network's logits are NaN: values overflow in it"),
+        (None, WorkbenchError, "the engine broke an answer off"),
+    ],
+)
+def test_the_session_tells_damage_from_an_answer_that_was_broken_off(
+    probabilities: Any, error: type[Exception], said: str
+) -> None:
+    end = Step(LAYOUT.row(LAYOUT.pad), Kind.END, probabilities)
+    network: Any = SimpleNamespace(engine=SimpleNamespace(where="its log: it.log", follow=lambda *asked: sent(end)))
+    with pytest.raises(error, match=said):
+        list(_chosen(network, [(None, None)], _Answer(StreamRequest(PLANS[0]), LAYOUT)))  # type: ignore[list-item]
+
+
+def sent(step: Step) -> Generator[Any, None, list[Any]]:
+    """What an engine sends of one position."""
+    yield 0, [step.id], Told(step)
+    return []

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.runtimes.vllm.streams.stream_request import StreamRequest, read
+from workbench.runtimes.vllm.streams.stream_request import BROKEN, StreamRequest, read
 from workbench.speech.choosing import Due, Step, chosen, forced
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.masks import wanted
@@ -38,6 +38,7 @@ class Answer:
     def __init__(self, asked: StreamRequest, layout: SpeechLayout, prompt: int):
         self.asked, self.layout, self.prompt = asked, layout, prompt
         self.steps: list[Step] = []
+        self._broken = False
         self._cursor = Cursor(asked.plan, layout)
         for number in asked.begun:
             self._cursor.advance(number)
@@ -67,8 +68,8 @@ class Answer:
         if number < len(self.steps):
             return self.steps[number]
         phase = self._cursor.phase
-        if phase.kind is Kind.END:
-            return _end(self.layout)
+        if self._broken or phase.kind is Kind.END:
+            return _end(self.layout, self._broken)
         if phase.forced is None:
             return None
         step = forced(phase, self.layout, self.asked.probabilities, self.asked.evidence)
@@ -78,7 +79,7 @@ class Answer:
     @property
     def ended(self) -> bool:
         """Whether the answer is complete."""
-        return self._cursor.phase.kind is Kind.END
+        return self._broken or self._cursor.phase.kind is Kind.END
 
     @property
     def guided(self) -> bool:
@@ -95,6 +96,11 @@ class Answer:
         self._cursor.advance(step.id)
         self.steps.append(step)
 
+    def break_off(self) -> Step:
+        """Ends the answer, because its logits are no numbers; returns the end."""
+        self._broken = True
+        return _end(self.layout, broken=True)
+
 
 class _Ended(Answer):
     """A request that cannot be answered."""
@@ -109,9 +115,13 @@ class _Ended(Answer):
         return _end(self.layout)
 
 
-def _end(layout: SpeechLayout) -> Step:
-    """Returns the position after an answer: the pad, at which vLLM stops every request."""
-    return Step(layout.row(layout.pad), Kind.END)
+def _end(layout: SpeechLayout, broken: bool = False) -> Step:
+    """Returns the position after an answer: the pad, at which vLLM stops every request.
+
+    Args:
+        broken: say that the logits were no numbers.
+    """
+    return Step(layout.row(layout.pad), Kind.END, np.full(layout.streams, BROKEN) if broken else None)
 
 
 class Answers:
@@ -226,8 +236,17 @@ class Answers:
                 found.update((row, None) for row, _ in both.values())
         for manner, group in together.items():
             main, codec = logits([row for branches in group for row, _ in branches], wanted(manner[0], self.layout))
+            main, codec = _guided(main, codec, group)
+            numbers = _are_numbers(main) & (_are_numbers(codec) if codec is not None else True)
+            for place in np.flatnonzero(~numbers):
+                found.update((row, answer.break_off()) for row, answer in group[place])
+            if not numbers.all():  # no answer changes those beside it
+                group = [branches for branches, kept in zip(group, numbers) if kept]
+                main, codec = main[numbers], None if codec is None else codec[numbers]
+            if not group:
+                continue
             due = [branches[0][1].due() for branches in group]
-            for branches, step in zip(group, chosen(*_guided(main, codec, group), due, self.layout)):
+            for branches, step in zip(group, chosen(main, codec, due, self.layout)):
                 for row, answer in branches:
                     answer.take(step)
                     found[row] = step
@@ -236,6 +255,12 @@ class Answers:
 
 Branches = Sequence[tuple[int, Answer]]
 """The rows of one answer in the batch: the model, then the null branch if there is one."""
+
+
+def _are_numbers(logits: np.ndarray) -> np.ndarray:
+    """Returns for each answer whether none of its logits is NaN."""
+    found: np.ndarray = ~np.isnan(logits.reshape(len(logits), -1)).any(axis=1)
+    return found
 
 
 def _guided(

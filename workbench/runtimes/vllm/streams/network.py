@@ -22,11 +22,19 @@ from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.running_requests import Finished
 from workbench.runtimes.vllm.serving.engine import ServedEngine
-from workbench.runtimes.vllm.streams.stream_request import ARGUMENT, Span, StreamRequest, position, spans_of, width
+from workbench.runtimes.vllm.streams.stream_request import (
+    ARGUMENT,
+    BROKEN,
+    Span,
+    StreamRequest,
+    position,
+    spans_of,
+    width,
+)
 from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
 from workbench.speech.choosing import Step, forced
 from workbench.speech.dialogue import Recording
-from workbench.speech.generate import LENGTH
+from workbench.speech.generate import LENGTH, NO_NUMBERS
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.phases import Cursor, Kind, Phase
 from workbench.speech.plan import AnswerPlan
@@ -194,7 +202,10 @@ def _pair(
 def _chosen(
     network: EngineNetwork, requests: Sequence[tuple[Request, SamplingParams]], answer: _Answer
 ) -> Iterator[Step]:
-    """Yields the positions of an answer that the first of some requests generates."""
+    """Yields the positions of an answer that the first of some requests generates.
+
+    Raises `BadInput` for logits that are no numbers, as `answer_steps` does.
+    """
     layout, asked = answer.layout, answer.asked
     broken = f"the engine broke an answer off ({network.engine.where})"
     ends: list[Finished] = []
@@ -208,6 +219,8 @@ def _chosen(
                     continue  # a stop token of our own
                 kind = Kind.CLOSE if phase.closes and token in (layout.eos, layout.eot) else phase.kind
                 columns = np.array(told.token_ids[start:end]), np.array(told.logprobs[start:end])
+                if token == layout.pad and columns[1][0] == BROKEN:
+                    raise BadInput(NO_NUMBERS)
                 try:
                     answer.take(token)
                 except ValueError as error:

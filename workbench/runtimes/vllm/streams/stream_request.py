@@ -21,6 +21,7 @@ from workbench.speech.phases import Kind, phase_after
 from workbench.speech.plan import AnswerPlan
 
 ARGUMENT = "workbench_speech"  # the entry of `extra_args`
+BROKEN = -1.0  # in place of probabilities at the end of an answer whose logits are NaN
 NUMBERS = 3  # numbers for each stream in the evidence of a choice, besides its alternatives
 Span = tuple[int, np.ndarray]  # the position of the first row, and the rows of ids [n, streams]
 

@@ -6,7 +6,7 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from typing import Any
 
 import numpy as np
 
@@ -57,8 +57,8 @@ class Sound:
             raise BadInput(
                 f"{self.name} has the shape {found.shape} and the type {found.dtype}; expected float [samples]"
             )
-        rate = self.sample_rate
-        if isinstance(rate, bool) or not isinstance(rate, Integral) or not 0 < rate <= HIGHEST_RATE:
+        rate: Any = self.sample_rate
+        if isinstance(rate, bool) or not isinstance(rate, (int, np.integer)) or not 0 < rate <= HIGHEST_RATE:
             raise BadInput(
                 f"{self.name} has a sample rate of {rate!r:.40}; expected a whole number of Hz from 1 to {HIGHEST_RATE}"
             )

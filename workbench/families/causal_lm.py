@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.core.characters import check_characters
 from workbench.core.errors import BadInput, message_of
 from workbench.core.options import option
 from workbench.decoding.generation import WritingOptions
@@ -27,7 +28,6 @@ from workbench.families.language import (
     read_language_config,
 )
 from workbench.session.values import Prompt
-from workbench.text.characters import check_characters
 
 ROLES = ("system", "user", "assistant", "tool")
 

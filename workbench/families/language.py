@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from workbench.core.characters import check_characters
 from workbench.core.errors import BadInput, message_of
 from workbench.families.byte_level import bytes_of, spelled
-from workbench.text.characters import check_characters
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders with one structure, so their stages have the same names
 TURN_END = "<|im_end|>"

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from workbench.core.characters import check_characters
 from workbench.core.errors import BadInput
 from workbench.session.values import AudioSource
-from workbench.text.characters import check_characters
 
 ROLES = ("system", "user", "assistant")
 KINDS = ("text", "audio", "input_audio")

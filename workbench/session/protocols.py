@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from workbench.audio.domain import Domain
+from workbench.core.characters import check_characters
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import OnProgress
 from workbench.display.progress import notebook_bar
@@ -33,7 +34,6 @@ from workbench.session.values import (
     TextScore,
     Transcript,
 )
-from workbench.text.characters import check_characters
 from workbench.trace.steps import Follow
 from workbench.trace.trace import Given, Out, Trace
 

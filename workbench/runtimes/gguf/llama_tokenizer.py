@@ -14,11 +14,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, NoReturn
 
+from workbench.core.characters import check_characters
 from workbench.core.errors import BadInput
 from workbench.families.language import LanguageConfig, LanguageTokenizer
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.llama import LlamaModel
-from workbench.text.characters import check_characters
 
 NORMALISED = ("qwen2", "qwen35")  # pre-tokenizers of models trained on NFC text; llama.cpp does not normalise
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # types of tokens

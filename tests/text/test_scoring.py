@@ -247,7 +247,7 @@ def test_empty_texts() -> None:
     assert (silent.rate, silent.name, silent.counts.deletions) == (1.0, "CER", 2)
     made_up = score("...", "so it goes")
     assert (made_up.rate, made_up.wer, made_up.cer, made_up.counts.insertions) == (None, None, None, 3)
-    assert made_up.summary == "WER not defined: the reference is empty, 3 inserted"
+    assert made_up.summary == "WER not defined: the normalised reference is empty, 3 inserted"
     assert score("", "今天").name == "CER"
 
 

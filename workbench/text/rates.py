@@ -101,7 +101,7 @@ class ErrorRates:
     def summary(self) -> str:
         """The primary rate as `WER 25.0 %`, or why there is no rate."""
         if self.rate is None:
-            return f"{self.name} not defined: the reference is empty, {self.counts.insertions} inserted"
+            return f"{self.name} not defined: the normalised reference is empty, {self.counts.insertions} inserted"
         return f"{self.name} {100 * self.rate:.1f} %"
 
 

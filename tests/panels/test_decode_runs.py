@@ -19,7 +19,7 @@ from panels.decode.events import DecodeActions
 from panels.decode.follow import follow, wider
 from panels.decode.knowledge import EXAMPLES, FILES, check_file, find_example, read_examples
 from panels.decode.record_view import find_loss
-from panels.decode.run import BEAM, GREEDY, GUIDED, Decodings, Job, prepare, run
+from panels.decode.run import BEAM, GREEDY, GUIDED, Decodings, Job, Row, prepare, run
 from panels.decode.sweep import SWEPT, NBestLists, check_swept, read_grid, run_sweep, same_lists
 from panels.decode.view import marks, results_html, rival_html, status_html, sweep_html
 from panels.running.sessions import SessionPool
@@ -201,7 +201,12 @@ def test_a_search_is_followed_once_and_the_last_one_is_shown(
     pool: SessionPool, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[str] = []
-    monkeypatch.setattr(events, "follow", lambda _, row: computed.append(row.key) or row.key)
+
+    def follow_once(kept: Decodings, row: Row) -> str:
+        computed.append(row.key)
+        return row.key
+
+    monkeypatch.setattr(events, "follow", follow_once)
     actions, kept = DecodeActions(pool, ()), ran(pool, job(pool, files, options(files, "lexicon", "word_lm")))
     actions.kept.put("me", kept)
 

@@ -189,7 +189,7 @@ class AccessMiddleware:
             found[b"set-cookie"] = (
                 f"workbench-visitor={secrets.token_urlsafe(16)}; Path=/; HttpOnly; Max-Age=86400; {framed}".encode()
             )
-        return found | self._allowing(Headers(scope=scope))
+        return {**found, **self._allowing(Headers(scope=scope))}
 
     def _allowing(self, headers: Headers) -> Mapping[bytes, bytes]:
         """Returns the headers that let a page of another site read the answer, if its origin is allowed."""

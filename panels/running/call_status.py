@@ -12,13 +12,14 @@ from contextvars import ContextVar
 
 from starlette.types import Message, Send
 
+from workbench.core.errors import WorkbenchError
 from workbench.openai_api.errors import error_answer
 
 FAULT = 500
 _noted: ContextVar[list[int] | None] = ContextVar("status of the call", default=None)
 
 
-def note_refusal(error: Exception) -> None:
+def note_refusal(error: WorkbenchError) -> None:
     """Notes the status that fits an error of this project."""
     noted = _noted.get()
     if noted is not None:

@@ -109,6 +109,7 @@ def test_cancel_keeps_what_is_done_on_a_phone(bench: Served, fake: FakeEvaluatio
     page.set_viewport_size({"width": 390, "height": 844})
     open_tab(page, bench)
     page.get_by_role("button", name="Or a place on this machine").click()
+    expect(page.locator("#evaluate-open")).to_be_visible()  # before, a field may lose what is written into it
     page.locator("#evaluate-path input, #evaluate-path textarea").fill(str(tmp_path / "nowhere"))
     page.locator("#evaluate-run").click()
     expect(page.locator(".toast-body")).to_contain_text("there is no")

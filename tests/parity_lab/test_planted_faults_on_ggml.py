@@ -26,6 +26,9 @@ HIDDEN = {  # by the noise of q8_0: they change the stages behind them by less t
     "sensevoice": {"layer-norm eps 1e-5 to 1e-3"},
     "funasr_nano": {"layer-norm eps 1e-5 to 1e-3", "positions from 0 instead of 1"},
 }
+SEEN_LATER = {  # end to end, the stage behind it that changes by more than the noise
+    ("funasr_nano", "positions from 0 instead of 1"): "encoder.layers.0.attention"
+}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ def test_a_planted_fault_is_named(models: Models, family: str, fault: str, tmp_p
 def test_of_blocks_of_8_bits_the_large_ones_are_named(models: Models, family: str, fault: str, tmp_path: Path) -> None:
     verdict, alone, planted = _found(models[family], family, fault, tmp_path, "q8_0")
     expected = None if fault in HIDDEN[family] else planted.stage
-    assert verdict.faulty_stage == expected, verdict.sentence
+    assert verdict.faulty_stage == SEEN_LATER.get((family, fault), expected), verdict.sentence
     assert alone.faulty_stage == expected, alone.sentence
     assert strangers(alone, planted) == []
 

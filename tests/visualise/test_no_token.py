@@ -15,7 +15,7 @@ from workbench.visualise.scene import Scene
 @pytest.fixture
 def scene(scene_of: SceneOf) -> Scene:
     made = scene_of("demo/paraformer", fresh=True)
-    made.source = (0.1 * np.sin(0.3 * np.arange(800)).astype(np.float32), 16000)
+    made.source = (0.1 * np.sin(0.9 * np.arange(800)).astype(np.float32), 16000)  # of one row
     assert not len(made.stage("tokens"))
     return made
 

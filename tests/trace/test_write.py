@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import tracemalloc
 from collections.abc import Iterator, Mapping
@@ -115,3 +116,11 @@ def test_a_stored_trace_is_pickled_as_its_path(tmp_path: Path) -> None:
     assert len(sent) < 1000
     found = pickle.loads(sent)
     assert found.meta == {"model": "m"} and found["a"].sum() == 100_000
+
+
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "pipe.safetensors"
+    os.mkfifo(place)
+    with pytest.raises(BadInput, match="it is a device or a pipe"):
+        write_trace(place, {"a": np.zeros(2, np.float32)}, {})
+    assert place.is_fifo()

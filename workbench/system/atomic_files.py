@@ -28,11 +28,18 @@ def check_place(out: Path) -> None:
             raise BadInput(f"there is no folder {out.parent}; expected the name of a file in a folder that exists")
         if out.is_dir() or not out.name:
             raise BadInput(f"{out} is a directory; expected the name of a file")
-        # A rename would put a file in the place of a device, for every program of the machine if root does it.
-        if (out.exists() and not out.is_file()) or out.parent.resolve() == _DEVICES:
+        if is_device(out):
             raise BadInput(f"{out} is a device or a pipe; expected the name of a file")
         if not os.access(out.parent, os.W_OK | os.X_OK):
             raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
+
+
+def is_device(path: Path) -> bool:
+    """Returns whether a file under this name would take the place of a device or a pipe.
+
+    A rename puts it there for every program of the machine, if root does it.
+    """
+    return (path.exists() and not path.is_file() and not path.is_dir()) or path.parent.resolve() == _DEVICES
 
 
 def check_directory(out: Path) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.formats.array_headers import NUMPY_TYPES
+from workbench.system.atomic_files import is_device
 from workbench.trace.spill import release
 
 SUFFIX = ".safetensors"
@@ -74,6 +75,8 @@ def _check_folder(path: str | Path, place: Path) -> None:
     if place.is_dir() or not place.parent.is_dir():
         wrong = "it is a folder" if place.is_dir() else f"there is no folder {place.parent}"
         raise BadInput(f"the trace cannot be written to {path}: {wrong}")
+    if is_device(place):
+        raise BadInput(f"the trace cannot be written to {path}: it is a device or a pipe")
 
 
 def _partial(path: Path) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import FoundCorpus, read_manifest
+from workbench.evaluation.places import DAMAGE
 from workbench.evaluation.rows import Utterance
 from workbench.registry.sources import assets
 from workbench.serving.guard import Guard
@@ -82,7 +83,7 @@ def _unpack(file: Path, folder: Path) -> None:
                     f"{file.name} is too large; expected at most {MOST_FILES} files and {MOST_UNPACKED >> 30} GB"
                 )
             archive.extractall(folder, members)  # never outside of the folder
-    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
+    except (*DAMAGE, OSError, RuntimeError) as error:
         raise BadInput(f"{file.name} cannot be unpacked: {error}") from error
 
 

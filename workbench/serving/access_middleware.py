@@ -122,13 +122,12 @@ class AccessMiddleware:
                 status=421,
             )
         works = scope["type"] == "websocket" or scope["method"] not in HARMLESS
-        if works and not self._same_site(headers):
+        preflight = _is_preflight(scope, headers)
+        if (works or preflight) and not self._same_site(headers):
             raise Refusal("the request comes from a page of another site", status=403)
         if UNUSED.match(path):
             raise Refusal(f"there is no {path!r:.60} here", status=404)
-        if _is_preflight(scope, headers):  # a browser shows no key in it, and counts on the request that follows
-            if not self._same_site(headers):
-                raise Refusal("the request comes from a page of another site", status=403)
+        if preflight:  # a browser shows no key in it; the request that follows is counted
             return NOBODY
         key = self._key(scope, headers, path)
         host = (scope.get("client") or ("", 0))[0]

@@ -77,15 +77,22 @@ class LiveRequest:
 def live_request(service: Service, given: Mapping[str, Any]) -> LiveRequest:
     """Returns what the page asks for; raises `BadInput` for an invalid value."""
     rate, silence = given.get("rate", SAMPLE_RATE), given.get("endSilence", 400)
-    for name, value, (least, most) in (("rate", rate, RATES), ("endSilence", silence, SILENCES)):
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise Refusal(f"{name} is {value!r:.80}; expected a whole number from {least} to {most}", name)
+    check_whole(rate, "rate", RATES)
+    check_whole(silence, "endSilence", SILENCES)
     options = given.get("options") or {}
     if not isinstance(options, Mapping):
         raise Refusal("options are no JSON object", "options")
     offer = service.offer(given["model"], TASK) if given.get("model") else None
     mine = {} if offer is None else options_for(service.pool.registry, offer.card.id, options)
     return LiveRequest(offer, mine, rate, EndpointingLimits(silence / 1000))
+
+
+def check_whole(value: Any, name: str, bounds: tuple[int, int]) -> int:
+    """Returns a value that a client sent, if it is a whole number within the bounds; raises `Refusal` otherwise."""
+    least, most = bounds
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise Refusal(f"{name} is {value!r:.80}; expected a whole number from {least} to {most}", name)
+    return value
 
 
 def transcriber(

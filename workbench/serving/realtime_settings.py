@@ -11,12 +11,13 @@ from typing import Any
 
 from workbench.openai_api.chat_request import LEAVE_OUT
 from workbench.openai_api.errors import Refusal
-from workbench.serving.live_connection import RATES, SILENCES
+from workbench.serving.live_connection import RATES, SILENCES, check_whole
 
 REALTIME_RATE = 24000  # Hz, of OpenAI's realtime API
 BETA = "transcription_session.update"  # the event of the API's first version, whose fields are not nested
 _INPUT = "session.audio.input"
 _VAD = f"{_INPUT}.turn_detection"
+_INPUTS = ("format", "transcription", "turn_detection", "noise_reduction")
 # Fields of the detection of speech that are taken with these values only: OpenAI's defaults, and what changes nothing.
 _ONLY: Mapping[str, Sequence[Any]] = {
     "type": ("server_vad",),
@@ -75,7 +76,7 @@ class RealtimeSettings:
         texts = _part(given, f"{_INPUT}.transcription", ("model", "language", "prompt"))
         return replace(
             self,
-            rate=_whole(form.get("rate", self.rate), f"{_INPUT}.format.rate", RATES),
+            rate=check_whole(form.get("rate", self.rate), f"{_INPUT}.format.rate", RATES),
             silence_ms=self._silence(given),
             **{name: _text(value, f"{_INPUT}.transcription.{name}") for name, value in texts.items()},
         )
@@ -88,10 +89,7 @@ class RealtimeSettings:
             if name in detection and detection[name] not in values:
                 raise Refusal(f"{_VAD}.{name} is {detection[name]!r:.80}; expected {values[0]}", f"{_VAD}.{name}")
         name = "silence_duration_ms"
-        return _whole(detection.get(name, self.silence_ms), f"{_VAD}.{name}", SILENCES)
-
-
-_INPUTS = ("format", "transcription", "turn_detection", "noise_reduction")
+        return check_whole(detection.get(name, self.silence_ms), f"{_VAD}.{name}", SILENCES)
 
 
 def _nested(session: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,13 +124,6 @@ def _check_names(given: Mapping[str, Any], path: str, names: Sequence[str]) -> N
                 f"{path}.{name:.60}",
                 "unknown_parameter",
             )
-
-
-def _whole(value: Any, path: str, bounds: tuple[int, int]) -> int:
-    least, most = bounds
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise Refusal(f"{path} is {value!r:.80}; expected a whole number from {least} to {most}", path)
-    return value
 
 
 def _text(value: Any, path: str) -> str:

@@ -16,9 +16,8 @@ def open_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(
-                os.open(os.devnull, os.O_RDWR), True
-            )  # it gets the lowest free number, which is this one
+            opened = os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number, which is this one
+            os.set_inheritable(opened, True)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - until the program ends

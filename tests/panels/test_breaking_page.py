@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from panels.parity import breaking
 from tests.panels.conftest import Served
 from tests.panels.test_parity_page import open_tab
 from tests.panels.test_transcribe_page import LONG, expect
+from tests.support.browser import unfold
 from tests.support.widths import no_sideways_scroll
 from workbench.parity_lab.breaking import find_fault
 
@@ -24,7 +24,7 @@ def card(request: pytest.FixtureRequest, demos: Served, page: Any) -> Iterator[A
     """The page with the card open."""
     page.set_viewport_size(WIDTHS[request.param])
     open_tab(page, demos)
-    page.get_by_role("button", name=re.compile("^Break it yourself")).click()
+    unfold(page, "Break it yourself")
     expect(page.locator("#parity-plant")).to_be_visible()
     yield page
     page.set_viewport_size(WIDTHS["desktop"])

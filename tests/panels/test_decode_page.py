@@ -12,6 +12,7 @@ import pytest
 from panels.widgets.samples import read_samples
 from tests.panels.conftest import Served
 from tests.panels.test_transcribe_page import LONG, expect
+from tests.support.browser import unfold
 from tests.support.decoding_files import sounds_like, write_files
 from tests.support.widths import no_sideways_scroll
 
@@ -42,7 +43,7 @@ def test_files_of_logits_from_a_broken_lexicon_to_a_swept_weight(served: Served,
     page.locator("#decode-reference textarea").fill("too late\ntoo late")
     page.locator("#decode-run").click()
     expect(page.locator(".toast-body")).to_contain_text("there is nothing to decode")
-    page.get_by_role("button", name="Or files of logits").click()
+    unfold(page, "Or files of logits")
     upload(page, "logits", *(files[name] for name in takes))
     upload(page, "tokens", files["tokens"])
     upload(page, "lexicon", broken)
@@ -78,7 +79,7 @@ def test_files_of_logits_from_a_broken_lexicon_to_a_swept_weight(served: Served,
     expect(page.locator("#decode-why h3")).to_contain_text("Why “too” and not “two”?")
 
     # The sweep, whose pair is used.
-    page.get_by_text("Sweep two weights").click()
+    unfold(page, "Sweep two weights")
     page.locator("#decode-pair label").nth(1).click()
     page.locator("#decode-first input, #decode-first textarea").fill("0.25 to 1, 2")
     page.locator("#decode-second input, #decode-second textarea").fill("0 to 1, 2")
@@ -86,7 +87,7 @@ def test_files_of_logits_from_a_broken_lexicon_to_a_swept_weight(served: Served,
     expect(page.locator("#decode-heat td button")).to_have_count(4)
     expect(page.locator("#decode-heat .fault")).to_contain_text("the set is too small: 2 recordings")
     page.locator("#decode-heat td button").nth(2).click()
-    page.get_by_role("button", name="Search and weights").click()
+    unfold(page, "Search and weights")
     expect(page.locator("#decode-option-gamma input")).to_have_value("0.25")
     assert no_sideways_scroll(page)
 

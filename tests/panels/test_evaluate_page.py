@@ -19,6 +19,7 @@ from panels.evaluate.events import EvaluateActions
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, serve
 from tests.panels.test_transcribe_page import expect, until
+from tests.support.browser import unfold
 from tests.support.fake_evaluation import FakeEvaluation
 from tests.support.fake_panels import FakeRegistry, tone
 from tests.support.widths import fits_a_phone_and_a_desk, no_sideways_scroll
@@ -108,8 +109,7 @@ def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any) -> No
 def test_cancel_keeps_what_is_done_on_a_phone(bench: Served, fake: FakeEvaluation, page: Any, tmp_path: Path) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     open_tab(page, bench)
-    page.get_by_role("button", name="Or a place on this machine").click()
-    expect(page.locator("#evaluate-open")).to_be_visible()  # before, a field may lose what is written into it
+    unfold(page, "Or a place on this machine")
     page.locator("#evaluate-path input, #evaluate-path textarea").fill(str(tmp_path / "nowhere"))
     page.locator("#evaluate-run").click()
     expect(page.locator(".toast-body")).to_contain_text("there is no")

@@ -19,6 +19,7 @@ from panels.inject.endpoint import injected
 from panels.inject.events import InjectActions
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, serve
+from tests.support.browser import unfold
 from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from tests.support.fake_panels import tone
 from tests.support.widths import no_sideways_scroll
@@ -233,7 +234,7 @@ def test_an_embedding_through_two_runtimes(served_inject: Served, page: Any, tmp
     expect(page.locator(".toast-body").last).to_contain_text("there is no embedding")
     (tmp_path / "bad.npy").write_text("no array")
     files = [saved(tmp_path / "speech.npy"), str(tmp_path / "bad.npy")]
-    page.get_by_role("button", name="Add files of embeddings").click()
+    unfold(page, "Add files of embeddings")
     page.set_input_files("#embedding-files input[type=file]", files)
     expect(page.locator("#embeddings")).to_contain_text("speech.npy")
     expect(page.locator(".toast-body").last).to_contain_text("bad.npy")
@@ -260,7 +261,7 @@ def test_cancel_stops_the_writing_and_keeps_the_rest(served_inject: Served, page
     hanging = served_inject.registry.texts["gguf"]
     hanging.gate = threading.Event()
     open_tab(page, served_inject)
-    page.get_by_role("button", name="Add files of embeddings").click()
+    unfold(page, "Add files of embeddings")
     page.set_input_files("#embedding-files input[type=file]", [saved(tmp_path / "speech.npy")])
     expect(page.locator("#embeddings")).to_contain_text("speech.npy")
     page.locator("#inject-prompt textarea").fill(PLACEHOLDER)

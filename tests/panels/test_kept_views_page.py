@@ -13,6 +13,7 @@ import pytest
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, live_in, serve
 from tests.panels.test_transcribe_page import LONG, expect
+from tests.support.browser import unfold
 from tests.support.decoding_files import sounds_like, write_files
 from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from tests.support.fake_parity import FakeParityRegistry
@@ -87,7 +88,7 @@ def test_a_search(desk: Served, visit: Callable[[int], Any], tmp_path: Path) -> 
     page, files = visit(DESK), write_files(tmp_path, take=sounds_like())
     page.goto(f"{desk.url}#decode")
     expect(page.locator("#decode-model input")).not_to_have_value("")
-    page.get_by_role("button", name="Or files of logits").click()
+    unfold(page, "Or files of logits")
     for place, name in (("logits", "take"), ("tokens", "tokens"), ("lexicon", "lexicon")):
         page.set_input_files(f"#decode-{place} input[type=file]", str(files[name]))
         expect(page.locator(f"#decode-{place}")).to_contain_text(files[name].suffix)
@@ -103,7 +104,7 @@ def test_a_search(desk: Served, visit: Callable[[int], Any], tmp_path: Path) -> 
         expect(each.locator("#decode-earlier")).to_contain_text(AGAIN)
         expect(each.locator("#decode-table .result .rate")).to_have_text(heard)
         expect(each.locator("#decode-reference textarea")).to_have_value("too late")
-        each.get_by_role("button", name="Or files of logits").click()
+        unfold(each, "Or files of logits")
         expect(each.locator("#decode-logits")).to_contain_text("take")
         assert no_sideways_scroll(each)
 
@@ -114,7 +115,7 @@ def test_an_answer(desk: Served, visit: Callable[[int], Any], tmp_path: Path) ->
     np.save(path, np.ones((6, WIDTH), np.float32))
     page.goto(f"{desk.url}#inject")
     expect(page.locator("#inject-models input").first).to_be_visible()
-    page.get_by_role("button", name="Add files of embeddings").click()
+    unfold(page, "Add files of embeddings")
     page.set_input_files("#embedding-files input[type=file]", str(path))
     expect(page.locator("#embeddings")).to_contain_text("speech.npy")
     page.locator("#inject-prompt textarea").fill(f"What is {PLACEHOLDER}")

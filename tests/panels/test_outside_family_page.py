@@ -14,6 +14,7 @@ from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, serve
 from tests.panels.test_parity_page import compare
 from tests.panels.test_transcribe_page import LONG, expect, open_page
+from tests.support.browser import unfold
 from tests.support.outside_family import checkpoint, on_the_path, tiny_ctc
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
@@ -51,7 +52,7 @@ def test_it_is_listed_transcribes_and_is_compared(outside: Served, page: Any) ->
     expect(page.locator(".result.done")).to_have_count(1, timeout=LONG)
     assert re.match("[a-h]+\\b", page.locator(".result.done .heard").inner_text().strip())
 
-    page.get_by_text("Options of the models").click()
+    unfold(page, "Options of the models")
     expect(page.locator("#option-blank_penalty")).to_be_visible()
 
     page.get_by_role("tab", name="Models").click()

@@ -14,6 +14,7 @@ import pytest
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, needs, serve
 from tests.panels.test_transcribe_page import LONG, expect, until
+from tests.support.browser import unfold
 from tests.support.fake_lab import waits
 from tests.support.fake_panels import broken, tone
 from tests.support.fake_parity import FakeParityRegistry
@@ -130,7 +131,7 @@ def test_candidates_are_pressed_written_and_experimented_with(lab: Served, page:
     expect(candidates(page)).to_have_value("gguf:q8_0\npytorch:f64")
     expect(page.locator('[aria-pressed="true"]')).to_have_count(2)
 
-    page.get_by_role("button", name="Experiments").click()
+    unfold(page, "Experiments")
     page.locator("#parity-candidates-cmvn input").check()
     expect(candidates(page)).to_have_value("gguf:q8_0+cmvn=off\npytorch:f64+cmvn=off")
     page.locator('[data-side="gguf:q4_0"]').click()
@@ -194,7 +195,7 @@ def test_the_stage_that_is_wrong_is_open_and_others_can_be(lab: Served, page: An
 def test_several_recordings_get_one_verdict_and_a_report(lab: Served, page: Any, tmp_path: Path) -> None:
     lab.registry.faults["gguf"] = {"encoder.layers.3": lambda x: 1.02 * x}
     open_tab(page, lab)
-    page.get_by_role("button", name="Several inputs, one verdict").click()
+    unfold(page, "Several inputs, one verdict")
     page.set_input_files(
         "#parity-several input[type=file]", [str(tone(tmp_path / name)) for name in ("a.wav", "b.wav")]
     )
@@ -228,7 +229,7 @@ def test_isolated_mode_stages_and_tolerances_reach_the_run(
     )
     open_tab(page, lab)
     page.locator("#parity-mode label", has_text="Isolated").click()
-    page.get_by_role("button", name="Stages and tolerance").click()
+    unfold(page, "Stages and tolerance")
     stages = page.locator("#parity-stages input, #parity-stages textarea")
     expect(stages).to_have_value("*")  # Gradio makes the inputs when they come into sight
     stages.fill("encoder.*, tokens")
@@ -252,7 +253,7 @@ def test_a_trace_of_another_program_is_a_candidate(lab: Served, page: Any, tmp_p
     mapping = tmp_path / "names.toml"
     mapping.write_text('[stages]\n"encoder.output" = { from = "enc_out", transpose = true }\n')
     open_tab(page, lab)
-    page.get_by_role("button", name="Trace files of other programs").click()
+    unfold(page, "Trace files of other programs")
     page.set_input_files("#parity-traces input[type=file]", str(tmp_path / "port.npz"))
     expect(candidates(page)).to_have_value("gguf:f32\nport.npz")
     page.set_input_files("#parity-mapping input[type=file]", str(mapping))
@@ -270,7 +271,7 @@ def test_a_phone_never_scrolls_sideways(lab: Served, page: Any) -> None:
     assert no_sideways_scroll(page)
     compare(page, "gguf:f32", "pytorch:f64", "gguf:q8_0+cmvn=off+threads=1")
     for name in ("Trace files of other programs", "Experiments", "Stages and tolerance"):
-        page.get_by_role("button", name=name).click()
+        unfold(page, name)
     for details in page.locator("#parity-result details").all():
         details.evaluate("each => { each.open = true; }")
     expect(page.locator("#parity-rules")).to_be_visible()
@@ -321,13 +322,13 @@ def test_mistakes_are_named_and_nothing_is_lost(lab: Served, page: Any, tmp_path
         expect(page.locator(".toast-body").last).to_contain_text(says)
         expect(candidates(page)).to_have_value(wrong)
     candidates(page).fill("gguf:f32")
-    page.get_by_role("button", name="Stages and tolerance").click()
+    unfold(page, "Stages and tolerance")
     page.locator("#parity-rules textarea").fill("loudness=1")
     page.locator("#parity-run").click()
     expect(page.locator(".toast-body").last).to_contain_text("'loudness=1' is not understood")
     expect(page.locator("#parity-rules textarea")).to_have_value("loudness=1")
     page.locator("#parity-rules textarea").fill("")
-    page.get_by_role("button", name="Trace files of other programs").click()
+    unfold(page, "Trace files of other programs")
     page.set_input_files("#parity-traces input[type=file]", str(broken(tmp_path / "theirs.npz")))
     expect(candidates(page)).to_have_value("gguf:f32\ntheirs.npz")
     page.locator("#parity-run").click()
@@ -393,7 +394,7 @@ def test_a_language_model_takes_a_prompt_and_embeddings(lab: Served, page: Any, 
     np.save(tmp_path / "probe.npy", np.ones((3, 4), np.float32))
     page.set_input_files("#parity-embeddings input[type=file]", str(tmp_path / "probe.npy"))
     expect(page.locator("#parity-embeddings")).to_contain_text("probe")
-    page.get_by_role("button", name="Experiments").click()
+    unfold(page, "Experiments")
     expect(page.locator("#parity-candidates-kv")).to_be_visible()
     expect(page.locator("#parity-candidates-cmvn")).to_be_hidden()
     page.locator("#parity-run").click()

@@ -15,7 +15,7 @@ import pytest
 from panels.transcribe.events import Actions
 from panels.widgets.samples import read_samples
 from tests.panels.conftest import Served
-from tests.support.browser import PATIENCE
+from tests.support.browser import PATIENCE, unfold
 from tests.support.fake_panels import broken, tone
 from tests.support.widths import no_sideways_scroll, no_sideways_scroll_by_day_and_night
 from workbench.text.exports import FORMATS
@@ -306,7 +306,7 @@ def test_the_text_can_be_copied(served: Served, page: Any, tmp_path: Path) -> No
 @pytest.mark.browser
 def test_options_follow_the_chosen_models(served: Served, page: Any, tmp_path: Path) -> None:
     open_page(page, served)
-    page.get_by_text("Options of the models").click()
+    unfold(page, "Options of the models")
     expect(page.locator("#option-language")).to_be_visible()
     page.locator("#option-itn input").check()
     page.get_by_label("Fake SenseVoice · PyTorch").uncheck()
@@ -327,7 +327,7 @@ def test_a_phone_never_scrolls_sideways(served: Served, page: Any, tmp_path: Pat
     long_name = tone(tmp_path / f"{'a_very_long_name_without_any_space' * 4}.wav")
     add_files(page, long_name)
     page.locator("#reference textarea").fill("unbreakable" * 20)
-    page.get_by_text("Options of the models").click()
+    unfold(page, "Options of the models")
     page.locator("#run").click()
     expect(page.locator(".segment")).to_have_count(3)
     assert no_sideways_scroll_by_day_and_night(page)

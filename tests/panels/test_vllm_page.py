@@ -21,6 +21,7 @@ from panels.widgets.engine_inputs import SHOWN, check_settings, make_settings, r
 from panels.widgets.model_chooser import chooser_value
 from tests.panels.conftest import Served, needs, serve
 from tests.panels.test_transcribe_page import add_files, expect, open_page, until
+from tests.support.browser import unfold
 from tests.support.fake_engines import FakeEngineRegistry
 from tests.support.fake_panels import tone
 from tests.support.widths import fits_a_phone_and_a_desk
@@ -241,7 +242,7 @@ def test_an_engine_starts_with_progress_and_serves_and_is_unloaded(
     choose_only(page, "Fake Nano · vLLM")
     expect(page.locator("#engine")).to_be_visible()
     add_files(page, tone(tmp_path / "a.wav"))
-    page.locator("#engine").get_by_text("vLLM engine").click()
+    unfold(page, "vLLM engine")
     page.locator("#setting-max_length input").fill("0")
     page.locator("#run").click()
     expect(page.locator(".toast-body")).to_contain_text("Max length is 0; expected 1 to 1048576")
@@ -296,7 +297,7 @@ def test_the_demo_model_on_vllm_from_its_start_to_its_end(demos: Served, page: A
     needs(demos.registry, "vllm", "demo/funasr-nano")
     open_page(page, demos)
     choose_only(page, "Demo Fun-ASR-Nano: spoken digits · vLLM")
-    page.locator("#engine").get_by_text("vLLM engine").click()
+    unfold(page, "vLLM engine")
     page.locator("#setting-kv_gigabytes input").fill("0.25")
     page.locator("button.sample").first.click()
     expect(page.locator("#recordings")).to_contain_text("three_seven_one")

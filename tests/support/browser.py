@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser")  # in this order
 QUICK = "--js-flags=--no-opt"  # a page of a test ends before what V8 optimises has paid off
 MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")  # beeps, and is allowed
+SOON = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
 PATIENCE = 60_000  # milliseconds; a machine with other work is slow
 
 
@@ -29,3 +31,12 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=program, args=flags)
         yield browser
         browser.close()
+
+
+def unfold(page: Any, name: str) -> None:
+    """Presses a closed accordion of that name, and waits until what is in it stands.
+
+    Gradio mounts it only now, and sets its values some frames later; until then a field loses what is written into it.
+    """
+    page.get_by_role("button", name=re.compile(f"^{name}")).click()
+    page.evaluate(SOON)

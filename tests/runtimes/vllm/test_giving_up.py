@@ -23,8 +23,8 @@ pytest.importorskip("vllm")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("shared_cache")]
 
 MODEL, SMALL = "demo/qwen3", {"threads": 1, "kv_gigabytes": 0.1}
-# What is told while the engine's own process reads the model and prepares. Each of these steps may be over in a moment.
-MIDDLE = tuple(told for _, told in STEPS[1:-1])
+# What is told from the first word of the engine's own process until it is ready. A step may be over in a moment.
+MIDDLE = tuple(told for _, told in STEPS[:-1])
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 EXTENSION = "workbench.runtimes.vllm.extension.Extension"
-CHECK_SECONDS = 0.25  # between checks of the progress of a start
+CHECK_SECONDS = 0.1  # between checks of the progress of a start
 TYPICAL_START_SECONDS = 60.0  # on a CPU; only used to show progress
 STOP_SECONDS = 5.0  # for vLLM to end its processes
 

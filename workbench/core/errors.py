@@ -18,6 +18,10 @@ class BadInput(WorkbenchError):
     exit_status = 2
 
 
+class NotFinite(BadInput):
+    """The error for values of a network that are not finite, so that its output means nothing."""
+
+
 class Unavailable(WorkbenchError):
     """The error for a missing runtime, package or remote source. The message says how to get it."""
 

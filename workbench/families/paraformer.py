@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from workbench.audio.frontend import FrontendConfig
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, NotFinite
 from workbench.core.options import TimedOptions, option
 from workbench.decoding.cif import peaks
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
@@ -71,11 +71,11 @@ class CifConfig:
 def token_count(total: float) -> int:
     """Returns how many tokens fire from the sum of all frames' weights.
 
-    Raises `BadInput` for a sum that is no number: then some weights of the checkpoint are so large that its encoder
+    Raises `NotFinite` for a sum that is no number: then some weights of the checkpoint are so large that its encoder
     overflows.
     """
     if not math.isfinite(total):
-        raise BadInput(
+        raise NotFinite(
             f"Paraformer's predictor finds {total} tokens: values overflow in the network; expected a checkpoint with "
             "weights of a usual size, so this one may be damaged"
         )

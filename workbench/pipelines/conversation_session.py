@@ -6,6 +6,7 @@ network and no masks.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from workbench.audio.constants import SAMPLE_RATE
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, NotFinite
 from workbench.core.options import build_options
 from workbench.core.resources import close
 from workbench.families.speechlm import SpeechLmModel, SpeechLmOptions, answer_plan
@@ -207,7 +208,8 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
             self._decode_given(others, recorder)
         elif any(map(wanted, OF_THE_ANSWER)):
             described["answer"] = _settings(chosen, plan)
-            self._record_answer(parts, prompt, plan, recorder)
+            with contextlib.suppress(NotFinite):  # then there is no answer, and the stages of the prompt show why
+                self._record_answer(parts, prompt, plan, recorder)
         described |= {**named(others), **described_times(self)}
         return trace_of(self, recorder.stages, stages, network.dtype, options, place, **described)
 

@@ -15,6 +15,7 @@ from workbench.audio.fbank import num_frames
 from workbench.audio.frontend import Frontend
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
+from workbench.core.finite import not_finite
 from workbench.core.resources import close
 from workbench.families.fsmn_vad import DetectorConfig, FsmnVadOptions, find_spans, frame_decibels
 
@@ -95,12 +96,17 @@ class FsmnVad:
     def _blocks(
         self, samples: np.ndarray, on_progress: Callable[[float], None] | None
     ) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Yields (first frame, end frame, scores [frames, classes]) of each block; the end frame is exclusive."""
+        """Yields (first frame, end frame, scores [frames, classes]) of each block; the end frame is exclusive.
+
+        Raises `NotFinite` for scores that are NaN.
+        """
         count = num_frames(len(samples), self.frontend.config.fbank_options())
         past = self.network.start()
         for first in range(0, count, _BLOCK_FRAMES):
             last = min(first + _BLOCK_FRAMES, count)
             scores, past = self.network.score(self._features(samples, first, last, count), past)
+            if np.isnan(scores).any():
+                raise not_finite("scores are NaN")
             yield first, last, scores
             if on_progress is not None:
                 on_progress(last / count)

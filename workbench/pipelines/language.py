@@ -54,7 +54,7 @@ class Language(Protocol):
             watch: is called with every token except `ENDED` before the token is yielded, if `decoding` asks for
                 alternatives.
 
-        Raises `BadInput` if alternatives are asked of a beam search.
+        Raises `BadInput` if alternatives are asked of a beam search, and `NotFinite` for logits that are NaN.
         """
         ...
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
+from workbench.core.finite import check_logits
 from workbench.core.resources import close
 from workbench.decoding.confidence import known, probabilities
 from workbench.families.paraformer import (
@@ -149,8 +150,11 @@ class ParaformerPipeline:
         self, decoded: Decoded, options: ParaformerOptions, recorder: Recorder | None = None
     ) -> Recognition:
         """Returns the recognition in what the network gave for one chunk."""
-        best = np.empty(0, int) if decoded.logits is None else decoded.logits.argmax(axis=1)
-        likely = [] if decoded.logits is None else [*map(known, probabilities(decoded.logits, best).tolist())]
+        best, likely = np.empty(0, int), []
+        if decoded.logits is not None:
+            check_logits(decoded.logits)
+            best = decoded.logits.argmax(axis=1)
+            likely = [*map(known, probabilities(decoded.logits, best).tolist())]
         ids = tuple(best.tolist())
         said = [number for number in ids if number not in self.markers]
         sure = [each for number, each in zip(ids, likely, strict=True) if number not in self.markers]

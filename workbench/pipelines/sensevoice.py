@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
+from workbench.core.finite import check_logits
 from workbench.core.resources import close
 from workbench.core.softmax import softmax
 from workbench.decoding.confidence import probabilities
@@ -222,7 +223,8 @@ class SenseVoicePipeline:
         return self.unknown_emotion if options.ban_emo_unk else None
 
     def _best(self, logits: np.ndarray, options: SenseVoiceOptions) -> np.ndarray:
-        """Returns the likeliest id of each frame [T] from logits [T, V]."""
+        """Returns the likeliest id of each frame [T] from logits [T, V]; raises `NotFinite` for NaN among them."""
+        check_logits(logits)
         best: np.ndarray = logits.argmax(axis=1)
         banned = self._banned(options)
         if banned is not None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, NotFinite
 from workbench.core.options import ListeningOptions
 from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
@@ -207,6 +207,8 @@ class SpeechLanguagePipeline:
 
         With `tokens` come `tokens.alternatives` and `tokens.logprobs` (see `traced_choices`).
 
+        A network whose values overflow has no transcript, and its stages show where they do.
+
         If `given` substitutes stages, the transcript is left out: the whole language model computes it in several
         passes, so it does not follow from one stage.
         """
@@ -217,7 +219,10 @@ class SpeechLanguagePipeline:
         graded = any(map(is_gradient, wanted.patterns))
         if not recorder.isolated and (graded or wanted("tokens") or wanted("text")):
             decoding, watched = traced_choices(self.encoder.decoding(options, counts), wanted)
-            [recognition] = drained(self._written(prompt, decoding, watched))
+            try:
+                [recognition] = drained(self._written(prompt, decoding, watched))
+            except NotFinite:
+                return recorder.stages
             recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
             recorder.stages.update(watched.stages() if watched else {})
             recorder.put("text", np.array(recognition.text))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from workbench.core.errors import BadInput
+from workbench.core.finite import nan_logits
 from workbench.families.causal_lm import CausalLmModel
 from workbench.session.values import TextScore
 
@@ -19,7 +20,10 @@ ScoreRows = Callable[[Sequence[Sequence[int]]], Sequence[np.ndarray]]
 
 
 def scored(model: CausalLmModel, texts: Sequence[str], end: bool, score_rows: ScoreRows) -> list[TextScore]:
-    """Returns the scores of texts (see `ScoresTexts.score_texts`); equal texts are computed once."""
+    """Returns the scores of texts (see `ScoresTexts.score_texts`); equal texts are computed once.
+
+    Raises `NotFinite` for log-probabilities that are NaN.
+    """
     begin, last = _edges(model)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     rows = [[begin, *model.tokenizer.plain_ids(text), *([last] if end else [])] for text in numbers]
@@ -32,6 +36,8 @@ def scored(model: CausalLmModel, texts: Sequence[str], end: bool, score_rows: Sc
 
 
 def _score(row: Sequence[int], logprobs: np.ndarray, end: bool) -> TextScore:
+    if np.isnan(logprobs).any():
+        raise nan_logits()
     count = len(row) - 1 - end
     ids = np.array(row[1 : 1 + count], dtype=np.int64)
     return TextScore(ids, logprobs[:count].astype(np.float64), float(logprobs[count]) if end else None)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, NotFinite
 from workbench.core.options import build_options, conversing
 from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
@@ -234,13 +234,18 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         if (others is None and (wanted("tokens") or wanted("text"))) or asked.needs_ids:
             watched = AlternativesRecorder()
             told = TRACED if wanted("tokens") and decoding_of(chosen, ()).plain else 0
-            written = last_generation(self._written(prompt, chosen, WorkClock(), told, watched))
-            tokens = written.tokens
-            if wanted("tokens"):
-                said["tokens"] = np.array(tokens, dtype=np.int64)
-                said |= watched.stages() if told else {}
-            if wanted("text"):
-                said["text"] = np.array(written.text)
+            try:
+                written = last_generation(self._written(prompt, chosen, WorkClock(), told, watched))
+            except NotFinite:  # then there is no text, and the stages of the prompt show why
+                if asked.needs_ids:
+                    raise
+            else:
+                tokens = written.tokens
+                if wanted("tokens"):
+                    said["tokens"] = np.array(tokens, dtype=np.int64)
+                    said |= watched.stages() if told else {}
+                if wanted("text"):
+                    said["text"] = np.array(written.text)
         stepped, described = asked.traced(tokens, wanted, lambda forced: writer.follow(prompt, forced), self.model)
         found |= stepped | said
         described |= {"input_digest": digest, **prompt.named, **named(others)}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.core.errors import NotFinite
 from workbench.pipelines.gradients import GradientsOf, record_gradients
 from workbench.pipelines.recogniser import Recognition
 from workbench.trace.recorder import Recorder, Stages
@@ -23,11 +24,16 @@ def traced(
 ) -> dict[str, np.ndarray]:
     """Returns the wanted stages of one pass over the samples: those of the network, then `tokens` and `text`.
 
+    A network whose values overflow has no tokens, and its stages show where they do.
+
     Args:
         gradients_of: as in `workbench.pipelines.gradients.record_gradients`.
     """
     recorder = Recorder(wanted, given)
-    recognition = recognise(samples, options, recorder)
+    try:
+        recognition = recognise(samples, options, recorder)
+    except NotFinite:
+        return recorder.stages
     recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
     recorder.put("text", np.array(recognition.text))
     record_gradients(recorder, recognition.ids, gradients_of)

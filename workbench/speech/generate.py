@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core.errors import BadInput
+from workbench.core.finite import check_logits
 from workbench.speech.choosing import Due, chosen, forced
 from workbench.speech.choosing import Step as Step
 from workbench.speech.masks import NOTHING, wanted
@@ -20,7 +20,6 @@ from workbench.speech.plan import AnswerPlan as AnswerPlan
 from workbench.speech.sampling import apply_guidance
 
 LENGTH = "length"
-NO_NUMBERS = "the network's logits are NaN: values overflow in it, or its weights are damaged"
 
 
 def answer_steps(
@@ -33,7 +32,7 @@ def answer_steps(
     """Yields each position of an answer when it is chosen, and returns why the answer ended: stop or length.
 
     If the caller closes the generator, nothing more is computed. The last position is not fed to the network. An answer
-    that fills the network's context ends without a closing id. Raises `BadInput` for logits that are no numbers.
+    that fills the network's context ends without a closing id. Raises `NotFinite` for logits that are NaN.
 
     Args:
         prompt: parts for `SpeechNetwork.open`; the last one is an array of ids that ends with `<|assistant|>`.
@@ -54,8 +53,9 @@ def answer_steps(
             if scores is None:
                 return LENGTH
             main, codec = apply_guidance(scores, plan.cfg)
-            if np.isnan(main).any() or (codec is not None and np.isnan(codec).any()):
-                raise BadInput(NO_NUMBERS)
+            check_logits(main)
+            if codec is not None:
+                check_logits(codec)
             due = Due(phase, plan, number, probabilities, evidence)
             [step] = chosen(main[None], None if codec is None else codec[None], [due], layout)
         yield step

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice
+from workbench.core.errors import NotFinite
 from workbench.decoding.confidence import probabilities
 from workbench.families.sensevoice import SenseVoiceOptions, read_sensevoice
 from workbench.pipelines.sensevoice import SenseVoicePipeline
@@ -45,11 +46,12 @@ def test_paths_and_probabilities_are_those_of_numpy(
     assert torch.equal(logits, before)
 
 
-def test_logits_that_are_no_numbers_have_no_probability() -> None:
-    logits = torch.full((1, 2, 3), torch.nan)
-    [found] = best_paths(logits, [2], BLANK, None)
-    told = found.ids != BLANK
-    assert np.isnan(found.probabilities[told]).all() and (found.probabilities[~told] == 1).all()
+def test_logits_that_are_nan_are_refused_but_not_in_the_padding() -> None:
+    logits = torch.zeros(2, 3, 4)
+    logits[0, 2, 1] = torch.nan
+    assert [len(path.ids) for path in best_paths(logits, [2, 3], BLANK, None)] == [2, 3]
+    with pytest.raises(NotFinite, match="logits are NaN"):
+        best_paths(logits, [3, 3], BLANK, None)
 
 
 def test_a_recogniser_that_decodes_on_its_device_writes_the_same(tmp_path: Path) -> None:

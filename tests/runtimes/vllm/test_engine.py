@@ -20,7 +20,7 @@ import torch
 
 from tests.support.in_process_vllm import forking_engines
 from tests.support.tiny_language import VOCABULARY, put_tokenizer, random_network
-from workbench.core.errors import BadInput, SessionDied, Unavailable
+from workbench.core.errors import BadInput, NotFinite, SessionDied, Unavailable
 from workbench.core.progress import listening
 from workbench.decoding.alternatives import AlternativesRecorder, likeliest
 from workbench.decoding.generation import Decoding
@@ -30,6 +30,8 @@ from workbench.runtimes.pytorch.language import LanguageModel, open_language
 from workbench.runtimes.vllm.engine import Engine, EngineOptions, open_engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.running_requests import ABORT_SECONDS, Finished
+from workbench.runtimes.vllm.tracing import prompt_stages
+from workbench.trace.trace import StageFilter
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.slow
@@ -255,3 +257,18 @@ def test_heads_that_vllm_has_no_code_for_are_refused_before_the_first_request(tm
         with pytest.raises(Unavailable, match=r"heads are 16 wide, and vLLM's attention on a processor knows 32, 64"):
             engine.start()
         assert engine.health().pids == ()
+
+
+def test_requests_whose_logits_are_nan_end_with_an_error_and_can_be_traced(tmp_path: Path) -> None:
+    network = random_network("qwen3", **HEADS)
+    torch.nn.init.constant_(network.model.layers[0].mlp.down_proj.weight, 3e38)
+    network.save_pretrained(tmp_path / "huge")
+    put_tokenizer(tmp_path / "huge")
+    with open_engine(EngineOptions(tmp_path / "huge", "huge", kv_gigabytes=SPACE, threads=1)) as engine:
+        with forking_engines():
+            engine.start()
+        for _ in range(2):
+            with pytest.raises(NotFinite, match="logits are NaN"):
+                written(engine, [Request(ids) for ids in prompts(3)], Decoding((), max_new_tokens=50))
+        stages = prompt_stages(engine, Request(prompts(1)[0]), StageFilter("llm.layers.*"))
+    assert not np.isfinite(stages["llm.layers.0"]).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, NotFinite
 
 ROWS_AT_ONCE = 64  # they stay in the processor's cache
 
@@ -47,7 +47,7 @@ class Frames:
             frame = int(np.flatnonzero(~np.isfinite(most))[0])
             bad = {np.inf: "+inf", -np.inf: "-inf everywhere"}.get(float(most[frame, 0]), "NaN")
             where = f"{self._what} have {bad} in frame {start + frame}"
-            raise BadInput(f"{where}; expected finite numbers (single -inf are fine)")
+            raise NotFinite(f"{where}; expected finite numbers (single -inf are fine)")
         with np.errstate(over="ignore"):  # a difference beyond float64 is -inf, a probability of 0
             rows -= most
         rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))

@@ -74,6 +74,7 @@ def encode(g: Graph, sound: EncoderInput, scope: Scope, config: ConformerConfig)
         x = g.tap(f"{stage}.conv.residual", x)
         x = feed_forward(g, x, layer / "ffn2", f"{stage}.ffn2")
         x = g.tap(stage, g.layer_norm(x, layer / "layer_norm", EPS))
+    g.expect_finite("encoder.output", x)
     return g.tap("encoder.output", x)
 
 

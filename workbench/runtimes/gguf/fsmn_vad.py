@@ -57,13 +57,17 @@ class FsmnGraph:
         config, encoder = self.config, g.scope / "encoder"
         x, outputs = g.input(_filled(features, (1, FAST))), {}
         x = _linear(g, x, encoder / "in_linear1", config.input_dim, config.input_affine_dim)
-        x = g.relu(_linear(g, x, encoder / "in_linear2", config.input_affine_dim, config.linear_dim))
+        x = _linear(g, x, encoder / "in_linear2", config.input_affine_dim, config.linear_dim)
+        g.expect_finite("encoder.in_linear2", x)
+        x = g.relu(x)
         for n, before in enumerate(past):
             block = encoder / "fsmn" / n
             x = _linear(g, x, block / "linear", config.linear_dim, config.proj_dim, bias=False)
             outputs[f"memory.{n}"] = x
             x = g.add(x, self._remembered(g, x, block / "fsmn_block", before))
-            x = g.relu(_linear(g, x, block / "affine", config.proj_dim, config.linear_dim))
+            x = _linear(g, x, block / "affine", config.proj_dim, config.linear_dim)
+            g.expect_finite(f"encoder.fsmn.{n}.affine", x)
+            x = g.relu(x)
         x = _linear(g, x, encoder / "out_linear1", config.linear_dim, config.output_affine_dim)
         x = _linear(g, x, encoder / "out_linear2", config.output_affine_dim, config.output_dim)
         return {**outputs, "logits": x}

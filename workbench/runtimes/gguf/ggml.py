@@ -92,6 +92,7 @@ BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {  # functions of libggml-base: r
     "ggml_add": (_P, (_P, _P, _P)),
     "ggml_mul": (_P, (_P, _P, _P)),
     "ggml_mul_mat": (_P, (_P, _P, _P)),
+    "ggml_sum": (_P, (_P, _P)),
     "ggml_scale": (_P, (_P, _P, c_float)),
     "ggml_norm": (_P, (_P, _P, c_float)),
     "ggml_relu": (_P, (_P, _P)),

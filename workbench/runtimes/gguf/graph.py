@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
+from workbench.core.finite import not_finite
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf import long_attention, matrix_products
 from workbench.runtimes.gguf.capture import TensorCapture
@@ -120,6 +121,7 @@ class Graph(Shapes):
         self._lane = engine.lane
         self.taps = Taps(recorder)
         self._inputs: list[tuple[Tensor, np.ndarray]] = []
+        self._sums: dict[str, Tensor] = {}  # of values that must be finite, by their stage
         self._numpy = NumpyNodes(self._library, self._context, self._lane.threads)
 
     def __exit__(self, *given: object) -> None:
@@ -167,8 +169,23 @@ class Graph(Shapes):
         first = self._made(self._library.view_2d(self._context, x.pointer, 1, 1, 4, 0), (1, 1))
         self.taps.blocks.append(Block(stage, x, shape, place, consumer=self.scale(first, 1.0)))
 
+    def expect_finite(self, stage: str, x: Tensor) -> None:
+        """Makes `compute` raise `NotFinite` if x holds a value that is not finite, unless stages are recorded.
+
+        ggml's ReLU makes zeros of NaN, so the logits of a network whose values overflow may be numbers again.
+        """
+        if not self.taps.recording:
+            self._sums[stage] = self._made(self._library.sum(self._context, x.pointer), (1,))
+
     def compute(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-        """Computes and returns the arrays of the outputs."""
+        """Computes and returns the arrays of the outputs. Raises `NotFinite` as `expect_finite` says."""
+        found = self._computed({**self._sums, **outputs})
+        for stage in self._sums:
+            if not np.isfinite(found.pop(stage)).all():
+                raise not_finite(f"{stage} has values that are not finite")
+        return found
+
+    def _computed(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         library, backend = self._library, self._lane.backend
         graph = library.new_graph_custom(self._context, self._room, False)
         for tensor in outputs.values():

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
+from workbench.core.finite import check_logits
 from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
-from workbench.decoding.beams import BeamSearch
+from workbench.decoding.beams import BeamSearch, Continuation
 from workbench.decoding.choosing import TokenSampler
 from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
@@ -158,6 +159,8 @@ class LanguageModel:
                 if watch is not None:
                     for told in zip(alive.tolist(), *likeliest(logits, decoding.alternatives)):
                         watch(*told)
+                if forced is None:
+                    check_logits(logits)
                 found = choose(generated, logits)
                 tokens = np.full(batch, ENDED, dtype=np.int64)
                 tokens[alive] = found
@@ -214,8 +217,13 @@ class LanguageModel:
         try:
             for row, limit in enumerate(limits.tolist()):
                 search = BeamSearch(decoding, limit)
+
+                def choose(logits: np.ndarray, search: BeamSearch = search) -> Continuation | None:
+                    check_logits(logits)
+                    return search.take(logits)
+
                 context.clear()
-                for _ in search_passes(context, prompt.embeddings[row][prompt.attention_mask[row]], beams, search.take):
+                for _ in search_passes(context, prompt.embeddings[row][prompt.attention_mask[row]], beams, choose):
                     done[row] = search.best
                     yield _table(done)
         finally:

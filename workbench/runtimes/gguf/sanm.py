@@ -47,6 +47,7 @@ def encode(g: Graph, x: Tensor, scope: Scope, config: SanmConfig) -> Tensor:
             x = sanm_layer(g, x, scope / "tp_encoders" / n, config, f"encoder.layers.{number}")
             number += 1
         x = g.layer_norm(x, scope / "tp_norm", config.norm_eps)
+    g.expect_finite("encoder.output", x)
     return g.tap("encoder.output", x)
 
 

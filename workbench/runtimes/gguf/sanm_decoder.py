@@ -34,6 +34,7 @@ def decode(g: Graph, embeddings: Tensor, encoded: Tensor, scope: Scope, config: 
         stage = f"decoder.layers.{number}"
         x = g.tap(stage, _remember(g, x, scope / "decoders2" / n, config, 0, stage))
         number += 1
+    g.expect_finite(f"decoder.layers.{number - 1}", x)
     stage = f"decoder.layers.{number}"
     x = g.tap(stage, _transformed(g, x, scope / "decoders3" / 0, config, stage))
     return g.tap("decoder.output", g.layer_norm(x, scope / "after_norm", NORM_EPS))

@@ -40,6 +40,11 @@ class Taps:
         self._recorder = recorder
         self.blocks: list[Block] = []
 
+    @property
+    def recording(self) -> bool:
+        """Whether stages are recorded."""
+        return self._recorder is not None
+
     def wanted(self, stage: str) -> bool:
         """Returns whether a stage is recorded."""
         return self._recorder is not None and self._recorder.wanted(stage)

@@ -27,6 +27,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
+from workbench.core.finite import check_logits
 from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
@@ -141,6 +142,15 @@ class _TokenExchange(StoppingCriteria):
         return torch.full((len(input_ids),), self.left, device=input_ids.device)
 
 
+class _RefusesNan(LogitsProcessor):
+    """Raises `NotFinite` for scores that are NaN, and changes none."""
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Takes the scores [beams, vocabulary] of the pass that has just run."""
+        check_logits(scores.amax(dim=-1).float().cpu().numpy())
+        return scores
+
+
 class _Watch(LogitsProcessor):
     """Sees the hypotheses of one row before each choice, and changes no scores."""
 
@@ -187,7 +197,7 @@ def _run(
                 inputs_embeds=prompt.embeddings,
                 attention_mask=torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(prompt.embeddings.device),
                 generation_config=settings,
-                logits_processor=LogitsProcessorList([*penalty, *([watch] if watch else [])]),
+                logits_processor=LogitsProcessorList([_RefusesNan(), *penalty, *([watch] if watch else [])]),
                 stopping_criteria=StoppingCriteriaList([exchange]),
             )
         exchange.handed.put(result.cpu().numpy())

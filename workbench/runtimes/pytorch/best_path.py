@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from workbench.core.finite import check_logits
 from workbench.decoding.ctc import BestPath
 
 
@@ -19,7 +20,11 @@ def best_paths(logits: Tensor, frames: list[int], blank: int, banned: int | None
         frames: how many of each row's frames are no padding.
         blank: the id of the blank.
         banned: an id that is not to be written, or None.
+
+    Raises `NotFinite` for logits that are NaN.
     """
+    for row, count in zip(logits.amax(dim=2).float().cpu().numpy(), frames, strict=True):
+        check_logits(row[:count])
     ids = logits.argmax(dim=2)
     if banned is not None:
         places = ids == banned
@@ -35,5 +40,5 @@ def best_paths(logits: Tensor, frames: list[int], blank: int, banned: int | None
 
 
 def _probabilities(logits: Tensor, ids: Tensor) -> Tensor:
-    """Returns the softmax probability [N] of one id in each row of logits [N, V]; NaN where these are no numbers."""
+    """Returns the softmax probability [N] of one id in each row of logits [N, V]."""
     return torch.softmax(logits, dim=1).gather(1, ids[:, None])[:, 0]

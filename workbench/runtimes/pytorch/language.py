@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import BadInput, message_of
+from workbench.core.finite import check_logits
 from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
 from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
@@ -177,7 +178,7 @@ class LanguageModel:
             prompt: padded on the left.
             watch: as in `workbench.pipelines.language.Language`.
 
-        Raises `BadInput` if alternatives are asked of a beam search.
+        Raises `BadInput` if alternatives are asked of a beam search, and `NotFinite` for logits that are NaN.
         """
         check_alternatives(decoding)
         if decoding.beam_size > 1:
@@ -218,6 +219,8 @@ class LanguageModel:
             if watch is not None:
                 for told in zip(alive.tolist(), *likeliest(logits.cpu().numpy(), decoding.alternatives)):
                     watch(*told)
+            if forced is None:
+                check_logits(logits.amax(dim=-1).cpu().numpy())
             tokens = choose(generated, logits)
             found = tokens.cpu().numpy()
             row = np.full(batch, ENDED, dtype=np.int64)

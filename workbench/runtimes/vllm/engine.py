@@ -24,6 +24,7 @@ from workbench.runtimes.vllm.environment import environment, running_on_cpu
 from workbench.runtimes.vllm.forking import computing_alone, forked, inspecting_here
 from workbench.runtimes.vllm.log import EngineLog, reason_of
 from workbench.runtimes.vllm.loop_thread import LoopThread
+from workbench.runtimes.vllm.nan_requests import refuse_nan_logits
 from workbench.runtimes.vllm.processes import Processes, how_it_ended
 from workbench.runtimes.vllm.request import Limits, Request, check_request
 from workbench.runtimes.vllm.running_requests import Finished, RunningRequests, failure, limits_of, room_of
@@ -141,6 +142,7 @@ class Engine:
                     passed = time.monotonic() - begun
                     report(1 - 2 ** (-passed / TYPICAL_START_SECONDS * 3), log.activity())
         self._limits = limits_of(llm)
+        refuse_nan_logits(llm)
         return llm
 
     async def _made(self) -> AsyncLLM:

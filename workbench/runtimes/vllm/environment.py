@@ -16,6 +16,8 @@ DEFAULTS = {  # values where the user has set none
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_LOGGING_COLOR": "0",
+    # vLLM samples from NaN as from numbers; with their count, an engine's requests end with an error.
+    "VLLM_COMPUTE_NANS_IN_LOGITS": "1",
     # Captures use this one of vLLM's two model runners.
     "VLLM_USE_V2_MODEL_RUNNER": "0",
     # With one device, the engine computes in its own process. On a CPU vLLM would start a second process to set the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, NotFinite
 from workbench.core.options import ListeningOptions
 from workbench.core.settings import Settings
 from workbench.decoding.alternatives import Watch
@@ -145,10 +146,11 @@ class EngineRecogniser:
         if wanted("tokens") or wanted("text"):
             count = np.array([self.prompt_format.count(len(samples))])
             decoding, watched = traced_choices(self.prompt_format.decoding(options, count), wanted)
-            [recognition] = drained(self._written([request], [decoding], watched))
-            recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
-            recorder.stages.update(watched.stages() if watched else {})
-            recorder.put("text", np.array(recognition.text))
+            with contextlib.suppress(NotFinite):  # then there is no transcript, and the stages show why
+                [recognition] = drained(self._written([request], [decoding], watched))
+                recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
+                recorder.stages.update(watched.stages() if watched else {})
+                recorder.put("text", np.array(recognition.text))
         return _in_order(stages, recorder.stages)
 
     def follow(self, samples: np.ndarray, options: Any, forced: ForcedDecoding | ForcedBeamSearch) -> None:

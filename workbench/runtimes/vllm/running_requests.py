@@ -119,8 +119,9 @@ def failure(error: BaseException, name: str) -> WorkbenchError:
     Args:
         name: of the model.
     """
-    if isinstance(error, WorkbenchError):
-        return error
+    for each in (error, error.__cause__):  # vLLM wraps an error that is raised for one of its requests
+        if isinstance(each, WorkbenchError):
+            return each
     from vllm.exceptions import VLLMClientError
 
     if isinstance(error, (ValueError, VLLMClientError)):

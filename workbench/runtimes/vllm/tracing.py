@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.core.errors import Unavailable
+from workbench.core.errors import NotFinite, Unavailable
 from workbench.core.runtimes import RUNTIMES
 from workbench.decoding.generation import Decoding
 from workbench.runtimes.vllm.capture import FollowedIds, captured, capturing
@@ -19,6 +20,9 @@ from workbench.runtimes.vllm.sampling import sampling_params
 from workbench.trace.recorder import Stages
 from workbench.trace.steps import ForcedDecoding
 from workbench.trace.trace import StageFilter
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
 
 _numbers = count(1)  # numbers of captures
 
@@ -39,8 +43,7 @@ def follow_steps(engine: Engine, request: Request, forced: ForcedDecoding) -> No
     patterns = forced.recorder.wanted.patterns if isinstance(forced.recorder.wanted, StageFilter) else ("*",)
     with capturing(engine.call, number, patterns, followed):
         params = sampling_params(Decoding((), max_new_tokens=forced.last + 1), 0, number)
-        for _ in engine.follow([replace(request, capture=number)], [params]):
-            pass
+        _follow(engine, replace(request, capture=number), params)
         for stage, array in captured(engine.call, number).items():
             forced.recorder.put(stage, array)
 
@@ -60,6 +63,12 @@ def prompt_stages(
     with capturing(engine.call, number, wanted.patterns):
         params = sampling_params(Decoding((), max_new_tokens=1), 0, number)
         params.extra_args = {**(params.extra_args or {}), **(extra or {})}
-        for _ in engine.follow([replace(request, capture=number)], [params]):
-            pass
+        _follow(engine, replace(request, capture=number), params)
         return captured(engine.call, number)
+
+
+def _follow(engine: Engine, request: Request, params: SamplingParams) -> None:
+    """Waits for the end of a request, which may be that values overflow: its stages then show where."""
+    with contextlib.suppress(NotFinite):
+        for _ in engine.follow([request], [params]):
+            pass

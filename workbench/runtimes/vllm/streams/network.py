@@ -16,6 +16,7 @@ from uuid import uuid4
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.finite import nan_logits
 from workbench.families.speechlm import SpeechLmModel
 from workbench.pipelines.speechlm_frontend import TowerFrontend, required
 from workbench.runtimes.vllm.engine import Engine
@@ -34,7 +35,7 @@ from workbench.runtimes.vllm.streams.stream_request import (
 from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
 from workbench.speech.choosing import Step, forced
 from workbench.speech.dialogue import Recording
-from workbench.speech.generate import LENGTH, NO_NUMBERS
+from workbench.speech.generate import LENGTH
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.phases import Cursor, Kind, Phase
 from workbench.speech.plan import AnswerPlan
@@ -204,7 +205,7 @@ def _chosen(
 ) -> Iterator[Step]:
     """Yields the positions of an answer that the first of some requests generates.
 
-    Raises `BadInput` for logits that are no numbers, as `answer_steps` does.
+    Raises `NotFinite` for logits that are NaN, as `answer_steps` does.
     """
     layout, asked = answer.layout, answer.asked
     broken = f"the engine broke an answer off ({network.engine.where})"
@@ -220,7 +221,7 @@ def _chosen(
                 kind = Kind.CLOSE if phase.closes and token in (layout.eos, layout.eot) else phase.kind
                 columns = np.array(told.token_ids[start:end]), np.array(told.logprobs[start:end])
                 if token == layout.pad and columns[1][0] == BROKEN:
-                    raise BadInput(NO_NUMBERS)
+                    raise nan_logits()
                 try:
                     answer.take(token)
                 except ValueError as error:

@@ -1,0 +1,30 @@
+"""Refuses values of a network that are not finite, because what it writes from them means nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.core.errors import NotFinite
+
+
+def not_finite(values: str) -> NotFinite:
+    """Returns the error for such values, named as in "logits are NaN"."""
+    return NotFinite(
+        f"the network's {values}: values overflow in it, or its weights are damaged; a trace shows the first stage "
+        "with such values"
+    )
+
+
+def nan_logits() -> NotFinite:
+    """Returns the error for logits that are NaN: by them, no token is the likeliest."""
+    return not_finite("logits are NaN")
+
+
+def check_logits(logits: np.ndarray) -> None:
+    """Raises `NotFinite` if one of the logits is NaN.
+
+    Args:
+        logits: of any shape, with the vocabulary last; or the largest logit of each row, which is NaN if one in it is.
+    """
+    if np.isnan(logits.max(axis=-1, initial=-np.inf)).any():
+        raise nan_logits()

@@ -31,6 +31,7 @@ from typing import Any, NoReturn, Protocol
 from workbench.core.errors import (
     BadInput,
     Cancelled,
+    NotFinite,
     OutOfMemory,
     SessionDied,
     Unavailable,
@@ -54,7 +55,7 @@ from workbench.system.tempdirs import remove_tempdir
 CANCEL_SECONDS = 5.0  # a cancelled call that still runs after this time is ended with the process
 MOST_CANCELLED = 1024  # how many cancelled calls are remembered
 AHEAD = 16  # events of a call that are sent before its caller has used the first, where several calls run at once
-ERRORS = (BadInput, Unavailable, SessionDied, Cancelled, OutOfMemory, WorkbenchError)
+ERRORS = (NotFinite, BadInput, Unavailable, SessionDied, Cancelled, OutOfMemory, WorkbenchError)
 
 
 class ConnectionLike(Protocol):

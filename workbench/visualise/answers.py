@@ -38,7 +38,7 @@ def answered(scene: Scene) -> Answered:
     """
     found = scene.stages(EMBEDDINGS, HEARD, ANSWER, "tokens")
     prompt = scene.stage(EMBEDDINGS, "the input of a language model")
-    ids = tuple(int(number) for number in found["tokens"])
+    ids = tuple(int(number) for number in scene.stage("tokens"))
     if ANSWER in found:
         rows = found[ANSWER]
         ids = ids[: len(rows)]

@@ -150,7 +150,7 @@ def picture_of(scene: Scene, view: View | str, options: ViewOptions = DEFAULT) -
         layers=drawn.layers,
         seconds=scene.seconds,
         tokens=drawn.tokens,
-        notes=drawn.notes,
+        notes=(*drawn.notes, *filter(None, [scene.overflow])),
         code=code_of(scene, view, options),
         quantization=session.quantization,
     )

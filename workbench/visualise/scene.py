@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from workbench.audio.read import Recording, read
-from workbench.core.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, NotFinite, Unavailable
+from workbench.core.finite import nan_logits
 from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.families.sensevoice import is_tag
@@ -61,6 +62,7 @@ class Scene:
         self._stages: dict[str, np.ndarray] = {}
         self._asked: set[str] = set()
         self._transcript: Transcript | None = None
+        self.overflow = ""  # why the model writes nothing, if values overflow in it
 
     @cached_property
     def recording(self) -> Recording | None:
@@ -96,11 +98,19 @@ class Scene:
         return {stage: array for stage, array in self._stages.items() if wanted(stage)}
 
     def stage(self, name: str, what: str = "") -> np.ndarray:
-        """Returns a stage; raises `BadInput`, which says `what` the model lacks, if it does not have the stage."""
+        """Returns a stage; raises `BadInput`, which says `what` the model lacks, if it does not have the stage.
+
+        A model in which values overflow has no tokens: `NotFinite` says so.
+        """
         found = self.stages(name).get(name)
         if found is None:
             if name == "logits":
+                self.stage("tokens")
                 self.check_written()
+            if name == "tokens":
+                if self.transcribes:
+                    self._written()
+                raise nan_logits()
             raise self.lacks(what or "that", name)
         return found
 
@@ -159,17 +169,29 @@ class Scene:
     @property
     def transcript(self) -> Transcript:
         """What the model writes of the whole recording."""
+        return self._written()
+
+    def _written(self) -> Transcript:
         if self._transcript is None:
             self._transcript = self.session.transcribe(self.source, **{**WHOLE, **self.options})
         return self._transcript
 
+    @property
+    def transcribes(self) -> bool:
+        """Whether the model writes what is said in a recording."""
+        return self.family.input == RECORDING and "transcribe" in self.family.tasks
+
     def tokens(self) -> tuple[Token, ...]:
         """Returns the written tokens, with the times that the model knows; nothing for models that transcribe
-        nothing.
+        nothing, and for one in which values overflow: `overflow` then says so.
         """
-        if self.family.input != RECORDING or "transcribe" not in self.family.tasks:
+        if not self.transcribes or self.overflow:
             return ()
-        return tuple(token for segment in self.transcript.segments for token in segment.tokens)
+        try:
+            return tuple(token for segment in self.transcript.segments for token in segment.tokens)
+        except NotFinite as error:
+            self.overflow = str(error)
+            return ()
 
     def word(self, words: Sequence[str], number: int) -> str:
         """Returns the text of one token among those of the output; raises `BadInput` if there is no such token."""

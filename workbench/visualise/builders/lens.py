@@ -27,6 +27,7 @@ def lens(scene: Scene, options: ViewOptions) -> Drawn:
     """Returns the likeliest tokens and their probabilities by layer."""
     prefix, count = stack_of(scene, options.stack, WRITING)
     answer = answered(scene) if prefix == "llm.layers" else None
+    ids = answer.ids if answer else scene.stage("tokens")
     given = {EMBEDDINGS: answer.embeddings} if answer else {}
     states = scene.resumed(given, f"{prefix}.*") if given else scene.stages(f"{prefix}.*")
     shown = np.unique(np.linspace(0, count - 1, min(count, MOST_LAYERS)).round().astype(int)).tolist()
@@ -37,20 +38,26 @@ def lens(scene: Scene, options: ViewOptions) -> Drawn:
     layers = tuple(map(str, shown))
     notes = [f"of {count} layers, {len(layers)} are shown"] if len(layers) < count else []
     if prefix == "encoder.layers":
-        return _of_frames(scene, logits, layers, options.count, notes)
+        return _of_frames(scene, np.asarray(ids), logits, layers, options.count, notes)
     if answer:
         logits = [each[answer.rows] for each in logits]
-    written = scene.texts(answer.ids if answer else scene.stage("tokens"))
+    written = scene.texts(ids)
     x = Axis("token that was written", "tokens", ticks=tuple(map(_shown, written)))
     table = _table(scene, "lens", "likeliest tokens by layer", logits, layers, x, options.count)
     return Drawn("Logit lens", (table,), scene.tokens(), tuple(notes))
 
 
-def _of_frames(scene: Scene, logits: list[np.ndarray], layers: tuple[str, ...], count: int, notes: list[str]) -> Drawn:
+def _of_frames(
+    scene: Scene,
+    ids: np.ndarray,
+    logits: list[np.ndarray],
+    layers: tuple[str, ...],
+    count: int,
+    notes: list[str],
+) -> Drawn:
     """Returns the lens of a CTC model: for every frame, and for the frame of each token where it is likeliest."""
-    ids = scene.stage("tokens").tolist()
     powers = np.exp(logits[-1] - logits[-1].max(axis=1, keepdims=True))
-    blank = blank_of(powers, ids)
+    blank = blank_of(powers, ids.tolist())
     every = _table(
         scene, "lens", "likeliest token of each frame by layer", logits, layers, scene.rows("logits"), 1, blank
     )

@@ -39,14 +39,16 @@ def memory(scene: Scene, options: ViewOptions) -> Drawn:
     ]
     value = scene.stages(f"{prefix}.{layer}.attention.value").get(f"{prefix}.{layer}.attention.value")
     notes = []
-    found = kernels(value.reshape(len(value), -1), output) if value is not None else None
-    if found is None:
+    found = None
+    if value is None:
+        notes.append("the kernels are not drawn: the runtime does not show what goes into the memory")
+    elif not (np.isfinite(value).all() and np.isfinite(output).all()):
+        notes.append("the kernels are not drawn: the memory has values that are not finite")
+    elif (found := kernels(value.reshape(len(value), -1), output)) is None:
         notes.append(
-            "the kernels are not drawn: the runtime does not show what goes into the memory"
-            if value is None
-            else f"the kernels are not drawn: {len(output)} rows are too few to find them; expected a longer recording"
+            f"the kernels are not drawn: {len(output)} rows are too few to find them; expected a longer recording"
         )
-    else:
+    if found is not None:
         reach = found.shape[1] // 2
         taps = Axis("frames before and after", "rows", -reach - 0.5, 1.0)
         layers.append(

@@ -162,8 +162,8 @@ class Terminal:
     """`workbench chat` at the other end of a terminal."""
 
     def __init__(self, *words: str):
-        code = f"from workbench.isolation import serial; serial.CHILD = {CHILD!r}; from workbench.cli import commands"
-        command = [sys.executable, "-c", f"{code}; import sys; sys.exit(commands.main())", "chat", *words]
+        code = f"from workbench.isolation import serial; serial.CHILD = {CHILD!r}; from workbench.cli import program"
+        command = [sys.executable, "-c", f"{code}; import sys; sys.exit(program.main())", "chat", *words]
         self.ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
             command,

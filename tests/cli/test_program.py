@@ -22,10 +22,10 @@ __all__ = ["folder", "in_folder"]  # fixtures: three models, and their folder to
 
 def workbench(*words: str, fake: bool = False, **options: object) -> subprocess.Popen[str]:
     """The command as a program of its own."""
-    code = "import sys; from workbench.cli import commands; from workbench.isolation import serial"
+    code = "import sys; from workbench.cli import program; from workbench.isolation import serial"
     if fake:
         code += f"; serial.CHILD = {FAKE_CHILD}"
-    command = [sys.executable, "-c", f"{code}; sys.exit(commands.main())", *words]
+    command = [sys.executable, "-c", f"{code}; sys.exit(program.main())", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
     return subprocess.Popen(command, **{**pipes, **options})  # type: ignore[call-overload,no-any-return]

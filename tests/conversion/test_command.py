@@ -132,7 +132,7 @@ SLOW = """
 import sys, time
 from pathlib import Path
 from workbench.conversion import writer
-from workbench.cli.commands import main
+from workbench.cli.program import main
 
 def slowly(tensor, *_):
     print("writing", flush=True)

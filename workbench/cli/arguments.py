@@ -18,7 +18,7 @@ from workbench.cli.comparison_arguments import add_compare, add_parity
 from workbench.cli.decoding_arguments import add_decode, add_train_lm
 from workbench.cli.evaluate_arguments import add_evaluate
 from workbench.cli.help_text import Parser, finish
-from workbench.cli.input_arguments import add_conversation, add_embeddings, add_steps
+from workbench.cli.input_arguments import add_embeddings, add_source, add_steps, add_text_format
 from workbench.cli.live import add_live
 from workbench.cli.model_flags import ANY, add_model, add_options, add_settings
 from workbench.cli.report_arguments import add_report
@@ -73,7 +73,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `workbench generate`."""
     files = parser.add_argument_group("input and output")
     files.add_argument("prompt", metavar="PROMPT", help="a text, or - to read it from standard input")
-    files.add_argument("--format", choices=("text", "json"), default="text", help="of the output (default: text)")
+    add_text_format(files)
     add_model(parser)
     add_options(parser, ("generate",))
     add_settings(parser)
@@ -120,7 +120,7 @@ def _add_inject(parser: argparse.ArgumentParser) -> None:
         help=f"a text with {PLACEHOLDER} (unless the model names another placeholder) for each embedding, in order; "
         "- reads standard input",
     )
-    files.add_argument("--format", choices=("text", "json"), default="text", help="of the output (default: text)")
+    add_text_format(files)
     add_model(parser)
     add_options(parser, ("generate",))
     add_settings(parser)
@@ -129,13 +129,7 @@ def _add_inject(parser: argparse.ArgumentParser) -> None:
 def _add_trace(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `workbench trace`."""
     files = parser.add_argument_group("input and output")
-    files.add_argument(
-        "source",
-        nargs="?",
-        metavar="AUDIO",
-        help="an audio file, or a prompt for a language model; - reads standard input",
-    )
-    add_conversation(files)
+    add_source(files)
     files.add_argument(
         "--out", required=True, metavar="T.safetensors", help="file to write; an existing file is replaced"
     )

@@ -2,7 +2,7 @@
 
 Exit status: 0 success, 2 bad input, 3 a runtime or source that is not available, 1 anything else. For `compare` and
 `parity`, 1 means only "beyond tolerance"; any other error is 2 there. This file prints results that other modules
-compute; `workbench.cli.arguments` defines the arguments.
+compute; `workbench.cli.arguments` defines the arguments, and `workbench.cli.program` ends on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -42,13 +42,12 @@ from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
 from workbench.trace.write import trace_place
 
-INTERRUPTED = 130  # the status that shells use for Ctrl-C
 COMPARING = ("compare", "parity")  # commands whose exit status 1 means beyond tolerance
 DEBUG = "WORKBENCH_DEBUG"  # if this environment variable is set, errors show their traceback
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit status."""
+    """Runs the command line and returns its exit status; `KeyboardInterrupt` is for `workbench.cli.program`."""
     open_closed_streams()
     print_any_name()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -63,9 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _mute_stdout()  # the reader has closed the pipe, as `head` does
         return _else(parsed.command)
-    except KeyboardInterrupt:
-        _say("workbench: stopped")
-        return INTERRUPTED
     except Exception as error:
         failure = _failure_of_stdout() if isinstance(error, OSError) else None
         if failure is not None:
@@ -373,7 +369,3 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "train-demo": _train_demo,
     "train-lm": _train_lm,
 }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

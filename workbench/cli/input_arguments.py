@@ -1,9 +1,20 @@
-"""The arguments for what a model is asked, which several commands share: conversations, decoding steps, embeddings."""
+"""The arguments that several commands share: sources, conversations, decoding steps, embeddings, forms of a text."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+
+
+def add_source(parser: argparse._ActionsContainer) -> None:
+    """Adds the recording or prompt that a model is asked; a conversation can be in its place."""
+    parser.add_argument(
+        "source",
+        nargs="?",
+        metavar="AUDIO",
+        help="an audio file, or a prompt for a language model; - reads standard input",
+    )
+    add_conversation(parser)
 
 
 def add_conversation(parser: argparse._ActionsContainer) -> None:
@@ -55,3 +66,8 @@ def add_embeddings(parser: argparse._ActionsContainer, required: bool = False) -
         help="name of the tensor, for a file with several; one name is for every such file, several are for each "
         "in order",
     )
+
+
+def add_text_format(parser: argparse._ActionsContainer) -> None:
+    """Adds the format of a text that a language model writes."""
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="of the output (default: text)")

@@ -1,4 +1,4 @@
-"""The program `workbench`. Ctrl-C ends it in order from the first moment on, while it still imports the commands."""
+"""The program `workbench`, which Ctrl-C ends in order at every moment, also while it still imports the commands."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(arguments)
     except KeyboardInterrupt:
         print("workbench: stopped", file=sys.stderr)
-        return 128 + signal.SIGINT
+        return 128 + signal.SIGINT  # the status that shells use for Ctrl-C

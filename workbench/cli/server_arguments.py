@@ -9,11 +9,15 @@ from workbench.serving.flags import add_opening_arguments
 
 def add_app(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `workbench app`."""
-    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    _add_host(parser)
     parser.add_argument(
         "--port", type=int, help="port to listen on, 0 to 65535 (default: 7860, or the next that is free)"
     )
     add_opening_arguments(parser)
+
+
+def _add_host(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
 
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +26,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
         "The routes are under /v1; /mcp has tools for assistants that speak MCP (the model context protocol); /health, "
         "/ready and /metrics say how the server is. The page has the same routes."
     )
-    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    _add_host(parser)
     parser.add_argument(
         "--port", help="port to listen on, 0 for any that is free (default: 8000, or the next free one)"
     )

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from workbench.cli.input_arguments import add_source
 from workbench.cli.model_flags import add_flags, add_model, add_options, add_settings, chosen_options, chosen_settings
 from workbench.cli.sources import source_of
 from workbench.cli.transcribe import ProgressLine
@@ -24,25 +25,7 @@ def add_visualise(parser: argparse.ArgumentParser, tasks: tuple[str, ...]) -> No
         tasks: those of the models that it takes.
     """
     files = parser.add_argument_group("input and output")
-    files.add_argument(
-        "source",
-        nargs="?",
-        metavar="AUDIO",
-        help="an audio file, or a prompt for a language model; - reads standard input",
-    )
-    files.add_argument(
-        "--audio",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="for a model that answers speech, a recording that you say before the text; may be repeated",
-    )
-    files.add_argument(
-        "--messages",
-        type=Path,
-        metavar="FILE.json",
-        help="for such a model, a conversation to go on with, as `workbench chat --messages` takes it",
-    )
+    add_source(files)
     files.add_argument(
         "--out", type=Path, metavar="FILE", help="picture.png, .svg or .npz; an existing file is replaced"
     )

@@ -54,10 +54,10 @@ async def listen(service: Service, socket: WebSocket) -> None:
 
 async def _hear(service: Service, connection: Connection, wanted: LiveRequest) -> None:
     sound = PcmDecoder(wanted.rate)
-    if wanted.offer is None:
+    if wanted.model is None:
         await _notice(connection, sound, Endpointer(wanted.limits))
         return
-    opened = await in_thread(transcriber, service, wanted.offer, wanted.options, connection.stop)
+    opened = await in_thread(transcriber, service, wanted.model, connection.stop)
     transcribe, busy, _ = opened
     live = LiveTranscription(transcribe, lambda event: connection.say(page_event(event)), wanted.limits, busy)
     try:

@@ -10,8 +10,8 @@ import contextlib
 import contextvars
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,9 @@ from workbench.live.endpointing import DEFAULT_LIMITS, EndpointingLimits
 from workbench.live.transcription import Transcribe
 from workbench.openai_api.errors import Refusal
 from workbench.registry.handle import OpenSession
-from workbench.serving.offers import RuntimeOffer, options_for
+from workbench.serving.offers import RuntimeOffer
 from workbench.serving.service import Service
+from workbench.serving.transcription_options import checked_request
 from workbench.session.streams import last_result
 from workbench.session.values import Transcript
 
@@ -65,11 +66,31 @@ class PcmDecoder:
 
 
 @dataclass(frozen=True)
-class LiveRequest:
-    """What a client wants to know of its sound."""
+class LiveModel:
+    """The model that transcribes the sound of a client, and its checked options."""
 
-    offer: RuntimeOffer | None  # None: only when somebody speaks
-    options: Mapping[str, Any] = field(default_factory=dict)
+    offer: RuntimeOffer
+    options: Mapping[str, Any]
+
+
+def live_model(
+    service: Service, name: Any, fields: Sequence[tuple[str, str]] = (), options: Mapping[str, Any] | None = None
+) -> LiveModel:
+    """Returns the model that a client names, with what it asks for; raises `BadInput` for what cannot be followed.
+
+    Args:
+        fields: those of OpenAI's API, each a name and a text.
+        options: of the model, by name.
+    """
+    offer = service.offer(name, TASK)
+    return LiveModel(offer, checked_request(service.pool.registry, offer.card, fields, options).options)
+
+
+@dataclass(frozen=True)
+class LiveRequest:
+    """What the page wants to know of its sound."""
+
+    model: LiveModel | None  # None: only when somebody speaks
     rate: int = SAMPLE_RATE
     limits: EndpointingLimits = DEFAULT_LIMITS
 
@@ -82,9 +103,8 @@ def live_request(service: Service, given: Mapping[str, Any]) -> LiveRequest:
     options = given.get("options") or {}
     if not isinstance(options, Mapping):
         raise Refusal("options are no JSON object", "options")
-    offer = service.offer(given["model"], TASK) if given.get("model") else None
-    mine = {} if offer is None else options_for(service.pool.registry, offer.card.id, options)
-    return LiveRequest(offer, mine, rate, EndpointingLimits(silence / 1000))
+    model = live_model(service, given["model"], options=options) if given.get("model") else None
+    return LiveRequest(model, rate, EndpointingLimits(silence / 1000))
 
 
 def check_whole(value: Any, name: str, bounds: tuple[int, int]) -> int:
@@ -96,15 +116,18 @@ def check_whole(value: Any, name: str, bounds: tuple[int, int]) -> int:
 
 
 def transcriber(
-    service: Service, offer: RuntimeOffer, options: Mapping[str, Any], stop: threading.Event
+    service: Service, model: LiveModel, stop: threading.Event
 ) -> tuple[Transcribe, Callable[[], bool], OpenSession]:
     """Returns a function that transcribes samples, one that says whether the model works for somebody else, and the
     session. Setting `stop` ends its work.
     """
-    session = service.open(offer, stop)
+    session = service.open(model.offer, stop)
 
     def transcribe(samples: np.ndarray) -> Transcript:
-        with service.waiting(stop), contextlib.closing(session.stream((samples, SAMPLE_RATE), **options)) as events:
+        with (
+            service.waiting(stop),
+            contextlib.closing(session.stream((samples, SAMPLE_RATE), **model.options)) as events,
+        ):
             return last_result(_until(stop, events), Transcript, "the transcription")
 
     return transcribe, lambda: session.occupied, session

@@ -11,7 +11,6 @@ import contextlib
 import json
 import threading
 from collections.abc import Generator, Mapping
-from dataclasses import replace
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -20,14 +19,13 @@ from pydantic import Field
 
 from workbench.compare.presets import PRESETS
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
-from workbench.core.options import option_specs
 from workbench.core.visitors import stoppable
 from workbench.embeddings import read_embedding
 from workbench.families.family import CONVERSE
 from workbench.families.language import PLACEHOLDER
 from workbench.openai_api.chat_answer import ChatAnswer
 from workbench.openai_api.transcription_answer import verbose
-from workbench.openai_api.transcription_request import VERBOSE, read_transcription_request
+from workbench.openai_api.transcription_request import VERBOSE
 from workbench.serving import chats
 from workbench.serving.comparison import compare_in_separate_process
 from workbench.serving.health import listed
@@ -37,6 +35,7 @@ from workbench.serving.mcp_calls import ProgressSender, counted, worked
 from workbench.serving.mcp_files import Given
 from workbench.serving.offers import check_options_known, options_for
 from workbench.serving.service import Service
+from workbench.serving.transcription_options import checked_request
 from workbench.serving.work import opened
 from workbench.session.conversation import Answer, ConversationEvent
 from workbench.session.values import Event, Generation, Partial, Piece, Progress, Segment, Transcript
@@ -107,18 +106,14 @@ def _add_transcribe(server: MCPServer, service: Service, given: Given) -> None:
             registry = service.pool.registry
             fields = [("response_format", VERBOSE), *([("language", language)] if language else [])]
             fields += [("timestamp_granularities[]", each) for each in ("segment", *(["word"] if words else []))]
-            read = read_transcription_request(
-                fields, option_specs(registry.options_class(offer.card.id)), offer.card.languages
-            )
             check_options_known(registry, [offer.card.id], options)
-            chosen = options_for(registry, offer.card.id, {**read.options, **options})
-            request = replace(read, options=chosen)
+            request = checked_request(registry, offer.card, fields, options)
             call.begin()
 
             def work(stop: threading.Event, progress: ProgressSender) -> Generator[Transcript, None, None]:
                 with given.path(audio.data, audio.upload, audio.name, "audio") as path:
                     session = opened(service.pool, offer.cell, stop, progress.say)
-                    with contextlib.closing(session.stream(str(path), **chosen)) as events:
+                    with contextlib.closing(session.stream(str(path), **request.options)) as events:
                         for event in events:
                             if stop.is_set():
                                 raise Cancelled("the client went away")

@@ -16,22 +16,20 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from workbench.core.errors import BadInput
-from workbench.core.options import option_specs
 from workbench.core.visitors import present_visitor
 from workbench.live.endpointing import EndpointingLimits
 from workbench.live.transcription import FinalText, LiveEvent, LiveTranscription, PartialText, SpeechStarted
 from workbench.openai_api.errors import Refusal
-from workbench.openai_api.transcription_request import read_transcription_request
 from workbench.serving.bodies import parsed
 from workbench.serving.live_connection import (
     LARGEST_MESSAGE,
-    TASK,
     Connection,
+    LiveModel,
     PcmDecoder,
     in_thread,
+    live_model,
     transcriber,
 )
-from workbench.serving.offers import RuntimeOffer, options_for
 from workbench.serving.realtime_settings import BETA, RealtimeSettings
 from workbench.serving.service import Service, error_reply
 
@@ -97,7 +95,7 @@ class Realtime:
     def _update(self, event: Mapping[str, Any]) -> None:
         wanted = self._settings.updated(event)
         if wanted.model:
-            self._request(wanted)
+            self._model(wanted)
         if wanted != self._settings:
             if self._live is not None:  # what came before is transcribed as it was asked
                 self._live.feed(self._sound.rest())
@@ -106,20 +104,16 @@ class Realtime:
             self._settings, self._sound = wanted, PcmDecoder(wanted.rate)
         self.say("session.updated", session=self._session())
 
-    def _request(self, wanted: RealtimeSettings) -> tuple[RuntimeOffer, Mapping[str, Any]]:
-        """Returns the model and its options; raises `BadInput` for those that it cannot follow."""
-        offer = self._service.offer(wanted.model, TASK)
-        registry, card = self._service.pool.registry, offer.card
+    def _model(self, wanted: RealtimeSettings) -> LiveModel:
         fields = [("language", wanted.language), ("prompt", wanted.prompt)]
-        asked = read_transcription_request(fields, option_specs(registry.options_class(card.id)), card.languages)
-        return offer, options_for(registry, card.id, asked.options)
+        return live_model(self._service, wanted.model, fields)
 
     def _transcription(self) -> LiveTranscription:
         if self._live is None:
             if not self._settings.model:
                 raise Refusal("the session has no model; name one in session.update", "session", status=404)
-            offer, options = self._request(self._settings)
-            transcribe, busy, _ = transcriber(self._service, offer, options, self._connection.stop)
+            model = self._model(self._settings)
+            transcribe, busy, _ = transcriber(self._service, model, self._connection.stop)
             limits = EndpointingLimits(self._settings.silence_ms / 1000)
             self._live = LiveTranscription(transcribe, self._on_event, limits, busy)
         return self._live

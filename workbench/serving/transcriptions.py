@@ -11,14 +11,14 @@ from typing import Any
 from starlette.responses import Response
 
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
-from workbench.core.options import option_specs
 from workbench.openai_api.errors import Refusal
 from workbench.openai_api.transcription_answer import TranscriptionStream, transcription
-from workbench.openai_api.transcription_request import TranscriptionRequest, read_transcription_request
+from workbench.openai_api.transcription_request import TranscriptionRequest
 from workbench.serving.bodies import Form, read_form
 from workbench.serving.carried import Streamed, events_of, whole
-from workbench.serving.offers import RuntimeOffer, options_for
+from workbench.serving.offers import RuntimeOffer
 from workbench.serving.service import Call, error_reply
+from workbench.serving.transcription_options import checked_request
 from workbench.session.values import Event, Transcript
 
 TASK = "transcribe"
@@ -55,12 +55,8 @@ async def read_request(call: Call, form: Form) -> tuple[RuntimeOffer, Transcript
     if len(models) > 1:
         raise Refusal(f"the form has the field model {len(models)} times; expected it once", "model")
     offer = await call.choose(models[0] if models else "", TASK)
-    registry = call.service.pool.registry
     fields = [(name, value) for name, value in form.fields if name != "model"]
-    specs = option_specs(registry.options_class(offer.card.id))
-    request = read_transcription_request(fields, specs, offer.card.languages)
-    options_for(registry, offer.card.id, request.options)
-    return offer, request
+    return offer, checked_request(call.service.pool.registry, offer.card, fields)
 
 
 def transcript_events(

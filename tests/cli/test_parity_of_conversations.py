@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import Capture, run
+from tests.support.command_line import Capture, run
 from tests.support.processes import ROOT
 from tests.support.tiny_checkpoints import noise
 from tests.support.tiny_speechlm import tiny_speechlm

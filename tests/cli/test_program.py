@@ -12,12 +12,11 @@ from types import ModuleType
 import psutil
 import pytest
 
-from tests.cli.test_commands import folder, in_folder
 from tests.support.processes import FAKE_CHILD, PATIENCE, ROOT, eventually, gone
 from tests.support.tiny_checkpoints import tiny_sensevoice
 from workbench.cli import program
 
-__all__ = ["folder", "in_folder"]  # fixtures: three models, and their folder to work in
+pytestmark = pytest.mark.usefixtures("in_folder")
 
 
 def workbench(*words: str, fake: bool = False, **options: object) -> subprocess.Popen[str]:

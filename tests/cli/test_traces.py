@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.test_commands import Capture, run
+from tests.support.command_line import Capture, run
 from tests.support.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from tests.support.tiny_language import tiny_language
 from workbench.audio.read import write_wav

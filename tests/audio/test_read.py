@@ -1,6 +1,5 @@
 """Reading: every format, every kind of damage, each with its sentence; nothing rescaled, nothing lost."""
 
-import io
 import os
 import shutil
 import struct
@@ -13,38 +12,12 @@ import pytest
 import soundfile
 
 from tests.support.shared_data import shared
+from tests.support.sound_files import RATE, tone, wav_bytes, with_data_size
 from workbench.audio import ffmpeg
 from workbench.audio.read import Recording, read, samples_to_int16, write_wav
 from workbench.core.errors import BadInput
 
-RATE = 16_000
-
 needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs the ffmpeg program")
-
-
-def tone(seconds: float, rate: int = RATE, hertz: float = 440.0, level: float = 0.5) -> np.ndarray:
-    return (level * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
-
-
-def wav_bytes(samples: np.ndarray, rate: int = RATE, subtype: str = "PCM_16") -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, samples, rate, subtype=subtype, format="WAV")
-    return file.getvalue()
-
-
-def int16_samples(wav: bytes) -> np.ndarray:
-    """The samples of a canonical 16-bit WAV file, read without libsndfile."""
-    return np.frombuffer(wav[44:], dtype="<i2").astype(np.float32) / 32768
-
-
-def with_data_size(wav: bytes, size: int, riff: int | None = None) -> bytes:
-    """The same WAV file with another size in its data chunk (and, if given, in its RIFF header)."""
-    changed = bytearray(wav)
-    at = wav.index(b"data") + 4
-    changed[at : at + 4] = struct.pack("<I", size)
-    if riff is not None:
-        changed[4:8] = struct.pack("<I", riff)
-    return bytes(changed)
 
 
 def sentence(source: object) -> str:
@@ -307,39 +280,6 @@ def test_files_without_sound(tmp_path: Path) -> None:
     assert "a device or a pipe" in sentence(fifo)
 
 
-def test_header_that_promises_too_much(tmp_path: Path) -> None:
-    samples = tone(3.2)
-    path = tmp_path / "cut.wav"
-    path.write_bytes(wav_bytes(tone(10.0))[: 44 + 2 * len(samples)])
-    recording = read(path)
-    assert recording.notes == ("the header promises 10.0 s but the file holds 3.2 s; the 3.2 s were read",)
-    np.testing.assert_array_equal(recording.samples, int16_samples(wav_bytes(samples)))
-
-
-@pytest.mark.parametrize("riff", [None, 36 + 2000, 0, 0xFFFFFFFF])
-def test_header_that_promises_too_little(tmp_path: Path, riff: int | None) -> None:
-    wav = wav_bytes(tone(3.2))
-    path = tmp_path / "short.wav"
-    path.write_bytes(with_data_size(wav, 32_000, riff))
-    recording = read(path)
-    assert recording.notes == ("the header promises 1.0 s but the file holds 3.2 s; the 3.2 s were read",)
-    np.testing.assert_array_equal(recording.samples, int16_samples(wav))
-
-
-@pytest.mark.parametrize("size", [0, 0xFFFFFFFF, 0x7FFFFFFF, 0xFFFFFFFF - 36])
-@pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "PCM_24", "FLOAT"])
-def test_header_of_a_stream_states_no_length(tmp_path: Path, size: int, subtype: str) -> None:
-    wav = wav_bytes(tone(3.2), subtype=subtype)
-    path = tmp_path / "stream.wav"
-    path.write_bytes(wav)
-    expected = read(path)
-    path.write_bytes(with_data_size(wav, size, size) + b"\x01" * (1 if subtype == "PCM_16" else 0))
-    recording = read(path)
-    assert recording.notes == ("the header states no length; the 3.2 s that the file holds were read",)
-    np.testing.assert_array_equal(recording.samples[: len(expected.samples)], expected.samples)
-    assert len(recording.samples) - len(expected.samples) <= 20  # chunks that stood behind the sound, if any
-
-
 def test_chunks_behind_the_sound_are_not_sound(tmp_path: Path) -> None:
     wav = wav_bytes(tone(1.0))
     notes = b"LIST" + struct.pack("<I", 5000) + b"INFO" + b"x" * 4996
@@ -350,24 +290,6 @@ def test_chunks_behind_the_sound_are_not_sound(tmp_path: Path) -> None:
         assert (recording.seconds, recording.notes) == (1.0, ())
     path.write_bytes(with_data_size(wav[:44], 0) + notes)
     assert "no samples" in sentence(path)
-
-
-def without_length(flac: Path) -> Path:
-    """The same FLAC file as a program writes it to a pipe: the number of samples in its header is 0."""
-    content = bytearray(flac.read_bytes())
-    content[21] &= 0xF0
-    content[22:26] = bytes(4)
-    flac.write_bytes(content)
-    return flac
-
-
-@pytest.mark.parametrize("samples", [500, 20 * RATE + 77])
-def test_flac_without_a_stated_length_is_read_to_its_end(tmp_path: Path, samples: int) -> None:
-    path = tmp_path / "piped.flac"
-    soundfile.write(path, 0.3 * np.random.default_rng(0).standard_normal(samples), RATE)
-    whole = read(path)
-    recording = read(without_length(path))
-    assert (recording.digest, recording.notes) == (whole.digest, ())
 
 
 def test_damaged_flac_is_read_up_to_the_damage(tmp_path: Path) -> None:

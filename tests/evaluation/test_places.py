@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.audio.test_read import with_data_size, without_length
+from tests.support.sound_files import with_data_size, without_length
 from workbench.audio.read import read
 from workbench.core.errors import BadInput, Unavailable
 from workbench.evaluation.places import Recordings

@@ -1,0 +1,54 @@
+"""Reading sound files whose headers are wrong about their length, or state none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.support.sound_files import RATE, int16_samples, tone, wav_bytes, with_data_size, without_length
+from workbench.audio.read import read
+
+
+def test_header_that_promises_too_much(tmp_path: Path) -> None:
+    samples = tone(3.2)
+    path = tmp_path / "cut.wav"
+    path.write_bytes(wav_bytes(tone(10.0))[: 44 + 2 * len(samples)])
+    recording = read(path)
+    assert recording.notes == ("the header promises 10.0 s but the file holds 3.2 s; the 3.2 s were read",)
+    np.testing.assert_array_equal(recording.samples, int16_samples(wav_bytes(samples)))
+
+
+@pytest.mark.parametrize("riff", [None, 36 + 2000, 0, 0xFFFFFFFF])
+def test_header_that_promises_too_little(tmp_path: Path, riff: int | None) -> None:
+    wav = wav_bytes(tone(3.2))
+    path = tmp_path / "short.wav"
+    path.write_bytes(with_data_size(wav, 32_000, riff))
+    recording = read(path)
+    assert recording.notes == ("the header promises 1.0 s but the file holds 3.2 s; the 3.2 s were read",)
+    np.testing.assert_array_equal(recording.samples, int16_samples(wav))
+
+
+@pytest.mark.parametrize("size", [0, 0xFFFFFFFF, 0x7FFFFFFF, 0xFFFFFFFF - 36])
+@pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "PCM_24", "FLOAT"])
+def test_header_of_a_stream_states_no_length(tmp_path: Path, size: int, subtype: str) -> None:
+    wav = wav_bytes(tone(3.2), subtype=subtype)
+    path = tmp_path / "stream.wav"
+    path.write_bytes(wav)
+    expected = read(path)
+    path.write_bytes(with_data_size(wav, size, size) + b"\x01" * (1 if subtype == "PCM_16" else 0))
+    recording = read(path)
+    assert recording.notes == ("the header states no length; the 3.2 s that the file holds were read",)
+    np.testing.assert_array_equal(recording.samples[: len(expected.samples)], expected.samples)
+    assert len(recording.samples) - len(expected.samples) <= 20  # chunks that stood behind the sound, if any
+
+
+@pytest.mark.parametrize("samples", [500, 20 * RATE + 77])
+def test_flac_without_a_stated_length_is_read_to_its_end(tmp_path: Path, samples: int) -> None:
+    path = tmp_path / "piped.flac"
+    soundfile.write(path, 0.3 * np.random.default_rng(0).standard_normal(samples), RATE)
+    whole = read(path)
+    recording = read(without_length(path))
+    assert (recording.digest, recording.notes) == (whole.digest, ())

@@ -1,0 +1,46 @@
+"""Small sound files, and such whose headers are wrong about their length."""
+
+from __future__ import annotations
+
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+RATE = 16_000
+
+
+def tone(seconds: float, rate: int = RATE, hertz: float = 440.0, level: float = 0.5) -> np.ndarray:
+    return (level * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
+def wav_bytes(samples: np.ndarray, rate: int = RATE, subtype: str = "PCM_16") -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, subtype=subtype, format="WAV")
+    return file.getvalue()
+
+
+def int16_samples(wav: bytes) -> np.ndarray:
+    """The samples of a canonical 16-bit WAV file, read without libsndfile."""
+    return np.frombuffer(wav[44:], dtype="<i2").astype(np.float32) / 32768
+
+
+def with_data_size(wav: bytes, size: int, riff: int | None = None) -> bytes:
+    """The same WAV file with another size in its data chunk (and, if given, in its RIFF header)."""
+    changed = bytearray(wav)
+    at = wav.index(b"data") + 4
+    changed[at : at + 4] = struct.pack("<I", size)
+    if riff is not None:
+        changed[4:8] = struct.pack("<I", riff)
+    return bytes(changed)
+
+
+def without_length(flac: Path) -> Path:
+    """The same FLAC file as a program writes it to a pipe: the number of samples in its header is 0."""
+    content = bytearray(flac.read_bytes())
+    content[21] &= 0xF0
+    content[22:26] = bytes(4)
+    flac.write_bytes(content)
+    return flac

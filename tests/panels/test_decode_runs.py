@@ -1,35 +1,28 @@
-"""Decoders side by side, the search that is followed, the sweep, and the files that are checked, without a browser."""
+"""Decoders side by side, and the files that are checked, without a browser."""
 
 from __future__ import annotations
 
-import base64
 import re
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import gradio as gr
 import numpy as np
 import pytest
 
-from panels.decode import events
 from panels.decode.endpoint import decoded
-from panels.decode.events import DecodeActions
-from panels.decode.follow import follow, wider
+from panels.decode.follow import follow
 from panels.decode.knowledge import EXAMPLES, FILES, check_file, find_example, read_examples
-from panels.decode.record_view import find_loss
-from panels.decode.run import BEAM, GREEDY, GUIDED, Decodings, Job, Row, prepare, run
-from panels.decode.sweep import SWEPT, NBestLists, check_swept, read_grid, run_sweep, same_lists
-from panels.decode.view import marks, results_html, rival_html, status_html, sweep_html
+from panels.decode.run import BEAM, GREEDY, GUIDED, Decodings, prepare, run
+from panels.decode.view import marks, results_html, status_html
 from panels.running.sessions import SessionPool
 from panels.widgets.samples import read_samples
+from tests.support.decode_jobs import job, options, ran
 from tests.support.decoding_files import TOKENS, sounds_like, write_files
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options, option_specs
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_options import CtcBeamOptions
-from workbench.decoding.rivals import find_rival
 from workbench.families.ctc_layouts import LogitsLayout
 from workbench.trace.trace import Trace
 
@@ -37,23 +30,6 @@ from workbench.trace.trace import Trace
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
     return write_files(tmp_path)
-
-
-def options(files: dict[str, Path], *names: str, **more: Any) -> CtcBeamOptions:
-    given = {name: str(files[name]) for name in names}
-    return build_options(CtcBeamOptions, {"beam_size": 16, **given, **more}, "the beam search")
-
-
-def job(pool: SessionPool, files: dict[str, Path], chosen: CtcBeamOptions, reference: str = "", **more: Any) -> Job:
-    sources = [str(each) for each in more.pop("logits", [files["logits"]])]
-    return prepare(pool.registry, [], "", sources, str(files["tokens"]), "0", reference, chosen, **more)
-
-
-def ran(pool: SessionPool, asked: Job) -> Decodings:
-    kept = Decodings(asked)
-    states = list(run(pool, kept, threading.Event()))
-    assert states[-1].finished and kept.state is states[-1]
-    return kept
 
 
 # Runs.
@@ -162,96 +138,7 @@ def test_a_models_logits_are_those_of_its_trace(
     assert (value["seconds"], value["begin"]) == (0.06, -0.27)
 
 
-# The search that is followed.
-
-
-def guided(pool: SessionPool, files: dict[str, Path], **more: Any) -> tuple[Decodings, Any]:
-    kept = ran(pool, job(pool, files, options(files, "lexicon", "word_lm", **more), decoders=[GUIDED]))
-    return kept, kept.state.rows[0]
-
-
-def text_at(value: dict[str, Any], index: int) -> str:
-    said = ""
-    while index > 0:
-        parent, label = value["prefixes"][index]
-        said, index = label + said, parent
-    return said
-
-
-def test_a_search_as_the_browser_gets_it(pool: SessionPool, files: dict[str, Path]) -> None:
-    value = follow(*guided(pool, files))
-    frames, labels = value["frames"], value["labels"]
-    assert len(frames) == 16 and labels[-1] == "blank" and set(labels) == {"T", "UW", "L", "EY", "blank"}
-    assert len(base64.b64decode(value["grid"])) == 16 * len(labels)
-    assert [labels[row] for row in value["path"]][1:6] == ["T", "T", "blank", "UW", "UW"]
-    assert value["terms"] == ["acoustic", "word LM"] or "look-ahead" in value["terms"]
-    assert all(parent < number for number, (parent, _) in enumerate(value["prefixes"]))
-    last = frames[-1]["living"]
-    assert text_at(value, last[0][0]) == " T UW⟨too⟩ L EY T⟨late⟩"
-    totals = [sum(line[1:]) for line in last]
-    assert totals == sorted(totals, reverse=True)
-    # Both homophones live, and a later word decides between them.
-    assert any(frame["alike"] for frame in frames)
-    assert [text_at(value, line[0]) for line in frames[6]["living"][:2]] == [" T UW⟨two⟩", " T UW⟨too⟩"]
-    assert any(moment["said"].startswith("“too” takes the place of “two” as word 1") for moment in value["moments"])
-    assert value["lost"] is None
-
-
-def test_a_search_is_followed_once_and_the_last_one_is_shown(
-    pool: SessionPool, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    computed: list[str] = []
-
-    def follow_once(kept: Decodings, row: Row) -> str:
-        computed.append(row.key)
-        return row.key
-
-    monkeypatch.setattr(events, "follow", follow_once)
-    actions, kept = DecodeActions(pool, ()), ran(pool, job(pool, files, options(files, "lexicon", "word_lm")))
-    actions.kept.put("me", kept)
-
-    def press(key: str) -> Any:
-        return actions.look(gr.EventData(None, {"key": key}), SimpleNamespace(session_hash="me"))  # type: ignore[arg-type]
-
-    first, second, other = press("0:beam"), press("0:beam"), press("0:guided")
-    begun = next(first)
-    assert next(second)[2] == gr.skip() and begun[2] is None and not list(second)
-    next(other)
-    assert [each[2] for each in first] == [] and [each[2] for each in other] == ["0:guided"]
-    assert computed == ["0:beam", "0:guided"]
-    assert [each[2] for each in press("0:beam")] == [None, "0:beam"]
-
-
-def test_the_frame_in_which_the_winner_was_pruned(pool: SessionPool, files: dict[str, Path]) -> None:
-    kept, row = guided(pool, files, beam_size=1)
-    decoder, logits, _ = kept.search_of(row)
-    record = decoder.explain(logits)
-    better = wider(decoder).decode([logits])[0]
-    loss = find_loss(record, better)
-    assert len(row.hypotheses) == 1 and row.words[0] == ("two", "late")
-    assert record.hypotheses and loss is not None and loss.lead > 0 and loss.hypothesis.words == ("too", "late")
-
-    # Before that frame, something lived that could become it; in it, nothing.
-    def leads(hypothesis: int) -> bool:
-        tokens, words = record.tokens_of(hypothesis), record.words[hypothesis] if record.words else ()
-        return better[0].tokens[: len(tokens)] == tokens and (better[0].words or ())[: len(words)] == words
-
-    alive = [any(leads(int(each)) for each in frame.living.ids) for frame in record.frames]
-    assert alive.index(False) == loss.frame
-    if loss.id is not None:
-        assert leads(loss.id) and loss.id in record.frames[loss.frame].pruned.ids
-    assert find_loss(record, record.hypotheses) is None
-    value = follow(kept, row)
-    assert value["at"] == value["lost"]["frame"] == loss.frame and "would have won" in value["moments"][0]["said"]
-
-
-def test_why_a_word_and_not_the_other(pool: SessionPool, files: dict[str, Path]) -> None:
-    _, row = guided(pool, files)
-    rival = find_rival(row.hypotheses, row.words, 0)
-    assert rival is not None and rival.instead == ("two",) and rival.terms["acoustic"] == pytest.approx(0)
-    shown = rival_html(row, rival, "too")
-    assert "Why “too” and not “two”?" in shown and "for it: the word LM by" in shown
-    assert "wider beam keeps more" in rival_html(row, None, "too")
+# Differences.
 
 
 def test_marks_of_differences() -> None:
@@ -266,59 +153,6 @@ def test_marks_of_differences() -> None:
         ("oh", "missing", -1),
     ]
     assert [each.kind for each in marks(["a", "b"], None)] == ["same", "same"]
-
-
-# The sweep.
-
-
-def swept(pool: SessionPool, files: dict[str, Path], lists: NBestLists, *grid: tuple[float, ...]) -> Any:
-    return list(run_sweep(pool, lists, None, *grid, threading.Event()))[-1].result
-
-
-def test_a_sweep_finds_the_weights_of_a_search(pool: SessionPool, files: dict[str, Path], tmp_path: Path) -> None:
-    several = {f"take{number}": sounds_like(seed=number) for number in range(6)}
-    paths = write_files(tmp_path, **several)
-    sources = [paths[name] for name in several]
-    chosen = options(paths, "lexicon", "word_lm", gamma=1.0)
-    asked = job(pool, paths, chosen, "\n".join(["too late"] * 6), logits=sources)
-    pair = SWEPT["words"]
-    check_swept(asked, pair)
-    lists = NBestLists(asked, pair)
-    grid = ((-0.5, 1.0), (-1.0, 0.0, 1.0))
-    found = swept(pool, paths, lists, *grid)
-    assert found.recordings == 6 and found.units == 12
-    for row, gamma in enumerate(grid[0]):
-        for column, bonus in enumerate(grid[1]):
-            same = options(paths, "lexicon", "word_lm", gamma=gamma, word_bonus=bonus)
-            kept = ran(pool, job(pool, paths, same, "\n".join(["too late"] * 6), logits=sources, decoders=[GUIDED]))
-            errors = sum(each.score.counts.errors for each in kept.state.rows if each.score)
-            assert found.errors[row, column] == errors, (gamma, bonus)
-    assert found.rates[1].max() == 0 and found.errors[0].min() > 0
-    shown = sweep_html(found, ("gamma", "word bonus"), (1.0, 0.0))
-    assert 'class="best' in shown and "0.0 %" in shown
-    # Another grid needs no search: the files may even be gone.
-    for path in sources:
-        path.unlink()
-    assert swept(pool, paths, lists, (0.5, 1.0), (0.0,)).errors.shape == (2, 1)
-    other = job(
-        pool, paths, options(paths, "lexicon", "word_lm", gamma=2.0), "\n".join(["too late"] * 6), logits=sources
-    )
-    assert same_lists(asked, other, pair) and not same_lists(asked, other, SWEPT["tokens"])
-
-
-def test_what_cannot_be_swept_is_refused(pool: SessionPool, files: dict[str, Path]) -> None:
-    for names, reference, pair, sentence in (
-        (("lm",), "", "tokens", "1 of 1 recordings have no reference text"),
-        ((), "too late", "tokens", "there is no language model of tokens to weigh; add one, or click an example"),
-        (("lexicon", "word_lm"), "too late", "tokens", "or sweep gamma and word bonus"),
-        (("lm",), "too late", "words", "there is no language model of words to weigh"),
-    ):
-        with pytest.raises(BadInput, match=re.escape(sentence)):
-            check_swept(job(pool, files, options(files, *names, beta=1.0), reference), SWEPT[pair])
-    assert read_grid("0 to 1, 3", "alpha") == (0.0, 0.5, 1.0) and read_grid("-1,1,2", "alpha") == (-1.0, 1.0)
-    for text in ("", "0 to 1", "0 to 1, 99", "a to b, 3", "1.1.1 to 2, 3"):
-        with pytest.raises(BadInput, match="the values of alpha are"):
-            read_grid(text, "alpha")
 
 
 # Files.

@@ -1,0 +1,73 @@
+"""The sweep over the weights of language models, without a browser."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from panels.decode.run import GUIDED
+from panels.decode.sweep import SWEPT, NBestLists, check_swept, read_grid, run_sweep, same_lists
+from panels.decode.view import sweep_html
+from panels.running.sessions import SessionPool
+from tests.support.decode_jobs import job, options, ran
+from tests.support.decoding_files import sounds_like, write_files
+from workbench.core.errors import BadInput
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    return write_files(tmp_path)
+
+
+def swept(pool: SessionPool, files: dict[str, Path], lists: NBestLists, *grid: tuple[float, ...]) -> Any:
+    return list(run_sweep(pool, lists, None, *grid, threading.Event()))[-1].result
+
+
+def test_a_sweep_finds_the_weights_of_a_search(pool: SessionPool, files: dict[str, Path], tmp_path: Path) -> None:
+    several = {f"take{number}": sounds_like(seed=number) for number in range(6)}
+    paths = write_files(tmp_path, **several)
+    sources = [paths[name] for name in several]
+    chosen = options(paths, "lexicon", "word_lm", gamma=1.0)
+    asked = job(pool, paths, chosen, "\n".join(["too late"] * 6), logits=sources)
+    pair = SWEPT["words"]
+    check_swept(asked, pair)
+    lists = NBestLists(asked, pair)
+    grid = ((-0.5, 1.0), (-1.0, 0.0, 1.0))
+    found = swept(pool, paths, lists, *grid)
+    assert found.recordings == 6 and found.units == 12
+    for row, gamma in enumerate(grid[0]):
+        for column, bonus in enumerate(grid[1]):
+            same = options(paths, "lexicon", "word_lm", gamma=gamma, word_bonus=bonus)
+            kept = ran(pool, job(pool, paths, same, "\n".join(["too late"] * 6), logits=sources, decoders=[GUIDED]))
+            errors = sum(each.score.counts.errors for each in kept.state.rows if each.score)
+            assert found.errors[row, column] == errors, (gamma, bonus)
+    assert found.rates[1].max() == 0 and found.errors[0].min() > 0
+    shown = sweep_html(found, ("gamma", "word bonus"), (1.0, 0.0))
+    assert 'class="best' in shown and "0.0 %" in shown
+    # Another grid needs no search: the files may even be gone.
+    for path in sources:
+        path.unlink()
+    assert swept(pool, paths, lists, (0.5, 1.0), (0.0,)).errors.shape == (2, 1)
+    other = job(
+        pool, paths, options(paths, "lexicon", "word_lm", gamma=2.0), "\n".join(["too late"] * 6), logits=sources
+    )
+    assert same_lists(asked, other, pair) and not same_lists(asked, other, SWEPT["tokens"])
+
+
+def test_what_cannot_be_swept_is_refused(pool: SessionPool, files: dict[str, Path]) -> None:
+    for names, reference, pair, sentence in (
+        (("lm",), "", "tokens", "1 of 1 recordings have no reference text"),
+        ((), "too late", "tokens", "there is no language model of tokens to weigh; add one, or click an example"),
+        (("lexicon", "word_lm"), "too late", "tokens", "or sweep gamma and word bonus"),
+        (("lm",), "too late", "words", "there is no language model of words to weigh"),
+    ):
+        with pytest.raises(BadInput, match=re.escape(sentence)):
+            check_swept(job(pool, files, options(files, *names, beta=1.0), reference), SWEPT[pair])
+    assert read_grid("0 to 1, 3", "alpha") == (0.0, 0.5, 1.0) and read_grid("-1,1,2", "alpha") == (-1.0, 1.0)
+    for text in ("", "0 to 1", "0 to 1, 99", "a to b, 3", "1.1.1 to 2, 3"):
+        with pytest.raises(BadInput, match="the values of alpha are"):
+            read_grid(text, "alpha")

@@ -1,18 +1,17 @@
-"""The language model on llama.cpp against transformers: tokens, stages, batches, options, types, memory, bad files."""
+"""The language model on llama.cpp against transformers: tokens, stages, batches, options, beams, bad input."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
+from tests.support.gguf_language import PROMPT, ROWS, generated, opened, reference, traced
 from tests.support.tiny_gguf import tiny_gguf, tiny_halves
 from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import AlternativesRecorder
@@ -26,8 +25,6 @@ from workbench.runtimes.gguf.language_file import language_config
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
 
-PROMPT = [5, 300, 17, 17, 290, 8]
-ROWS = [PROMPT, [9, 9], [400, 3, 271, 33, 61, 12, 250, 7, 7, 90], [1]]
 STOPS = tuple(range(0, 456, 9))  # many, so that rows end at different steps
 CASES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "qwen3": (tiny_gguf, {"kind": "qwen3"}),
@@ -36,11 +33,6 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "half of qwen3, tied": (tiny_halves, {"kind": "qwen3", "tie_word_embeddings": True}),
     "half of qwen2": (tiny_halves, {"kind": "qwen2"}),
 }
-
-
-def opened(path: Path, kv_cache: str = "f32") -> LanguageModel:
-    file = read_gguf(path)
-    return open_language(file, language_config(file), threads=1, kv_cache=kv_cache)
 
 
 @pytest.fixture(scope="module")
@@ -62,36 +54,6 @@ def language(models: dict[str, tuple[LanguageModel, Any]]) -> LanguageModel:
 @pytest.fixture(scope="module")
 def network(models: dict[str, tuple[LanguageModel, Any]]) -> Any:
     return models["qwen3"][1]
-
-
-def generated(language: LanguageModel, rows: Sequence[Sequence[int]], decoding: Decoding) -> list[list[int]]:
-    """The ids of every row, its end included."""
-    columns = np.stack(list(language.generate(language.prompt(rows), decoding)), axis=1)
-    for row in columns:  # once ended, a row stays so
-        ended = np.flatnonzero(row == ENDED)
-        assert len(ended) == 0 or (row[ended[0] :] == ENDED).all()
-    return [row[row != ENDED].tolist() for row in columns]
-
-
-def reference(network: Any, row: Sequence[int], stops: Sequence[int] = (), **options: Any) -> list[int]:
-    """What transformers' generate gives after a prompt."""
-    with torch.inference_mode():
-        embeddings = network.get_input_embeddings()(torch.tensor([row]))
-        [found] = network.generate(
-            inputs_embeds=embeddings,
-            attention_mask=torch.ones(1, len(row), dtype=torch.long),
-            eos_token_id=list(stops) or None,
-            pad_token_id=511,
-            **{"do_sample": False, "max_new_tokens": 24, **options},
-        ).tolist()
-    ends = [place for place, number in enumerate(found) if number in stops]
-    return found[: ends[0] + 1] if ends else found
-
-
-def traced(language: LanguageModel, row: Sequence[int], pattern: str = "") -> dict[str, np.ndarray]:
-    recorder = Recorder(StageFilter(f"*{pattern}*"))
-    language.trace(language.prompt([row]), recorder)
-    return recorder.stages
 
 
 # Against transformers.
@@ -373,52 +335,6 @@ def test_nothing_is_computed_before_it_is_asked_for(language: LanguageModel) -> 
     language.generate(language.prompt([PROMPT]), Decoding(())).close()  # type: ignore[attr-defined]
 
 
-# Types.
-
-
-@pytest.mark.parametrize("quantization", ["f16", "q8_0", "q4_0"])
-@pytest.mark.parametrize("write", [tiny_gguf, tiny_halves])
-def test_quantised_weights_compute_what_they_stand_for(
-    tmp_path: Path, write: Callable[..., Any], quantization: str
-) -> None:
-    shape = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
-    network = write(tmp_path / "it.gguf", quantization=quantization, tie_word_embeddings=True, **shape)
-    language = opened(tmp_path / "it.gguf")
-    assert language.dtype == quantization
-    stages = traced(language, PROMPT)
-    with torch.inference_mode():
-        plain = network(torch.tensor([PROMPT])).logits[0].numpy()
-    least = {"f16": 0.9999, "q8_0": 0.999, "q4_0": 0.9}[quantization]
-    found = stages["logits"].ravel()
-    assert (found @ plain.ravel()) / np.linalg.norm(found) / np.linalg.norm(plain) > least
-    first = int(stages["logits"][-1].argmax())
-    assert generated(language, [PROMPT], Decoding((), max_new_tokens=4))[0][0] == first
-
-
-@pytest.mark.parametrize("quantization", ["f16", "q8_0", "q4_0"])
-def test_a_half_computes_what_the_whole_file_computes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quantization: str
-) -> None:
-    monkeypatch.delenv("WORKBENCH_AMX", raising=False)
-    shape = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32, "quantization": quantization}
-    found = []
-    for write in (tiny_gguf, tiny_halves):
-        write(tmp_path / f"{write.__name__}.gguf", **shape)
-        found.append(traced(opened(tmp_path / f"{write.__name__}.gguf"), PROMPT)["logits"])
-    np.testing.assert_array_equal(found[0], found[1])
-
-
-@pytest.mark.parametrize("kv_cache", ["f16", "q8_0"])
-def test_keys_and_values_may_be_kept_rounded(tmp_path: Path, kv_cache: str) -> None:
-    network = tiny_gguf(tmp_path / "it.gguf", head_dim=32)
-    exact, rounded = (traced(opened(tmp_path / "it.gguf", kind), PROMPT)["logits"] for kind in ("f32", kv_cache))
-    assert 0 < np.abs(exact - rounded).max() < 0.2
-    assert (
-        generated(opened(tmp_path / "it.gguf", kv_cache), ROWS, Decoding((), max_new_tokens=2))[0][0]
-        == (reference(network, PROMPT, max_new_tokens=1)[0])
-    )
-
-
 # What is wrong.
 
 
@@ -440,72 +356,9 @@ def test_an_id_that_there_is_not(language: LanguageModel, number: int) -> None:
         language.prompt([[1, number]])
 
 
-def test_a_kind_of_cache_that_there_is_not_or_that_does_not_fit(tmp_path: Path) -> None:
-    tiny_gguf(tmp_path / "it.gguf")  # its heads are 8 wide
-    for kind, message in (("q4_0", "kv_cache is 'q4_0'; expected one of f32, f16, q8_0"), ("q8_0", "cannot be stored")):
-        with pytest.raises(BadInput, match=message):
-            generated(opened(tmp_path / "it.gguf", kind), [PROMPT], Decoding((), max_new_tokens=2))
-
-
 def test_a_configuration_of_another_model(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     file = read_gguf(tmp_path / "it.gguf")
     config = replace(language_config(file), layers=4)
     with pytest.raises(BadInput, match=r"^the number of layers of the language model in it\.gguf is 3; its config"):
         open_language(file, config)
-
-
-# Memory.
-
-
-def test_closing_gives_the_memory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROOM", 4000)
-    tiny_halves(tmp_path / "it.gguf", num_key_value_heads=4, head_dim=128, max_position_embeddings=4096)
-    process = psutil.Process()
-
-    def used() -> int:
-        gc.collect()
-        return int(process.memory_info().rss)
-
-    def cycle() -> int:
-        language = opened(tmp_path / "it.gguf")
-        steps = language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=4000))
-        next(steps)
-        most = used()
-        language.close()
-        return most
-
-    cycle()
-    before = used()
-    peaks = [cycle() for _ in range(4)]
-    assert peaks[0] - before > 40e6  # what the keys and values of so many positions take
-    assert used() - before < 4e6
-
-
-def test_a_model_that_nobody_refers_to_is_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny_gguf(tmp_path / "it.gguf")
-    language = opened(tmp_path / "it.gguf")
-    generated(language, [PROMPT], Decoding((), max_new_tokens=2))
-    free = language.model._free
-    del language
-    gc.collect()
-    assert not free.alive
-
-
-def test_what_is_closed_says_so(tmp_path: Path) -> None:
-    tiny_gguf(tmp_path / "it.gguf")
-    language = opened(tmp_path / "it.gguf")
-    steps = language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=9))
-    language.close()
-    with pytest.raises(BadInput, match=r"^it\.gguf is closed; open it again$"):
-        next(steps)
-
-
-def test_closing_in_the_middle_of_a_text_ends_it(tmp_path: Path) -> None:
-    tiny_gguf(tmp_path / "it.gguf")
-    language = opened(tmp_path / "it.gguf")
-    steps = language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=9))
-    next(steps)
-    language.close()
-    with pytest.raises(BadInput, match=r"^it\.gguf is closed; open it again$"):
-        next(steps)

@@ -1,0 +1,68 @@
+"""A language model on llama.cpp that is closed or forgotten gives its memory back."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.gguf_language import PROMPT, generated, opened
+from tests.support.tiny_gguf import tiny_gguf, tiny_halves
+from workbench.core.errors import BadInput
+from workbench.decoding.generation import Decoding
+from workbench.runtimes.gguf import language as module
+
+
+def test_closing_gives_the_memory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROOM", 4000)
+    tiny_halves(tmp_path / "it.gguf", num_key_value_heads=4, head_dim=128, max_position_embeddings=4096)
+    process = psutil.Process()
+
+    def used() -> int:
+        gc.collect()
+        return int(process.memory_info().rss)
+
+    def cycle() -> int:
+        language = opened(tmp_path / "it.gguf")
+        steps = language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=4000))
+        next(steps)
+        most = used()
+        language.close()
+        return most
+
+    cycle()
+    before = used()
+    peaks = [cycle() for _ in range(4)]
+    assert peaks[0] - before > 40e6  # what the keys and values of so many positions take
+    assert used() - before < 4e6
+
+
+def test_a_model_that_nobody_refers_to_is_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_gguf(tmp_path / "it.gguf")
+    language = opened(tmp_path / "it.gguf")
+    generated(language, [PROMPT], Decoding((), max_new_tokens=2))
+    free = language.model._free
+    del language
+    gc.collect()
+    assert not free.alive
+
+
+def test_what_is_closed_says_so(tmp_path: Path) -> None:
+    tiny_gguf(tmp_path / "it.gguf")
+    language = opened(tmp_path / "it.gguf")
+    steps = language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=9))
+    language.close()
+    with pytest.raises(BadInput, match=r"^it\.gguf is closed; open it again$"):
+        next(steps)
+
+
+def test_closing_in_the_middle_of_a_text_ends_it(tmp_path: Path) -> None:
+    tiny_gguf(tmp_path / "it.gguf")
+    language = opened(tmp_path / "it.gguf")
+    steps = language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=9))
+    next(steps)
+    language.close()
+    with pytest.raises(BadInput, match=r"^it\.gguf is closed; open it again$"):
+        next(steps)

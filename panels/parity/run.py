@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,12 @@ from workbench.core.visitors import check_work
 from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
 from workbench.families.family import Family
-from workbench.parity_lab import Input, ParityRun, ParityRuns, Side, run_parity, run_parity_on_inputs
+from workbench.parity_lab import Input, ParityOptions, ParityRun, ParityRuns, Side, run_parity, run_parity_on_inputs
 from workbench.parity_lab.clean import FROM_FILE, check_precision
 from workbench.registry.registry import Registry
 from workbench.serving.guard import Guard
 from workbench.session.conversation import Messages
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING, AudioSource, Prompt
-from workbench.trace.mapping import StageMapping
 from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
 
@@ -55,17 +54,7 @@ class Request:
     source: AudioSource | Prompt | Messages
     reference: Side
     candidates: tuple[Side, ...]
-    stages: str = "*"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    exact: bool = True
-    preset: str | None = None
-    rules: tuple[str, ...] = ()
-    mapping: StageMapping | None = None
-    force: bool = False
-    isolated: bool = False
-    embeddings: tuple[Embedding, ...] = ()
-    steps: str = ""
-    precision: str = AUTO
+    how: ParityOptions
     inputs: tuple[Input, ...] = ()  # several in place of the source, for one verdict over all of them
 
 
@@ -143,17 +132,20 @@ def request_of(
         source,
         first,
         others,
-        stages,
-        options_for(registry, card.id, _known(registry, card.id, options or {})),
-        exact,
-        preset,
-        tuple(rules),
-        read_mapping(mapping) if mapping else None,
-        force,
-        isolated,
-        _read(embeddings) if FAMILIES[card.family].input == PROMPT else (),
-        steps,
-        _type(precision),
+        ParityOptions(
+            stages=stages,
+            steps=steps,
+            options=options_for(registry, card.id, _known(registry, card.id, options or {})),
+            embeddings=_read(embeddings) if FAMILIES[card.family].input == PROMPT else (),
+            exact=exact,
+            isolated=isolated,
+            narrow=not isolated and not inputs,
+            preset=preset,
+            rules=tuple(rules),
+            mapping=read_mapping(mapping) if mapping else None,
+            force=force,
+            precision=_type(precision),
+        ),
         tuple(inputs),
     )
 
@@ -190,19 +182,8 @@ def compute(
         request.source,
         request.reference,
         request.candidates,
-        request.stages,
-        request.options,
-        request.exact,
-        on_progress,
-        request.preset,
-        rules=request.rules,
-        mapping=request.mapping,
-        force=request.force,
-        isolated=request.isolated,
-        embeddings=request.embeddings,
-        narrow=not request.isolated,
-        steps=request.steps,
-        precision=request.precision,
+        request.how,
+        on_progress=on_progress,
         call=call,
     )
 
@@ -220,16 +201,8 @@ def compute_several(
         request.inputs,
         request.reference,
         request.candidates,
-        on_progress,
-        stages=request.stages,
-        options=request.options,
-        exact=request.exact,
-        preset=request.preset,
-        rules=request.rules,
-        mapping=request.mapping,
-        force=request.force,
-        isolated=request.isolated,
-        steps=request.steps,
+        request.how,
+        on_progress=on_progress,
         call=call,
     )
 

@@ -237,9 +237,10 @@ def test_isolated_mode_stages_and_tolerances_reach_the_run(
     expect(stages).to_have_value("encoder.*, tokens")
     page.locator("#parity-exact input").uncheck()
     compare(page, "gguf:f32")
-    [(sent, named)] = given
-    assert sent[5] == "encoder.*, tokens" and sent[7] is False and named["isolated"] is True
-    assert named["rules"] == ("encoder.*:relative_l2=1e-9", "cosine_distance=0.5")
+    [(sent, _)] = given
+    how = sent[5]
+    assert how.stages == "encoder.*, tokens" and how.exact is False and how.isolated is True
+    assert how.rules == ("encoder.*:relative_l2=1e-9", "cosine_distance=0.5")
     expect(page.locator("section.verdict.beyond")).to_contain_text("with changes")
     expect(page.locator("[data-stage]")).to_have_count(10 + 1)
 

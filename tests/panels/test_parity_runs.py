@@ -342,7 +342,7 @@ def test_the_precision_reaches_the_verdict_on_a_trace(registry: Any, tmp_path: P
     meta = {name: value for name, value in META.items() if name not in ("dtype", "runtime", "quantization")}
     path = str(Trace(computed(), meta).save(tmp_path / "port.safetensors"))
     asked = ask(registry, "port.safetensors", traces={"port.safetensors": path}, precision="bf16")
-    assert asked.precision == "bfloat16"
+    assert asked.how.precision == "bfloat16"
     with compute(registry, asked) as run:
         assert "judged as bfloat16" in run.outcomes[0].precision
     assert {value for _, value in precision_choices()} >= {"auto", "float32", "bfloat16", "float16", "q8_0"}

@@ -59,7 +59,7 @@ def test_a_skipped_layer_is_found(registry: Registry, tmp_path: Path) -> None:
     sound = assets() / "samples" / "three_seven_one.wav"
     side = planted_side(registry, fault, sound, tmp_path)
     assert isinstance(side, Side) and [path.name for path in tmp_path.iterdir()] == ["planted.safetensors"]
-    with run_parity(registry, fault.model, sound, "pytorch:f32", [side], "llm.layers.*", exact=False) as run:
+    with run_parity(registry, fault.model, sound, "pytorch:f32", [side], stages="llm.layers.*", exact=False) as run:
         assert run.outcomes[0].verdict is not None and run.outcomes[0].comparison is not None
         first = next(each.stage for each in run.outcomes[0].comparison.stages if not each.passes)
     assert first == fault.first

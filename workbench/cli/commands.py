@@ -236,7 +236,7 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 
 def _parity(parsed: argparse.Namespace) -> int:
-    from workbench.cli.parity import judged_as, lines, write_files
+    from workbench.cli.parity import lines, parity_options, write_files
     from workbench.cli.parity_inputs import lines as lines_of_inputs
     from workbench.cli.parity_inputs import parity_on_inputs, several_asked
     from workbench.compare import read_mapping
@@ -260,10 +260,16 @@ def _parity(parsed: argparse.Namespace) -> int:
             return runs.status
         with source_of(parsed, registry.card(parsed.model)) as source:
             try:
-                how = judged_as(parsed, mapping)
-                embeddings = chosen_embeddings(parsed)
                 run = run_parity(
-                    registry, parsed.model, source, on_progress=progress.fetching, embeddings=embeddings, **how
+                    registry,
+                    parsed.model,
+                    source,
+                    parsed.reference,
+                    parsed.candidates,
+                    parity_options(parsed, mapping),
+                    on_progress=progress.fetching,
+                    keep=parsed.keep,
+                    embeddings=chosen_embeddings(parsed),
                 )
             finally:
                 progress.clear()

@@ -7,13 +7,12 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from workbench.cli.columns import aligned
 from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.compare.stage import StageComparison
 from workbench.compare.steps import steps_held
-from workbench.parity_lab import write_page
+from workbench.parity_lab import ParityOptions, write_page
 from workbench.parity_lab.baseline import Regression
 from workbench.parity_lab.junit import write_junit
 from workbench.parity_lab.outcome import ParityRun
@@ -91,26 +90,23 @@ def _badness(each: StageComparison) -> tuple[bool, float]:
     return not each.passes, each.numbers.relative_l2 if each.numbers else 0.0
 
 
-def judged_as(parsed: argparse.Namespace, mapping: StageMapping | None) -> dict[str, Any]:
-    """Returns how the command compares, as arguments of `run_parity`, for one input and for several."""
-    return {
-        "reference": parsed.reference,
-        "candidates": parsed.candidates,
-        "stages": parsed.stages,
-        "options": chosen_options(parsed),
-        "exact": parsed.float64,
-        "preset": parsed.preset,
-        "settings": chosen_settings(parsed),
-        "isolated": parsed.isolated,
-        "rules": parsed.tolerance,
-        "mapping": mapping,
-        "force": parsed.force,
-        "keep": parsed.keep,
-        "same_precision": parsed.same_precision,
-        "narrow": parsed.narrow,
-        "precision": parsed.precision,
-        "steps": parsed.steps,
-    }
+def parity_options(parsed: argparse.Namespace, mapping: StageMapping | None) -> ParityOptions:
+    """Returns how the command computes and judges, for one input and for several."""
+    return ParityOptions(
+        stages=parsed.stages,
+        steps=parsed.steps,
+        options=chosen_options(parsed),
+        settings=chosen_settings(parsed),
+        exact=parsed.float64,
+        same_precision=parsed.same_precision,
+        isolated=parsed.isolated,
+        narrow=parsed.narrow,
+        preset=parsed.preset,
+        rules=parsed.tolerance,
+        mapping=mapping,
+        force=parsed.force,
+        precision=parsed.precision,
+    )
 
 
 def write_files(

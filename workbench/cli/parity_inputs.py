@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from workbench.cli.columns import aligned
-from workbench.cli.parity import judged_as
+from workbench.cli.parity import parity_options
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
@@ -44,8 +44,16 @@ def parity_on_inputs(
     card = registry.card(parsed.model)
     inputs = read_inputs(parsed.inputs, FAMILIES[card.family].reads_text)
     try:
-        how = judged_as(parsed, mapping)
-        runs = run_parity_on_inputs(registry, parsed.model, inputs, on_progress=progress.fetching, **how)
+        runs = run_parity_on_inputs(
+            registry,
+            parsed.model,
+            inputs,
+            parsed.reference,
+            parsed.candidates,
+            parity_options(parsed, mapping),
+            on_progress=progress.fetching,
+            keep=parsed.keep,
+        )
     finally:
         progress.clear()
     if parsed.report:

@@ -14,6 +14,7 @@ from workbench.core.sides import Side, read_side, read_sides
 from workbench.parity_lab.document import report_place
 from workbench.parity_lab.html_report import page, write_page
 from workbench.parity_lab.inputs import Input, read_inputs
+from workbench.parity_lab.options import ParityOptions
 from workbench.parity_lab.outcome import Outcome, ParityRun
 from workbench.parity_lab.run import run_parity
 from workbench.parity_lab.several import ParityRuns, run_parity_on_inputs
@@ -21,6 +22,7 @@ from workbench.parity_lab.several import ParityRuns, run_parity_on_inputs
 __all__ = [
     "Input",
     "Outcome",
+    "ParityOptions",
     "ParityRun",
     "ParityRuns",
     "Side",

@@ -109,6 +109,7 @@ class CleanRuns:
         reference: the side whose model is computed.
         file_of: returns the GGUF file of the model in a type.
         precision: returns the precision of a trace (`workbench.compare.precision.precision_of`).
+        in_float32: whether float32 has clean computations too.
     """
 
     def __init__(
@@ -118,12 +119,11 @@ class CleanRuns:
         reference: Side,
         file_of: Callable[[str], Path],
         precision: Callable[[Trace], Precision] = precision_of,
-        orders: int = ORDERS,
+        in_float32: bool = False,
     ):
-        self._precision = precision
+        self._precision, self._in_float32 = precision, in_float32
         self._compute, self._several, self._reference = compute, several, reference
-        self._file_of, self._orders = file_of, orders
-        self.in_float32 = False  # whether float32 has clean computations too
+        self._file_of = file_of
         self._found: dict[tuple[str, str], FoundClean] = {}
 
     @property
@@ -139,7 +139,7 @@ class CleanRuns:
             stages, given: as in `Tracer.compute`.
         """
         precision = str(candidate.meta.get("weights") or self._precision(candidate).name)
-        if precision in FLOAT32 and not self.in_float32:
+        if precision in FLOAT32 and not self._in_float32:
             return None, ""
         precision = FLOAT32[0] if precision in FLOAT32 else precision
         key = precision, tag
@@ -155,7 +155,7 @@ class CleanRuns:
         exact = None
         if file is not None:
             exact = self._compute(float64_side(self._reference, file), f"{name}-float64", stages, given)
-        return CleanRun(precision, tuple(self._several(side, name, self._orders, stages, given)), exact, file)
+        return CleanRun(precision, tuple(self._several(side, name, ORDERS, stages, given)), exact, file)
 
 
 def precisions_of(candidates: Iterable[Side], mapping: StageMapping | None, precision: str) -> set[str]:

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from workbench.compare.consistency import Consistency, Measurement, consistency
+from workbench.core.caller import Caller, here
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
 from workbench.core.sides import Side, read_sides
 from workbench.parity_lab.inputs import Input, with_dump
 from workbench.parity_lab.kept_sessions import KeptSessions
+from workbench.parity_lab.options import USUAL, ParityOptions
 from workbench.parity_lab.outcome import BEYOND, FORMAT, WITHIN, Outcome, ParityRun, Status
 from workbench.parity_lab.run import run_parity
 from workbench.registry.registry import Registry
@@ -163,10 +165,13 @@ def run_parity_on_inputs(
     inputs: Sequence[Input],
     reference: str | Side = "pytorch",
     candidates: str | Iterable[str | Side] = ("gguf",),
+    how: ParityOptions = USUAL,
+    *,
     on_progress: OnProgress | None = None,
     on_run: Callable[[Input, ParityRun], None] | None = None,
     keep: str | Path | None = None,
-    **how: Any,
+    call: Caller = here,
+    **changes: Any,
 ) -> ParityRuns:
     """Compares each candidate with the reference on every input, and returns one verdict on each.
 
@@ -175,7 +180,7 @@ def run_parity_on_inputs(
         candidates: as in `run_parity`; a folder of dumps has a folder or a file for each input, with its name.
         on_run: receives the run of each input before its traces are removed.
         keep: a folder for the traces, with a folder for each input.
-        how: other arguments of `run_parity`.
+        how, call, changes: as in `run_parity`.
 
     Raises `BadInput` as `run_parity`, and if a folder lacks the dump of an input.
     """
@@ -201,10 +206,10 @@ def run_parity_on_inputs(
                 each.source,
                 reference,
                 [with_dump(side, each.name) for side in sides],
+                replace(how, **changes, several=True),
                 on_progress=on_input_progress,
                 keep=folder,
-                several=True,
-                **how,
+                call=call,
             )
             with run:
                 named = run.reference.name

@@ -11,6 +11,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -49,35 +50,39 @@ def folder_for(keep: str | Path | None) -> Path | None:
     return folder
 
 
+@dataclass(frozen=True)
+class TraceRequest:
+    """What every side of a run traces."""
+
+    model: str | Path
+    source: Any  # as the model takes it
+    stages: str  # a glob
+    options: Mapping[str, Any]  # of the model; a side may set others
+    mapping: StageMapping | None  # names and layouts of the sides that are trace files
+    decoding_steps: str  # in the notation of `workbench.trace.steps.read_steps`
+
+
 class Tracer:
     """Computes traces into a folder, one after another, and reports progress.
 
     Args:
-        steps: how many traces there will be, for the progress.
-        decoding_steps: the decoding steps to trace, in the notation of `workbench.trace.steps.read_steps`.
+        folder: of the traces; None for a temporary one.
+        count: how many traces there will be, for the progress.
         call: calls what reads traces.
     """
 
     def __init__(
         self,
         registry: Registry,
-        model: str | Path,
-        source: Any,
-        stages: str,
-        options: Mapping[str, Any],
-        mapping: StageMapping | None,
+        request: TraceRequest,
         folder: Path | None,
         on_progress: OnProgress | None,
-        steps: int,
-        decoding_steps: str = "",
+        count: int,
         call: Caller = here,
     ):
-        self._call = call
-        self._decoding_steps = decoding_steps
+        self._registry, self._request, self._call = registry, request, call
         self._followed: list[int] | Ancestry | None = None
-        self._registry, self._model, self._source = registry, model, source
-        self._stages, self._options, self._mapping = stages, options, mapping
-        self._on_progress, self._steps, self._step = on_progress, steps, -1
+        self._on_progress, self._count, self._step = on_progress, count, -1
         self._own = folder is None
         self._written: list[Path] = []
         self._given: Path | None = None  # the trace whose stages are substituted
@@ -108,7 +113,7 @@ class Tracer:
 
     def follow(self, reference: Computed) -> None:
         """Makes the decoding steps of all later computations follow the reference's tokens or hypotheses."""
-        if self._decoding_steps:
+        if self._request.decoding_steps:
             self._followed = self.reading(followed)(reference.trace) or None
 
     def save(self, trace: Trace, name: str) -> Path:
@@ -143,7 +148,7 @@ class Tracer:
         if side.path is not None:
             self._step += 1
             self._within(0.0, f"reading {side.name}")
-            return Computed(side.name, read_trace(side.path, self._mapping))
+            return Computed(side.name, read_trace(side.path, self._request.mapping))
         return self.compute_several(side, file, 1, stages, given, decoding_steps)[0]
 
     def compute_several(
@@ -165,7 +170,7 @@ class Tracer:
         begun = time.perf_counter()
         self._within(0.0, f"loading {side.name}")
         session = self._registry.open(
-            self._model,
+            self._request.model,
             runtime=side.runtime,
             on_progress=lambda share, activity: self._within(_LOADED * share, f"{side.name}: {activity}"),
             **side.settings,
@@ -173,14 +178,14 @@ class Tracer:
         found = []
         with session:
             loaded = time.perf_counter()
-            asked = self._decoding_steps if decoding_steps is None else decoding_steps
+            asked = self._request.decoding_steps if decoding_steps is None else decoding_steps
             for number in range(count):
                 self._step += number > 0
                 numbered = f"{number + 1}-" if count > 1 else ""
                 path = self.folder / f"{file}-{numbered}{_file_name(side.name)}.safetensors"
                 self._written.append(path)
                 started = time.perf_counter()
-                trace = self._traced(session, side, path, given, ",".join(stages) or self._stages, asked)
+                trace = self._traced(session, side, path, given, ",".join(stages) or self._request.stages, asked)
                 seconds = loaded - begun if number == 0 else 0.0
                 found.append(Computed(side.name, trace, seconds, time.perf_counter() - started))
         return found
@@ -189,10 +194,10 @@ class Tracer:
         self, session: OpenSession, side: Side, path: Path, given: Path | None, stages: str, decoding_steps: str
     ) -> Trace:
         """Returns the trace that the session writes to the file."""
-        options = {**self._options, **side.options}
+        options = {**self._request.options, **side.options}
         if decoding_steps:
             options |= {"steps": decoding_steps, "follow": self._followed}
-        trace = partial(session.trace, self._source, stages, given, out=path, **options)
+        trace = partial(session.trace, self._request.source, stages, given, out=path, **options)
         activity = f"tracing {side.name}"
         if self._on_progress is None:
             return trace()
@@ -230,7 +235,7 @@ class Tracer:
         return found[0]
 
     def _within(self, share: float, activity: str) -> None:
-        self.report_progress((self._step + share) / self._steps, activity)
+        self.report_progress((self._step + share) / self._count, activity)
 
     def discard(self) -> None:
         """Removes the files that were written."""

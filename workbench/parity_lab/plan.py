@@ -1,0 +1,108 @@
+"""Reads and checks what a parity run is asked for, before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.compare.presets import find_preset, read_rules
+from workbench.compare.spread import ORDERS
+from workbench.core.caller import Caller
+from workbench.core.errors import BadInput
+from workbench.core.options import build_options
+from workbench.core.sides import Side, read_side, read_sides
+from workbench.embeddings.prompt import embeddings_given
+from workbench.families import FAMILIES
+from workbench.parity_lab.clean import check_precision, precisions_of
+from workbench.parity_lab.dumps import is_dump
+from workbench.parity_lab.judging import Judge
+from workbench.parity_lab.options import ParityOptions
+from workbench.parity_lab.source_name import described
+from workbench.parity_lab.tracer import TraceRequest
+from workbench.registry.cards import Card
+from workbench.registry.registry import Registry
+from workbench.session.values import CONVERSATION, AudioSource, Prompt
+from workbench.text.prompts import check_prompt, messages_of
+from workbench.trace.steps import read_steps
+from workbench.trace.trace import StageFilter
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The sides of a run, what each of them traces, and how they are judged."""
+
+    card: Card
+    source_name: str
+    request: TraceRequest
+    how: ParityOptions
+    reference: Side
+    candidates: tuple[Side, ...]
+    dumps: tuple[Side, ...]  # the candidates from whose stages the reference is computed
+    judge: Judge
+    precision: str  # of trace files, checked
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether a candidate is compared with the one trace of the reference."""
+        return len(self.dumps) < len(self.candidates)
+
+    @property
+    def has_clean(self) -> bool:
+        """Whether candidates are held to the clean spread of their precision."""
+        return self.how.exact and self.how.same_precision
+
+    def traces(self, call: Caller) -> int:
+        """Returns how many traces there will be at most, for the progress; `call` calls what reads trace files."""
+        how, asked = self.how, (self.candidates, self.how.mapping, self.precision)
+        spreads = call(precisions_of, *asked) if self.has_clean else set()
+        count = 1 + how.exact * self.has_runs + (1 + ORDERS) * len(spreads)
+        count += len(self.candidates) + len(self.dumps) * (1 + how.exact)
+        return count * (1 + how.narrow)
+
+
+def plan_run(
+    registry: Registry,
+    model: str | Path,
+    source: AudioSource | Prompt,
+    reference: str | Side,
+    candidates: str | Iterable[str | Side],
+    how: ParityOptions,
+) -> Plan:
+    """Returns the plan of a run; raises `BadInput` for what cannot be used."""
+    options_class = registry.options_class(model)
+    card = registry.card(model)
+    family = FAMILIES[card.family]
+    if family.input == CONVERSATION:
+        source = messages_of(source)
+    elif family.reads_text:
+        check_prompt(source, card.id)
+    options = dict(how.options or {})
+    build_options(options_class, registry.resolve_options(options), card.id)
+    if how.embeddings:
+        if not family.reads_text:
+            raise BadInput(f"{card.id} takes a recording; expected a language model and a prompt for the embeddings")
+        options["embeddings"] = embeddings_given(how.embeddings)
+    if how.narrow and how.isolated:
+        raise BadInput("a layer is looked into end to end; expected narrow or isolated, not both")
+    read_steps(how.steps)
+    StageFilter(how.stages, held=True)
+    rules, preset = read_rules(how.rules), find_preset(how.preset) if how.preset else None
+    judge = Judge(how.stages, preset, rules, how.force, how.several)
+    settings: dict[str, Any] = dict(how.settings or {})
+    first = read_side(reference, options_class, card.id).with_default(**settings)
+    first = first.with_default(dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"}))
+    others = tuple(each.with_default(**settings) for each in read_sides(candidates, options_class, card.id))
+    from_stages = how.isolated and first.path is None
+    return Plan(
+        card,
+        described(source, family.reads_text),
+        TraceRequest(model, source, how.stages, options, how.mapping, how.steps),
+        how,
+        first,
+        others,
+        tuple(side for side in others if from_stages and is_dump(side, how.mapping)),
+        judge,
+        check_precision(how.precision),
+    )

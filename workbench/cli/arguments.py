@@ -18,7 +18,7 @@ from workbench.cli.comparison_arguments import add_compare, add_parity
 from workbench.cli.decoding_arguments import add_decode, add_train_lm
 from workbench.cli.evaluate_arguments import add_evaluate
 from workbench.cli.help_text import Parser, finish
-from workbench.cli.input_arguments import add_embeddings, add_source, add_steps, add_text_format
+from workbench.cli.input_arguments import add_embeddings, add_source, add_stages, add_steps, add_text_format
 from workbench.cli.live import add_live
 from workbench.cli.model_flags import ANY, add_model, add_options, add_settings
 from workbench.cli.report_arguments import add_report
@@ -133,7 +133,7 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--out", required=True, metavar="T.safetensors", help="file to write; an existing file is replaced"
     )
-    files.add_argument("--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)")
+    add_stages(files)
     files.add_argument(
         "--given",
         type=Path,

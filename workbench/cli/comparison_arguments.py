@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from workbench.cli.input_arguments import add_conversation, add_embeddings, add_steps
+from workbench.cli.input_arguments import add_conversation, add_embeddings, add_stages, add_steps
 from workbench.cli.model_flags import ANY, add_options, add_settings, words
 from workbench.compare.presets import MEASURES, PRESETS, WORSE_FACTOR
 
@@ -27,9 +27,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         help="expected difference (default: that of the coarsest arithmetic that the traces name)",
     )
     _add_tolerance(parser)
-    parser.add_argument(
-        "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
-    )
+    add_stages(parser)
     parser.add_argument(
         "--float64", type=Path, metavar="TRACE", help="a trace of the reference in float64, to tell noise from a bug"
     )
@@ -48,7 +46,19 @@ def add_parity(parser: argparse.ArgumentParser) -> None:
         "Exit status: 0 all candidates within tolerance, 1 one beyond it, 2 one cannot be compared, or any other "
         "error, 3 none is available. With --baseline: 0 nothing got worse, 1 something did, 2 any other error."
     )
-    side = "RUNTIME, RUNTIME:TYPE (gguf:q8_0, vllm:bfloat16), with +NAME=VALUE for its own settings and options"
+    _add_input(parser)
+    _add_sides(parser)
+    _add_output(parser)
+    _add_automatic(parser)
+    _add_judging(parser)
+    add_options(parser, ANY)
+    add_settings(
+        parser, without=("dtype", "quantization", "stepwise", "weights", "summation")
+    )  # each side sets these itself
+
+
+def _add_input(parser: argparse.ArgumentParser) -> None:
+    """Adds the model and what it is asked."""
     model = parser.add_argument_group("model and input")
     model.add_argument("model", metavar="M", help="a model's id (see: workbench models), a checkpoint or a GGUF file")
     model.add_argument(
@@ -60,6 +70,11 @@ def add_parity(parser: argparse.ArgumentParser) -> None:
     )
     add_conversation(model)
     add_embeddings(model)
+
+
+def _add_sides(parser: argparse.ArgumentParser) -> None:
+    """Adds the sides that are compared."""
+    side = "RUNTIME, RUNTIME:TYPE (gguf:q8_0, vllm:bfloat16), with +NAME=VALUE for its own settings and options"
     sides = parser.add_argument_group("what is compared")
     sides.add_argument(
         "--reference", default="pytorch", metavar="SIDE", help=f"{side}, or a trace (default: %(default)s, in float32)"
@@ -72,6 +87,10 @@ def add_parity(parser: argparse.ArgumentParser) -> None:
         metavar="SIDE,...",
         help="sides to compare with the reference; the flag may be repeated",
     )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    """Adds what is written."""
     output = parser.add_argument_group("output")
     output.add_argument(
         "--report",
@@ -81,6 +100,10 @@ def add_parity(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--json", action="store_true", help="print JSON")
     output.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the traces in this folder")
+
+
+def _add_automatic(parser: argparse.ArgumentParser) -> None:
+    """Adds what a pipeline of continuous integration needs."""
     automatic = parser.add_argument_group("continuous integration")
     automatic.add_argument(
         "--baseline",
@@ -105,10 +128,12 @@ def add_parity(parser: argparse.ArgumentParser) -> None:
         metavar="OUT.md",
         help="write the verdicts as Markdown for a pull request, and the map of errors beside it as PNG",
     )
+
+
+def _add_judging(parser: argparse.ArgumentParser) -> None:
+    """Adds what is traced, how, and how it is judged."""
     judged = parser.add_argument_group("comparison and tolerance")
-    judged.add_argument(
-        "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
-    )
+    add_stages(judged)
     add_steps(judged)
     judged.add_argument(
         "--isolated",
@@ -148,10 +173,6 @@ def add_parity(parser: argparse.ArgumentParser) -> None:
         "--preset", choices=tuple(PRESETS), help="expected difference (default: that of each candidate's arithmetic)"
     )
     _add_tolerance(judged)
-    add_options(parser, ANY)
-    add_settings(
-        parser, without=("dtype", "quantization", "stepwise", "weights", "summation")
-    )  # each side sets these itself
 
 
 def _add_tolerance(parser: argparse._ActionsContainer) -> None:

@@ -1,4 +1,4 @@
-"""The arguments that several commands share: sources, conversations, decoding steps, embeddings, forms of a text."""
+"""The arguments that several commands share: sources, conversations, stages, embeddings, forms of a text."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ def add_conversation(parser: argparse._ActionsContainer) -> None:
         type=Path,
         metavar="FILE.json",
         help="for such a model, a conversation to go on with, as `workbench chat --messages` takes it",
+    )
+
+
+def add_stages(parser: argparse._ActionsContainer) -> None:
+    """Adds the choice of stages."""
+    parser.add_argument(
+        "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
     )
 
 

@@ -5,14 +5,16 @@ Uploaded manifests may name uploaded recordings alone. Places of the server come
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from panels.widgets.recording_actions import check_recording
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import FoundCorpus, read_manifest
-from workbench.evaluation.places import DAMAGE
+from workbench.evaluation.places import DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
 from workbench.registry.sources import assets
 from workbench.serving.guard import Guard
@@ -68,23 +70,49 @@ def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
     manifest = lists[0] if lists else folder
     try:
         _check_inside(read_manifest(manifest), folder)
-    except BadInput as error:  # files are named as they were uploaded, not by where the server keeps them
-        kept_in = str(folder.absolute())
-        raise BadInput(str(error).replace(f"{kept_in}/", "").replace(kept_in, "what was uploaded")) from error
+    except BadInput as error:
+        raise _as_uploaded(error, folder) from error
     return manifest
 
 
-def _unpack(file: Path, folder: Path) -> None:
+def check_upload(file: Path) -> None:
+    """Raises `BadInput` for a recording, a manifest or an archive that cannot be read, before a run needs it."""
+    if file.suffix.lower() == ".zip":
+        with _archive(file):
+            pass
+    elif file.suffix.lower() in SOUNDS:
+        check_recording(file)
+    elif file.name.lower().endswith(LISTS):
+        try:
+            next((row for row in read_manifest(file).rows() if isinstance(row, Utterance)), None)
+        except BadInput as error:
+            raise _as_uploaded(error, file.parent) from error
+
+
+def _as_uploaded(error: BadInput, folder: Path) -> BadInput:
+    """Returns the error with files named as they were uploaded, not by where the server keeps them."""
+    kept_in = str(folder.absolute())
+    return BadInput(str(error).replace(f"{kept_in}/", "").replace(kept_in, "what was uploaded"))
+
+
+@contextlib.contextmanager
+def _archive(file: Path) -> Iterator[zipfile.ZipFile]:
+    """Opens an archive; raises `BadInput` if it, or what is taken from it in the context, is broken."""
     try:
         with zipfile.ZipFile(file) as archive:
-            members = [each for each in archive.infolist() if not each.is_dir()]
-            if sum(each.file_size for each in members) > MOST_UNPACKED or len(members) > MOST_FILES:
-                raise BadInput(
-                    f"{file.name} is too large; expected at most {MOST_FILES} files and {MOST_UNPACKED >> 30} GB"
-                )
-            archive.extractall(folder, members)  # never outside of the folder
+            yield archive
     except (*DAMAGE, OSError, RuntimeError) as error:
         raise BadInput(f"{file.name} cannot be unpacked: {error}") from error
+
+
+def _unpack(file: Path, folder: Path) -> None:
+    with _archive(file) as archive:
+        members = [each for each in archive.infolist() if not each.is_dir()]
+        if sum(each.file_size for each in members) > MOST_UNPACKED or len(members) > MOST_FILES:
+            raise BadInput(
+                f"{file.name} is too large; expected at most {MOST_FILES} files and {MOST_UNPACKED >> 30} GB"
+            )
+        archive.extractall(folder, members)  # never outside of the folder
 
 
 def _check_inside(found: FoundCorpus, folder: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
+from panels.evaluate.corpus import check_upload
 from panels.evaluate.events import EvaluateActions
 from panels.evaluate.routes import evaluate_routes
 from panels.evaluate.view import NOTHING_YET
@@ -18,6 +20,7 @@ from panels.transcribe.view import normaliser_label
 from panels.widgets.early_presses import before_press
 from panels.widgets.html_block import HIDDEN, html_block, scripted_html
 from panels.widgets.model_chooser import model_chooser
+from panels.widgets.recording_actions import first_fault_html
 from panels.widgets.scrolling import show_results
 from workbench.text.normalisers import NORMALISERS
 
@@ -55,6 +58,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     elem_id="evaluate-files",
                     elem_classes="boxed",
                 )
+                fault = html_block("", elem_id="evaluate-files-fault", elem_classes="maybe")
                 with gr.Accordion("Or a place on this machine", open=False, elem_classes="plain"):
                     written = gr.Textbox(
                         value="", label="Path", info=PLACE, max_lines=1, elem_id="evaluate-path", lines=1
@@ -94,6 +98,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
 
     before_press(wire, start)(page.load, actions.refresh, cells, cells)
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
+    wire(files.change, partial(first_fault_html, check_upload), files, fault, trigger_mode="always_last")
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     shown = [status, report, start, cancel]
     wire(start.click, actions.start, [files, written, cells, normaliser, limit], shown, js=SHOW_RESULTS, **limits)

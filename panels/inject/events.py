@@ -33,6 +33,7 @@ from panels.widgets.html_block import run_buttons, seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
 from panels.widgets.option_inputs import Shown, read_inputs
+from panels.widgets.recording_actions import check_recording
 from panels.widgets.samples import Sample, samples_named
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.embeddings import Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
@@ -167,11 +168,13 @@ class InjectActions:
         """Uses a sample as the recording."""
         return str(samples_named(self.samples, datum(event._data, "sample"))[0].path)
 
-    def begin_with(self, held: Any) -> tuple[tuple[ListedEmbedding, ...], str, str]:
+    def begin_with(self, recording: str | None, held: Any) -> tuple[tuple[ListedEmbedding, ...], str, str]:
         """Removes embeddings of earlier recordings; returns values for: embeddings, list, look.
 
-        Files that were added stay.
+        Files that were added stay. Raises `BadInput` for a file that is no sound, before a model is loaded for it.
         """
+        if recording:
+            check_recording(Path(recording))
         kept = tuple(each for each in listed_embeddings(held) if not each.heard)
         return kept, listed_html(kept), ""
 

@@ -22,6 +22,7 @@ from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.model_chooser import model_chooser
 from panels.widgets.option_inputs import make_inputs, shown_options
+from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.recording_inputs import samples_html
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
@@ -66,6 +67,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     buttons=["download"],  # and none that sends it elsewhere
                     elem_id="inject-recording",
                 )
+                fault = html_block("", elem_id="inject-recording-fault", elem_classes="maybe")
                 speech = gr.Dropdown(
                     actions.speech_models(),
                     label="Speech model",
@@ -133,6 +135,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     looked = wire(listed.look, actions.look, [held, cells], look, **IN_TURN)
     looked.success(None, None, None, js=SHOW_LOOK, api_visibility="private")
     picked = wire(chips.pick, actions.pick_sample, None, recording)
+    wire(recording.change, unreadable_html, recording, fault, trigger_mode="always_last")
     insert.click(None, prompt, prompt, js=INSERT, api_visibility="private")
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     own_chat = inputs.get("chat") or gr.Checkbox(True, visible=False)  # the list may have no language model
@@ -142,7 +145,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     ran = [wire(start.click, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **limits)]
     # A recording goes all the way: embeddings are made, looked at and injected.
     for event in (picked.success, recording.stop_recording, recording.upload):
-        begun = wire(event, actions.begin_with, held, [held, listed, look])
+        begun = wire(event, actions.begin_with, [recording, held], [held, listed, look])
         heard = wire(begun.success, actions.make, [recording, speech, held, prompt, lent], made, **limits)
         wire(heard.success, actions.look_at_last, [held, cells], look)
         ran.append(

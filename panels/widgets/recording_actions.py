@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,23 @@ def sample_values(found: Sequence[Sample]) -> tuple[list[str], str, str, str]:
 
 def unreadable_html(recordings: str | Sequence[str] | None) -> str:
     """Returns what is wrong with the first of these files that is no sound, before a run needs it; empty if none is."""
-    for path in [recordings] if isinstance(recordings, str) else recordings or ():
+    return first_fault_html(check_recording, [recordings] if isinstance(recordings, str) else recordings)
+
+
+def check_recording(path: Path) -> None:
+    """Raises `BadInput` for a file whose sound cannot be read from its beginning."""
+    blocks, _, close = blocks_of(path)
+    try:
+        next(blocks, None)
+    finally:
+        close()
+
+
+def first_fault_html(check: Callable[[Path], None], files: Sequence[str] | None) -> str:
+    """Returns the sentence of the first of these files that `check` refuses; empty if it refuses none."""
+    for path in files or ():
         try:
-            blocks, _, close = blocks_of(Path(path))
-            try:
-                next(blocks, None)
-            finally:
-                close()
+            check(Path(path))
         except WorkbenchError as error:
             return element("p", text(str(error)), "fault small", role="status")
     return ""

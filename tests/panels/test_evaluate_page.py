@@ -14,9 +14,10 @@ from unittest.mock import patch
 import pytest
 import soundfile
 
-from panels.evaluate.corpus import example, uploaded_corpus
+from panels.evaluate.corpus import check_upload, example, uploaded_corpus
 from panels.evaluate.events import EvaluateActions
 from panels.running.sessions import SessionPool
+from panels.widgets.recording_actions import first_fault_html
 from tests.panels.conftest import Served, serve
 from tests.panels.test_transcribe_page import expect, until
 from tests.support.browser import unfold
@@ -176,6 +177,21 @@ def test_uploaded_manifests_reach_nothing_else(tmp_path: Path) -> None:
     broken.write_bytes(b"PK no archive")
     with pytest.raises(BadInput, match="cannot be unpacked"):
         uploaded_corpus([str(broken)], tmp_path / "unpacked")
+
+
+def test_a_wrong_upload_is_told_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "fine.txt").write_text("one two")
+    fine = [str(tone(tmp_path / "fine.wav")), str(tmp_path / "fine.txt")]
+    for name, sentence in (
+        ("paper.wav", "paper.wav is not a sound file that can be read: it is a PDF document"),
+        ("packed.zip", "packed.zip cannot be unpacked"),
+        ("list.csv", "list.csv is a PDF"),
+    ):
+        wrong = tmp_path / name
+        wrong.write_bytes(b"%PDF-1.7\n")
+        told = first_fault_html(check_upload, [*fine, str(wrong)])
+        assert sentence in told and str(tmp_path) not in told
+    assert first_fault_html(check_upload, fine) == ""
 
 
 def test_texts_beside_recordings_need_no_manifest(tmp_path: Path) -> None:

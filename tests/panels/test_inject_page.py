@@ -21,7 +21,7 @@ from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, serve
 from tests.support.browser import unfold
 from tests.support.fake_injection import WIDTH, FakeInjectRegistry
-from tests.support.fake_panels import tone
+from tests.support.fake_panels import broken, tone
 from tests.support.widths import no_sideways_scroll
 from workbench.core.errors import BadInput
 from workbench.embeddings import embedding_of, read_embedding
@@ -158,10 +158,12 @@ def test_embeddings_of_a_recording_bring_their_prompt_with_them(actions: InjectA
     *_, (held, _, prompt, chat, _, _) = actions.make(recording, cell, held, "my own", lent)
     assert len(held) == 2 and prompt not in ("my own", lent), "what was written stays"
     mine = ListedEmbedding(embedding_of(VALUES, "mine"))
-    kept, _, _ = actions.begin_with((mine, *held))
+    kept, _, _ = actions.begin_with(recording, (mine, *held))
     assert kept == (mine,), "another recording replaces what recordings made, and no file"
     *_, (_, _, prompt, _, _, _) = actions.make(recording, cell, kept, lent, lent)
     assert prompt == lent, "a prompt that nobody wrote is the next recording's own"
+    with pytest.raises(BadInput, match="it is a text"):
+        actions.begin_with(str(broken(tmp_path / "text.wav")), kept)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +234,9 @@ def test_an_embedding_through_two_runtimes(served_inject: Served, page: Any, tmp
     open_tab(page, served_inject)
     page.locator("#inject").click()
     expect(page.locator(".toast-body").last).to_contain_text("there is no embedding")
+    page.locator("#inject-recording").get_by_label("Upload file").click()
+    page.set_input_files("#inject-recording input[type=file]", str(broken(tmp_path / "text.wav")))
+    expect(page.locator("#inject-recording-fault")).to_contain_text("text.wav is not a sound file")
     (tmp_path / "bad.npy").write_text("no array")
     files = [saved(tmp_path / "speech.npy"), str(tmp_path / "bad.npy")]
     unfold(page, "Add files of embeddings")

@@ -41,9 +41,9 @@ def event(value: Any) -> bytes:
 def chat_events(
     tokens: Sequence[tuple[int, str]], finish: str = "stop", prompt: int = 5, end: int | None = END
 ) -> list[bytes]:
-    """A chat as vLLM streams it: a first event with the role, one per token, the usage."""
-    first = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
-    events = [event(first)]
+    """A chat as vLLM streams it: a first event with the role and the prompt, one per token, the usage."""
+    role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+    events = [event({"choices": [role], "prompt_token_ids": [7] * prompt})]
     for number, text in tokens:
         events.append(event({"choices": [{"index": 0, "delta": {"content": text}, "token_ids": [number]}]}))
     ids = [end] if finish == "stop" and end is not None else []

@@ -91,6 +91,14 @@ def test_a_conversation_is_answered(session: RemoteTextSession, fake: FakeServer
         session.converse([{"role": "user", "content": [{"type": "audio", "audio": "a.wav"}]}])
 
 
+@pytest.mark.parametrize(("chat", "expected"), [(True, 5), (False, 3)])
+def test_the_length_of_the_prompt_is_known_from_the_first_piece(
+    session: RemoteTextSession, chat: bool, expected: int
+) -> None:
+    first = next(each for each in session.generate_stream("count", chat=chat) if isinstance(each, Piece) and each.text)
+    assert first.prompt_tokens == expected, "who stops here has not read the usage"
+
+
 def test_a_plain_text_is_gone_on_from(session: RemoteTextSession, fake: FakeServer) -> None:
     generation = session.generate("one, two,", chat=False, temperature=0.5, seed=3)
     assert (generation.text, generation.tokens) == ("one two", (1, 2))

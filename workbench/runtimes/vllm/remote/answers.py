@@ -36,6 +36,10 @@ def written(event: Mapping[str, Any], server: Server) -> Written:
         if not choices:
             return Written(prompt_tokens=prompt_tokens)
         [choice] = choices
+        # vLLM sends the ids of the prompt with the first event, and the usage only after the last one.
+        prompt_ids = event.get("prompt_token_ids") or choice.get("prompt_token_ids")
+        if prompt_tokens is None and prompt_ids:
+            prompt_tokens = len(prompt_ids)
         delta = choice.get("delta") or {}
         # A server that separates a model's reasoning from its answer sends the reasoning under another name.
         parts = (delta.get("reasoning"), delta.get("content"), choice.get("text"))

@@ -40,7 +40,7 @@ def sampling_fields(
 
 
 def streaming_fields() -> dict[str, Any]:
-    """Returns the fields that ask for a stream with token ids and the length of the prompt."""
+    """Returns the fields that ask for a stream with the token ids of prompt and text, and the length of the prompt."""
     return {"stream": True, "stream_options": {"include_usage": True}, "return_token_ids": True}
 
 

@@ -182,7 +182,7 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
                             f"the server {client.server.url} does not tell the likeliest tokens of each step; set "
                             "alternatives to 0, or open the model on this machine"
                         )
-                    yield Piece(added.text, added.ids, told[0] if len(told) == 1 else ())
+                    yield Piece(added.text, added.ids, told[0] if len(told) == 1 else (), prompt_tokens)
         yield Generation(
             model=self.model,
             runtime=self.runtime,

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from workbench.evaluation.worker import _words
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workbench.core.errors import Unavailable
+from workbench.evaluation.worker import Worker, _words
 from workbench.session.values import Segment, Token
 
 
@@ -25,3 +32,17 @@ def test_words_have_the_times_and_the_confidence_of_their_tokens() -> None:
         {"text": "天", "start": 2.3, "end": 2.4},
         {"text": "ok", "start": 3.3, "end": 3.9},
     ]
+
+
+def test_a_machine_without_the_recordings_is_told_of(tmp_path: Path) -> None:
+    long = "a" * 300 + ".wav"  # no file system takes the name
+    for root, sample, missing in (
+        (str(tmp_path), "a.wav", tmp_path / "a.wav"),
+        (str(tmp_path), long, tmp_path / long),
+        (str(tmp_path / "none"), "a.wav", tmp_path / "none"),
+        ("", str(tmp_path / long / "a.wav"), tmp_path / long / "a.wav"),
+    ):
+        job: Any = SimpleNamespace(root=root, sample=sample, spec=None)
+        with pytest.raises(Unavailable) as told:
+            Worker(job, "ray-1@far", elsewhere=True)
+        assert str(told.value).startswith(f"ray-1@far has no {missing}; put the recordings at the same path")

@@ -198,12 +198,18 @@ def _words(segments: Sequence[Segment]) -> Iterator[dict[str, Any]]:
 def _check_recordings(job: Job, name: str) -> None:
     """Raises `Unavailable` if the first recording is not on this machine."""
     place = place_of(job.root, job.sample)
-    if is_address(place) or Path(place).exists():
+    if is_address(place) or _exists(Path(place)):
         return
     folder = Path(job.root or place)
-    inside = any(parent.is_file() for parent in Path(place).parents)  # of an archive
+    inside = any(_exists(parent) and parent.is_file() for parent in Path(place).parents)  # of an archive
     if not inside:
         raise Unavailable(
-            f"{name} has no {folder if not folder.exists() else place}; put the recordings at the same path on every "
+            f"{name} has no {place if _exists(folder) else folder}; put the recordings at the same path on every "
             "machine, such as on a shared disk, or name them by an address such as s3://"
         )
+
+
+def _exists(path: Path) -> bool:
+    with contextlib.suppress(OSError):  # for a name that is too long
+        return path.exists()
+    return False

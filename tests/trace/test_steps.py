@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,20 @@ def test_ids_to_follow_come_from_steps_tokens_or_a_list(tmp_path: Path) -> None:
 def test_damaged_metadata_are_refused(held: object) -> None:
     with pytest.raises(BadInput, match=r"^the metadata of a trace have steps = "):
         steps_of(Trace({}, {"steps": held}))
+
+
+def test_a_file_that_is_not_understood_is_named(tmp_path: Path) -> None:
+    beams = {"parents": [[0, 5]], "tokens": [[1, 2]]}
+    for name, stages, steps, sentence in (
+        ("a", {}, 1, "the metadata of a.safetensors have steps = 1"),
+        ("b", {}, {"traced": [1], "followed": [], "beams": 1}, "the metadata of b.safetensors have hypotheses 1"),
+        ("c", {}, {"traced": [1], "followed": [], "beams": beams}, "c.safetensors: the hypotheses to follow have"),
+        ("d", {"logits": np.ones((1, 2))}, None, "d.safetensors has neither decoding steps nor tokens"),
+        ("e", {"tokens": np.ones((1, 2))}, None, "the tokens of e.safetensors are no list of token ids"),
+    ):
+        path = Trace(stages, {} if steps is None else {"steps": steps}).save(tmp_path / f"{name}.safetensors")
+        with pytest.raises(BadInput, match=f"^{re.escape(sentence)}"):
+            followed(path)
 
 
 def test_too_many_bytes_are_refused_after_the_first_step() -> None:

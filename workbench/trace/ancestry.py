@@ -66,13 +66,13 @@ class Ancestry:
         )
 
 
-def ancestry_in(held: Any) -> Ancestry:
-    """Returns the ancestry in the metadata of a trace; raises `BadInput` if they are damaged."""
+def ancestry_in(held: Any, called: str) -> Ancestry:
+    """Returns the ancestry in the metadata of a trace that is so called; raises `BadInput` if they are damaged."""
     names = ("parents", "tokens")
     rows = [each for name in names if isinstance(each := held.get(name), list)] if isinstance(held, Mapping) else []
     if len(rows) != len(names) or not all(isinstance(row, list) for each in rows for row in each):
-        raise BadInput(f"the metadata of a trace have hypotheses {held!r:.60}; expected lists of parents and tokens")
-    return Ancestry(*(tuple(map(tuple, each)) for each in rows))
+        raise BadInput(f"the metadata of {called} have hypotheses {held!r:.60}; expected lists of parents and tokens")
+    return _of(called, (tuple(map(tuple, each)) for each in rows))
 
 
 def ancestry_of_stages(trace: Trace) -> Ancestry | None:
@@ -90,13 +90,20 @@ def ancestry_of_stages(trace: Trace) -> Ancestry | None:
         if not all(len(each) for each in found):
             break  # the search has ended
         for row, each, name in zip(rows, found, names, strict=True):
-            row.append(_whole(each, name))
-    return Ancestry(*map(tuple, rows)) if rows[0] else None
+            row.append(_whole(each, f"stage {name} of {trace.called}"))
+    return _of(trace.called, map(tuple, rows)) if rows[0] else None
 
 
-def _whole(array: np.ndarray, name: str) -> tuple[int, ...]:
+def _of(called: str, rows: Iterable[Numbers]) -> Ancestry:
+    try:
+        return Ancestry(*rows)
+    except BadInput as error:
+        raise BadInput(f"{called}: {error}") from None
+
+
+def _whole(array: np.ndarray, what: str) -> tuple[int, ...]:
     if array.dtype.kind not in "iuf" or not np.isfinite(array).all() or (array != np.round(array)).any():
-        raise BadInput(f"stage {name} holds {array.dtype} values that are no numbers of beams or tokens")
+        raise BadInput(f"{what} holds {array.dtype} values that are no numbers of beams or tokens")
     return tuple(array.astype(np.int64).tolist())
 
 

@@ -21,6 +21,11 @@ class ChosenStages(Trace):
         super().__init__({}, whole.meta if meta is None else meta)
         self._whole, self._names = whole, dict.fromkeys(stages)
 
+    @property
+    def called(self) -> str:
+        """What messages call the whole trace."""
+        return self._whole.called
+
     def __getitem__(self, stage: str) -> np.ndarray:
         if stage not in self._names:
             raise KeyError(f"no stage {stage!r} in this trace; it has {', '.join(self._names)}")

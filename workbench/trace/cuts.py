@@ -91,6 +91,11 @@ class CutTrace(Trace):
         super().__init__({}, whole.meta)
         self._whole, self._cuts = whole, dict(cuts)
 
+    @property
+    def called(self) -> str:
+        """What messages call the whole trace."""
+        return self._whole.called
+
     def __getitem__(self, stage: str) -> np.ndarray:
         array = self._whole[stage]
         return self._cuts[stage].apply(array) if stage in self._cuts else array

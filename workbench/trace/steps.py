@@ -87,6 +87,7 @@ def followed(follow: Follow) -> list[int] | Ancestry | None:
     """
     if follow is None or isinstance(follow, Ancestry):
         return follow
+    what = "the ids to follow"
     if isinstance(follow, (str, Path)):
         from workbench.trace.read import read_trace
 
@@ -99,13 +100,13 @@ def followed(follow: Follow) -> list[int] | Ancestry | None:
             return ancestry
         if "tokens" not in follow:
             raise BadInput(
-                "the trace to follow has neither decoding steps nor tokens; expected one that was traced with steps, "
-                "or with the stage tokens"
+                f"{follow.called} has neither decoding steps nor tokens to follow; expected one that was traced with "
+                "steps, or with the stage tokens"
             )
-        follow = follow["tokens"]
+        what, follow = f"the tokens of {follow.called}", follow["tokens"]
     found = np.asarray(follow)
     if found.ndim != 1 or not found.size or found.dtype.kind not in "iu" or (found < 0).any():
-        raise BadInput("the ids to follow are no list of token ids; expected whole numbers from 0 on")
+        raise BadInput(f"{what} are no list of token ids; expected whole numbers from 0 on")
     ids: list[int] = found.astype(np.int64).tolist()
     return ids
 
@@ -131,9 +132,11 @@ def steps_of(trace: Trace) -> TracedSteps | None:
         return None
     lists = [held.get(name) for name in ("traced", "followed")] if isinstance(held, Mapping) else []
     if not lists or not all(isinstance(each, list) and all(type(n) is int and n >= 0 for n in each) for each in lists):
-        raise BadInput(f"the metadata of a trace have {KEY} = {held!r:.60}; expected lists of traced steps and ids")
+        raise BadInput(
+            f"the metadata of {trace.called} have {KEY} = {held!r:.60}; expected lists of traced steps and ids"
+        )
     traced, ids = (tuple(each or ()) for each in lists)
-    return TracedSteps(traced, ids, ancestry_in(held[BEAMS]) if BEAMS in held else None)
+    return TracedSteps(traced, ids, ancestry_in(held[BEAMS], trace.called) if BEAMS in held else None)
 
 
 class TracedPasses:

@@ -143,6 +143,21 @@ def test_decoded_samples_stay_if_ffmpeg_breaks_off(tmp_path: Path) -> None:
 
 
 @needs_ffmpeg
+@pytest.mark.parametrize(("packet", "mode"), [(188, "0"), (192, "1")])
+def test_a_transport_stream_whose_last_packet_is_cut_gets_a_note(tmp_path: Path, packet: int, mode: str) -> None:
+    source, target = tmp_path / "tone.wav", tmp_path / "tone.ts"
+    soundfile.write(source, tone(2.0), RATE)
+    made = ["ffmpeg", "-v", "error", "-i", source, "-c:a", "mp2", "-mpegts_m2ts_mode", mode, target]
+    subprocess.run(made, check=True, stdin=subprocess.DEVNULL)
+    assert read(target).notes == ()
+    content = target.read_bytes()
+    assert len(content) % packet == 0
+    target.write_bytes(content[:-100])
+    [note] = read(target).notes
+    assert note.startswith("the file is cut or damaged (")
+
+
+@needs_ffmpeg
 def test_a_playlist_opens_no_other_file(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "secret.wav", tone(1.0), RATE)
     playlist = tmp_path / "list.m3u8"

@@ -26,6 +26,8 @@ _CONTAINERS = (
 )
 _BLOCK_BYTES = 1 << 20
 _DAMAGE = re.compile(r"ended prematurely|partial file|corrupt|error", re.IGNORECASE)
+_PACKETS = ((188, 0), (192, 4), (204, 0))  # of MPEG transport streams: bytes of a packet, and where _SYNC stands
+_SYNC = b"G"
 _HEAD = re.compile(r"(In|Out)put #")  # lines with the name of a file
 _FAULT = r"error|invalid|fail|could not|cannot|unable|unsupported|unknown|not found|no such|matches no|does not"
 
@@ -87,7 +89,8 @@ def decode(program: str, path: Path, notes: list[str]) -> FfmpegStream:
         close()
         raise BadInput(reason)
     rate, channels = header
-    return FfmpegStream(rate, channels, _codec(errors), _blocks(process, output, channels, errors, notes), close)
+    blocks = _blocks(process, output, channels, errors, path, notes)
+    return FfmpegStream(rate, channels, _codec(errors), blocks, close)
 
 
 def _wav_header(stream: IO[bytes]) -> tuple[int, int] | None:
@@ -106,7 +109,7 @@ def _wav_header(stream: IO[bytes]) -> tuple[int, int] | None:
 
 
 def _blocks(
-    process: subprocess.Popen[bytes], stream: IO[bytes], channels: int, errors: IO[bytes], notes: list[str]
+    process: subprocess.Popen[bytes], stream: IO[bytes], channels: int, errors: IO[bytes], path: Path, notes: list[str]
 ) -> Iterator[np.ndarray]:
     """Yields the audio after the header, float32 [samples, channels]."""
     width = 4 * channels
@@ -119,7 +122,7 @@ def _blocks(
         if got == 0:
             raise BadInput(_last_words(errors))
         notes.append(f"ffmpeg stopped before the end ({_last_words(errors)}); what it had decoded was read")
-    elif sign := _sign_of_damage(errors):
+    elif sign := _sign_of_damage(errors) or _cut_packet(path):
         notes.append(f"the file is cut or damaged ({sign}); what ffmpeg decoded was read")
 
 
@@ -142,6 +145,17 @@ def _sign_of_damage(errors: IO[bytes]) -> str:
     """
     lines = [line for line in _report(errors).splitlines() if line and line[0] != " " and not _HEAD.match(line)]
     return next((_plain(line) for line in reversed(lines) if _DAMAGE.search(line)), "")
+
+
+def _cut_packet(path: Path) -> str:
+    """Returns that the last packet of an MPEG transport stream is cut; empty for a whole one, and for other files.
+
+    ffmpeg drops such a packet without a word. A stream states no length, so a cut between two packets leaves no sign.
+    """
+    with path.open("rb") as file:
+        head = file.read(1024)
+    length = next((length for length, at in _PACKETS if head[at::length].startswith(_SYNC * 4)), 0)
+    return "the last packet is cut" if length and path.stat().st_size % length else ""
 
 
 def _plain(line: str) -> str:

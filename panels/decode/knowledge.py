@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from workbench.core.counts import counted
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.decoding.ctc_beam.lexicon import read_lexicon
 from workbench.decoding.ctc_beam.phrases import read_phrases
@@ -119,7 +120,7 @@ def _boost(path: str, layout: LogitsLayout, lexicon: str | None) -> str:
     else:
         words = read_lexicon(lexicon, layout.pieces, layout.blank).words
         count = len(read_phrases(path, words, "word of the lexicon").sequences)
-    return f"{count} {'phrase' if count == 1 else 'phrases'}."
+    return f"{counted(count, 'phrase')}."
 
 
 _CHECKS: Mapping[str, Callable[[str, LogitsLayout, str | None], str]] = {

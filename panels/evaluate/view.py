@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from panels.evaluate.run import Results, Step
 from panels.widgets.templates import render
+from workbench.core.counts import counted
 from workbench.display.words import duration
 
 VIEW = "evaluate/view.html"
@@ -35,7 +36,7 @@ def summary(step: Step) -> str:
         return f"Stopped after {duration(step.seconds)}; nothing was done yet{skipped}"
     done = sum(each.done for each in step.results.figures.models)
     how = "Stopped: " if step.stopped else ""
-    return f"{how}{done} {'result' if done == 1 else 'results'} in {duration(step.seconds)}{skipped}"
+    return f"{how}{counted(done, 'result')} in {duration(step.seconds)}{skipped}"
 
 
 def result_html(results: Results) -> str:

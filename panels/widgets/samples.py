@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.core.counts import counted
 from workbench.core.errors import BadInput
 from workbench.registry.sources import assets
 
@@ -72,7 +73,7 @@ def references(text: str, recordings: int) -> tuple[str | None, ...]:
     lines = text.strip("\r\n").splitlines()
     if len(lines) != recordings:
         raise BadInput(
-            f"there are {recordings} recordings and {len(lines)} {'line' if len(lines) == 1 else 'lines'} of reference "
+            f"there are {recordings} recordings and {counted(len(lines), 'line')} of reference "
             "text; expected one line for each recording, in their order, or none at all"
         )
     return tuple(line.strip() or None for line in lines)

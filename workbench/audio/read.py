@@ -30,6 +30,7 @@ from workbench.audio.refused import (
     reason_of,
 )
 from workbench.audio.wav_header import RepairedWav, WavLayout, wav_layout
+from workbench.core.counts import counted
 from workbench.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
     collected += resample(np.empty(0, dtype=np.float32), True).data
     if not collected:
         raise BadInput(
-            f"{name} holds {read_so_far} sample{'s' * (read_so_far > 1)} at {decoded.rate} Hz, less than one sample at "
+            f"{name} holds {counted(read_so_far, 'sample')} at {decoded.rate} Hz, less than one sample at "
             f"{SAMPLE_RATE} Hz; expected a longer recording"
         )
     samples = np.frombuffer(collected, dtype=np.float32)

@@ -11,6 +11,7 @@ from workbench.compare.logits import Choice
 from workbench.compare.noise import REFERENCE, NoiseReport
 from workbench.compare.stage import StageComparison
 from workbench.compare.steps import steps_clauses
+from workbench.core.counts import counted
 
 Evidence = Literal["tolerance", "float64", "tolerance and float64"]
 
@@ -133,7 +134,7 @@ def _as_its_peer(comparison: Comparison, noise: NoiseReport | None) -> bool:
 
 def _rounded(comparison: Comparison, first: StageComparison, noise: NoiseReport) -> str:
     """Returns the opening of the sentence for a candidate that only rounds as its peer does."""
-    count = _stages(len(comparison.stages))
+    count = counted(len(comparison.stages), "stage")
     how = f", each {_inputs(comparison)}" if comparison.isolated else ""
     beyond = f"{first.stage} is beyond tolerance {_tolerance(comparison)}"
     said = f"as near to float64 as {noise.beside}: {count}{how}, though {beyond}"
@@ -174,7 +175,7 @@ def _largest(comparison: Comparison) -> StageComparison | None:
 
 def _hidden(comparison: Comparison, first: StageComparison | None, fault: StageComparison, noise: NoiseReport) -> str:
     """Returns the opening of the sentence if float64 finds a fault before any tolerance does."""
-    count, name = _stages(len(comparison.stages)), _tolerance(comparison)
+    count, name = counted(len(comparison.stages), "stage"), _tolerance(comparison)
     how = f"C{_inputs(comparison)[1:]}, " if comparison.isolated else ""
     said = f"{how}{fault.stage} is the first of {count} in error, though within tolerance {name}: {noise.sentence}"
     if fault.explanation:
@@ -193,7 +194,7 @@ def _tolerance(comparison: Comparison) -> str:
 
 
 def _opening(comparison: Comparison, first: StageComparison | None) -> str:
-    name, count = _tolerance(comparison), len(comparison.stages)
+    name, count = _tolerance(comparison), counted(len(comparison.stages), "stage")
     if (
         first
         and not comparison.tolerances.rules
@@ -204,8 +205,8 @@ def _opening(comparison: Comparison, first: StageComparison | None) -> str:
     if first is None:
         how = f", each {_inputs(comparison)}" if comparison.isolated else ""
         if not any(each.differs for each in comparison.stages):
-            return f"Identical: {_stages(count)}{how}"
-        said = f"Within tolerance {name}: {_stages(count)}{how}"
+            return f"Identical: {count}{how}"
+        said = f"Within tolerance {name}: {count}{how}"
         errors = [each for each in comparison.stages if each.numbers and each.passes]
         if errors:
             worst = max(errors, key=lambda each: each.numbers.relative_l2 if each.numbers else 0.0)
@@ -214,17 +215,9 @@ def _opening(comparison: Comparison, first: StageComparison | None) -> str:
         return said
     if comparison.isolated:
         over = len(_by_themselves([each for each in comparison.stages if not comparison.passes(each)]))
-        some = f"the only of {_stages(count)}" if over == 1 else f"the first of {over} among {_stages(count)}"
+        some = f"the only of {count}" if over == 1 else f"the first of {over} among {count}"
         return f"C{_inputs(comparison)[1:]}, {first.stage} is {some} beyond tolerance {name}: {_why(first)}"
-    return f"{first.stage} is the first of {_stages(count)} beyond tolerance {name}: {_why(first)}"
-
-
-def _stages(count: int) -> str:
-    return f"{count} stage" + ("s" if count != 1 else "")
-
-
-def _values(count: int) -> str:
-    return f"{count} value" + ("s" if count != 1 else "")
+    return f"{first.stage} is the first of {count} beyond tolerance {name}: {_why(first)}"
 
 
 def _why(stage: StageComparison) -> str:
@@ -233,8 +226,8 @@ def _why(stage: StageComparison) -> str:
     if stage.numbers and stage.numbers.nonfinite_differences:
         found = stage.numbers
         return (
-            f"{_values(found.candidate_nonfinite)} of the candidate and {found.reference_nonfinite} of the reference "
-            "are infinite or not a number"
+            f"{counted(found.candidate_nonfinite, 'value')} of the candidate and {found.reference_nonfinite} of the "
+            "reference are infinite or not a number"
         )
     far = stage.beyond[0]  # the most informative measure comes first
     said = f"{WORDS[far.measure]} {far.value:.2g}, limit {far.limit:.2g}"

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from workbench.core.counts import counted
+
 DRAWS = 2000
 SEED = 20  # of the draws: the same lists give the same interval
 FEWEST_RECORDINGS = 5  # of fewer, the draws are too much alike for an interval
@@ -79,7 +81,7 @@ class WeightSweep:
         than half of all pairs although their rates differ.
         """
         if self.recordings < FEWEST_RECORDINGS:
-            some = "1 recording" if self.recordings == 1 else f"{self.recordings} recordings"
+            some = counted(self.recordings, "recording")
             return f"the set is too small: {some}, and the interval needs at least {FEWEST_RECORDINGS}"
         if self.errors.min() == self.errors.max():
             return "every pair of weights gives the same rate, so this set says nothing about them"

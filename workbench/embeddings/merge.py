@@ -11,6 +11,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
+from workbench.core.counts import counted
+
 Array = TypeVar("Array")  # a numpy array or a torch tensor
 PaddingSide = Literal["left", "right"]
 
@@ -137,9 +139,8 @@ def _chunks(is_speech: np.ndarray, lengths: np.ndarray, frames: int | None) -> t
     wrong = (filled != counts) if shared else (filled > 0) != (counts > 0)
     if wrong.any():
         row = int(np.argmax(wrong))
-        chunks = f"{filled[row]} chunks" if filled[row] != 1 else "1 chunk"
         raise ValueError(
-            f"row {row} has {counts[row]} placeholder{'' if counts[row] == 1 else 's'} and {chunks} of speech "
+            f"row {row} has {counted(counts[row], 'placeholder')} and {counted(filled[row], 'chunk')} of speech "
             f"(lengths {per_row[row].tolist()}); expected one for each" + ("" if shared else ", or none of either")
         )
     if not shared:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from workbench import __version__
+from workbench.core.counts import counted
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec
@@ -117,7 +118,7 @@ class RayWorkers:
     @property
     def place(self) -> str:
         """Where they run."""
-        return f"a Ray cluster of {len(self._nodes)} node{'' if len(self._nodes) == 1 else 's'}"
+        return f"a Ray cluster of {counted(len(self._nodes), 'node')}"
 
     @property
     def usual_count(self) -> int:
@@ -216,5 +217,5 @@ def _fits(need: Need, node: dict[str, float]) -> bool:
 
 def _words(need: Need) -> str:
     cpus, memory, gpus = need
-    also = f" and {gpus} GPU{'' if gpus == 1 else 's'}" if gpus else ""
-    return f"{cpus} processor{'' if cpus == 1 else 's'}, {memory / 1e9:.1f} GB of memory{also}"
+    also = f" and {counted(gpus, 'GPU')}" if gpus else ""
+    return f"{counted(cpus, 'processor')}, {memory / 1e9:.1f} GB of memory{also}"

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from workbench.core.counts import counted
 from workbench.display.words import duration
 from workbench.evaluation.schedule import EvaluationState
 
@@ -46,5 +47,5 @@ class Estimate:
             parts.append(f"{(state.seconds - first[2]) / passed:.3g} × real time")
             parts.append(f"about {duration(max(round(left), 1))} left")
         if state.left_models:
-            parts.append(f"then {state.left_models} more model{'' if state.left_models == 1 else 's'}")
+            parts.append(f"then {counted(state.left_models, 'more model')}")
         return ", ".join(parts)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from workbench.audio.constants import SAMPLE_RATE
+from workbench.core.counts import counted
 from workbench.core.errors import BadInput, NotFinite
 from workbench.core.options import build_options
 from workbench.core.resources import close
@@ -363,7 +364,7 @@ def _missing(plan: AnswerPlan, answer: Answer) -> Iterator[str]:
     if plan.modalities in ("audio", "text_audio") and answer.audio is None:
         rows = 0 if answer.streams is None else len(answer.streams)
         if rows:
-            why = f"it has {rows} {'row' if rows == 1 else 'rows'}, too few for one frame"
+            why = f"it has {counted(rows, 'row')}, too few for one frame"
         elif answer.finish != "length":
             why = "the model ended it before its first row"
         elif plan.max_tokens is not None and len(answer.token_ids) >= plan.max_tokens:

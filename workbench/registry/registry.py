@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from workbench.core.counts import counted
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress, listening, report
 from workbench.core.runtimes import RUNTIMES
@@ -262,7 +263,7 @@ class Registry:
     def __repr__(self) -> str:
         residents = self.residents()
         held = sum(each.memory_bytes for each in residents)
-        count = f"{len(residents)} session{'' if len(residents) == 1 else 's'}"
+        count = counted(len(residents), "session")
         closed = "closed, " if self._closed else ""
         return f"<Registry: {closed}{len(self.cards())} models, {count} in {size(held)} of {size(self.memory_budget)}>"
 

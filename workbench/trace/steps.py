@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.core.counts import counted
 from workbench.core.errors import BadInput
 from workbench.trace.ancestry import Ancestry, ancestry_in, ancestry_of_stages
 from workbench.trace.recorder import Recorder
@@ -48,9 +49,7 @@ class StepChoice:
         if last < 1 or (self.numbers and self.numbers[-1] > last):
             asked = f"step {self.numbers[-1]}" if self.numbers else "a decoding step"
             took = "the prompt's pass alone" if last < 1 else "step 1 alone" if last == 1 else f"steps 1 to {last}"
-            raise BadInput(
-                f"{asked} was asked for, and {whose} wrote {len(ids)} token{'s' * (len(ids) != 1)}, which takes {took}"
-            )
+            raise BadInput(f"{asked} was asked for, and {whose} wrote {counted(len(ids), 'token')}, which takes {took}")
         return self.numbers or tuple(range(1, last + 1))
 
     def of_beams(self, ancestry: Ancestry, whose: str) -> tuple[int, ...]:
@@ -229,9 +228,8 @@ class StepRoom:
         left = sum(each > step for each in self._steps)
         expected = self._before + left * one
         if expected > self._most:
-            count = len(self._steps)
             raise BadInput(
-                f"{count} decoding step{'s' * (count != 1)} with these stages would take {expected / 1e9:.2g} GB; "
+                f"{counted(len(self._steps), 'decoding step')} with these stages would take {expected / 1e9:.2g} GB; "
                 f"expected at most {self._most / 1e9:.2g} GB: trace fewer steps (such as 1,10,100) or fewer stages"
             )
 

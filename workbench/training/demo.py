@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
+from workbench.core.counts import counted
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, load
 from workbench.training.digits import Take, load_fsdd, split_by_speaker
@@ -93,7 +94,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
 
     out.mkdir(parents=True, exist_ok=True)
     parameters = recipe.write(trained, out)
-    threads = f"{options.threads} thread{'s' * (options.threads != 1)}"
+    threads = counted(options.threads, "thread")
     facts = CardFacts(
         family=family,
         parameters=parameters,

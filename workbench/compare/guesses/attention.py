@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from workbench.compare.guesses.guess import Guess, Rows, Scene, same
+from workbench.core.counts import counted
 
 _CLOSE = 2e-3
 
@@ -60,7 +61,7 @@ def _masked(r: np.ndarray, c: np.ndarray, both: np.ndarray) -> Iterator[Guess]:
     if not one.any():
         return
     seen = [
-        f"{count} {'pair' if count == 1 else 'pairs'} of query and key that the reference {verb}"
+        f"{counted(count, 'pair')} of query and key that the reference {verb}"
         for count, verb in ((more, "hides"), (fewer, "sees"))
         if count
     ]

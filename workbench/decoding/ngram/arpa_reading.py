@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.core.counts import counted
 from workbench.core.errors import BadInput
 from workbench.decoding.ngram.line_blocks import LineBlocks, open_lines
 from workbench.decoding.ngram.tables import HIGHEST_ORDER, Ngrams, NgramTables
@@ -142,8 +143,8 @@ class _Reader:
         wrong = np.flatnonzero((lengths != order + 1) & (lengths != order + 2))
         if len(wrong):
             raise self._fault(
-                f"has {_counted(int(lengths[wrong[0]]), 'field')}",
-                f"a log-probability, {_counted(order, 'word')} and perhaps a back-off weight",
+                f"has {counted(int(lengths[wrong[0]]), 'field')}",
+                f"a log-probability, {counted(order, 'word')} and perhaps a back-off weight",
                 int(lines[wrong[0]]),
             )
         fields = np.array(block.split(), dtype=object)
@@ -254,7 +255,3 @@ def _join(parts: Sequence[Ngrams], order: int) -> Ngrams:
 def _shown(text: bytes) -> str:
     """Returns text of the file as a message quotes it."""
     return repr(text[:40].decode("utf-8", "replace"))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench import __version__
 from workbench.audio.read import read as read_sound
+from workbench.core.counts import counted
 from workbench.core.errors import BadInput
 from workbench.display.html import Html, element
 from workbench.display.words import duration
@@ -75,7 +76,7 @@ def _document(columns: Columns, found: Overview, shown: list[tuple[str, str, Htm
         "base-uri 'none'; form-action 'none'"
     )
     figures = json.dumps(found.to_dict(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
-    count = f"{len(columns)} recordings" if len(columns) != 1 else "1 recording"
+    count = counted(len(columns), "recording")
     said = f"{count}, {duration(float(np.nansum(columns.seconds)))} of sound. Speech Workbench {__version__}."
     head = element("header", element("h1", columns.title), element("p", said, class_="quiet"))
     navigation = sections.navigation([(key, title) for key, title, _ in shown])

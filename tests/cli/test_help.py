@@ -97,3 +97,4 @@ def test_what_is_very_long_is_not_said_whole(capsys: pytest.CaptureFixture[str],
 
 def test_a_name_of_a_file_moves_no_cursor() -> None:
     assert one_line("there is no file a\n\x1b[31m\x9b.wav\tb") == "there is no file a \\x1b[31m\\x9b.wav\tb"
+    assert one_line("no file txt\u202evaw.exe\u2028b") == "no file txt\\u202evaw.exe b", "a name keeps its direction"

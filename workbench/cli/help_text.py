@@ -151,7 +151,8 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
 """Examples of each command: a purpose, and the line that does it."""
 
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but the tab and the line break
+# All control characters but the tab and the line break; and those that turn the direction of what stands behind them.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 LONGEST_LINE, EACH_END = 4000, 500  # characters of a message, and of each end of a longer one
 
 
@@ -160,7 +161,8 @@ def one_line(sentence: str) -> str:
 
     A terminal would obey a control character, so it is written as its number, such as \\x1b.
     """
-    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", re.sub(r"\s*[\r\n]\s*", " ", sentence))
+    line = re.sub(r"\s*[\r\n\u2028\u2029]\s*", " ", sentence)
+    return CONTROL.sub(lambda found: ascii(found[0])[1:-1], line)
 
 
 def short_line(sentence: str) -> str:

@@ -118,7 +118,7 @@ def run(
         ("limit", limit, MOST_RECORDINGS),
     ):
         if number is not None and not 1 <= number <= most:
-            raise BadInput(f"the {name} is {number}; expected 1 to {most}")
+            raise BadInput(f"the {name} is {number!r:.40}; expected 1 to {most}")
     chosen_normaliser = find_normaliser(normaliser)
     found = read_manifest(manifest)
     directory = Path(out).expanduser().absolute()

@@ -206,6 +206,9 @@ def test_a_table_for_readers(capsys: Capture) -> None:
     assert status == 0 and err == []
     assert out[0] == "one.npy" and out[1].split() == ["score", "acoustic", "lm", "text"]
     assert len(out) == 9 and out[4:6] == ["", "two.npy"]
+    Path("a\n\x1b[31mb").mkdir()
+    Path("one.npy").rename("a\n\x1b[31mb/one.npy")
+    assert run(capsys, "a\n\x1b[31mb/one.npy", "--tokens", "tokens.txt")[1][0] == "a \\x1b[31mb/one.npy"
 
 
 # Bad input.

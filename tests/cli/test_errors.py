@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("in_folder")
         ("transcribe --live -m sensevoice --channels 2", 2, "--channels describes raw samples on standard input"),
         ("transcribe short.wav -m sensevoice --format doc", 2, "argument --format: invalid choice: 'doc'"),
         ("transcribe short.wav -m sensevoice --runtime onnx", 2, "argument --runtime/-r: invalid choice: 'onnx'"),
-        ("transcribe short.wav -m sensevoice --dither loud", 2, "argument --dither: invalid float value: 'loud'"),
+        ("transcribe short.wav -m sensevoice --dither loud", 2, "argument --dither: 'loud' is not a number;"),
         ("transcribe short.wav -m sensevoice --colour red", 2, "unrecognized arguments: --colour red"),
         ("trace short.wav -m sensevoice", 2, "the following arguments are required: --out"),
         ("transcribe short.wav -m sensevoice --lanuage en", 2, "--lanuage en; did you mean --language?"),
@@ -112,7 +112,11 @@ pytestmark = pytest.mark.usefixtures("in_folder")
         ("generate hello -m qwen3 --kv-cache q4_0", 2, "argument --kv-cache: invalid choice: 'q4_0'"),
         ("transcribe short.wav -m sensevoice -r gguf -q q3", 2, "quantization is 'q3'; expected one of auto, f32, f16"),
         ("transcribe short.wav -m sensevoice --max-length 0", 2, "max_length is 0; expected 1 to 1048576"),
-        ("transcribe short.wav -m sensevoice --max-length many", 2, "argument --max-length: invalid int value: 'many'"),
+        (
+            "transcribe short.wav -m sensevoice --max-length many",
+            2,
+            "argument --max-length: 'many' is not a whole number;",
+        ),
         ("transcribe short.wav -m sensevoice --kv-gigabytes nan", 2, "kv_gigabytes is nan; expected a finite number"),
         ("transcribe short.wav -m sensevoice --kv-gigabytes 0", 2, "kv_gigabytes is 0.0; expected 0.001 to 10000"),
         (

@@ -10,6 +10,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 
+from workbench.cli.help_text import one_line
 from workbench.cli.model_flags import chosen_options
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
@@ -86,7 +87,7 @@ def _table(found: Sequence[Found]) -> Iterator[str]:
     for number, (path, hypotheses) in enumerate(found):
         if number:
             yield ""
-        yield path
+        yield one_line(path)
         if not hypotheses:
             yield "  no hypothesis is possible"
             continue

@@ -7,7 +7,7 @@ import difflib
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from workbench.core.errors import BadInput
 
@@ -171,6 +171,8 @@ def short_line(sentence: str) -> str:
     return line if len(line) <= LONGEST_LINE else f"{line[:EACH_END]} … {line[-EACH_END:]}"
 
 
+NUMBERS = ((int, "a whole number"), (float, "a number"))  # argparse would name the type of Python
+
 # Values, not flags: argparse would take -1e-3 and -inf for flags.
 NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$|-(inf|nan)$")
 
@@ -222,6 +224,15 @@ class Parser(argparse.ArgumentParser):
         if near := difflib.get_close_matches(flag, self._option_string_actions, 1, 0.75):
             self.error(f"unrecognized arguments: {' '.join(others)}; did you mean {near[0]}?")
         return found, others
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError:
+            expected = next((words for kind, words in NUMBERS if action.type is kind), None)
+            if expected is None:
+                raise
+            raise argparse.ArgumentError(action, f"{arg_string!r:.80} is not {expected}") from None
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         choices = [] if action.choices is None or value in action.choices else [str(each) for each in action.choices]

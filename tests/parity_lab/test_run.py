@@ -268,6 +268,7 @@ def test_a_limit_for_no_stage_is_refused_before_a_candidate_is_computed(fakes: F
         ({"options": {"cmnv": "off"}}, "did you mean cmvn"),
         ({"preset": "f31"}, "no preset"),
         ({"rules": ["kl"]}, "not understood"),
+        ({"candidates": "gguf,gguf:q99"}, "^gguf:q99: quantization is 'q99'; expected one of auto, f32"),
     ],
 )
 def test_bad_input_is_found_before_anything_is_loaded(fakes: FakeRegistry, how: dict[str, Any], says: str) -> None:

@@ -23,6 +23,7 @@ from workbench.parity_lab.source_name import described
 from workbench.parity_lab.tracer import TraceRequest
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
+from workbench.registry.weights import check_quantization
 from workbench.session.values import CONVERSATION, AudioSource, Prompt
 from workbench.text.prompts import check_prompt, messages_of
 from workbench.trace.steps import read_steps
@@ -94,6 +95,11 @@ def plan_run(
     first = read_side(reference, options_class, card.id).with_default(**settings)
     first = first.with_default(dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"}))
     others = tuple(each.with_default(**settings) for each in read_sides(candidates, options_class, card.id))
+    for side in others:
+        try:
+            check_quantization(card, side.settings.get("quantization", "auto"))
+        except BadInput as error:
+            raise BadInput(f"{side.name}: {error}") from None
     from_stages = how.isolated and first.path is None
     return Plan(
         card,

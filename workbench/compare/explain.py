@@ -20,12 +20,13 @@ from workbench.compare.guesses.attention import weights
 from workbench.compare.guesses.dither import dither
 from workbench.compare.guesses.functions import activations, functions
 from workbench.compare.guesses.guess import Guess, Hint, Scene, remaining
-from workbench.compare.guesses.norms import extra_norms, norms
+from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
 from workbench.compare.guesses.rotary import rotary
-from workbench.compare.guesses.scales import row_scales, scales
+from workbench.compare.guesses.scales import channel_scales, row_scales, scales
 from workbench.compare.guesses.stages import addends, cmvn, other_stages
 from workbench.trace.cuts import cut_like
+from workbench.trace.order import kind_of
 from workbench.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     functions,
     orders,
     scales,
+    norm_weights,
+    channel_scales,
     extra_norms,
     row_scales,
     addends,
@@ -132,6 +135,7 @@ def _hinted(
         theirs=candidate,
         before=tuple(names[:here][::-1]),
         after=tuple(names[here + 1 :]),
+        lacking=tuple(one for one in comparison.only_reference if kind_of(one, reference[one]) in _NUMBERS),
         roundoff=comparison.tolerances.preset.roundoff,
         inputs_of=comparison.inputs,
     )

@@ -60,6 +60,7 @@ class Scene:
     theirs: Mapping[str, np.ndarray] = field(default_factory=dict)
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()  # stages of numbers that the candidate does not have
     roundoff: float = 2.0**-24  # unit roundoff of the arithmetic that is expected
     inputs_of: str | None = None  # "reference" or "candidate", if both sides computed the stage from that side's inputs
 
@@ -153,3 +154,21 @@ def remaining(guess: Guess, candidate: np.ndarray, sample: Rows, allowed: float)
 def same(expected: np.ndarray, found: np.ndarray, allowed: float) -> bool:
     """Returns whether two arrays are equal to within the allowed error."""
     return relative_l2(expected, found) <= allowed
+
+
+def is_range(places: np.ndarray) -> bool:
+    """Returns whether places in ascending order stand side by side."""
+    return bool(len(places)) and int(places[-1] - places[0]) == len(places) - 1
+
+
+def listed(places: np.ndarray) -> str:
+    """Returns places in ascending order in words: `3, 9, 10`, or `4 to 12`."""
+    if len(places) > 3 and is_range(places):
+        return f"{places[0]} to {places[-1]}"
+    return in_order(places)
+
+
+def in_order(places: np.ndarray, most: int = 8) -> str:
+    """Returns the first places in words, in their own order."""
+    shown = ", ".join(map(str, places[:most].tolist()))
+    return f"{shown} and {len(places) - most} more" if len(places) > most else shown

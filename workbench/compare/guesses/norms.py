@@ -6,8 +6,9 @@ stage. A fit finds weight and bias. If no such norm fits, no guess is tried.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -16,6 +17,12 @@ from workbench.compare.guesses.guess import Guess, Rows, Scene, relative_l2, sam
 EPSILONS = (1e-6, 1e-5, 1e-12, 1e-8, 1e-7, 1e-3, 1e-4, 0.0, 1e-2)
 _INPUTS = 3  # earlier stages that may be the norm's input
 _LEAST_ROWS = 4
+_VISIBLE = 1e-3  # of the largest weight or bias: smaller changes of one are rounding
+_FEW = 0.1  # share of the channels
+_ALIKE = 1e-4  # relative L2 of two weights that count as the same
+_MOST_NORMS = 64  # other norms that are looked at
+_ROWS_ELSEWHERE = 256  # of each, that its weight is read off
+_CLEARLY = 0.7  # a norm fits better only if it leaves at most this share of the other's error
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,7 @@ class Norm:
     epsilon: float
     weight: np.ndarray
     bias: np.ndarray
+    alike: tuple[float, ...] = ()  # the epsilons that the numbers cannot tell apart, if it was read off
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         found: np.ndarray = normalised(x, self.centred, self.epsilon) * self.weight + self.bias
@@ -64,15 +72,21 @@ def _read_off(x: np.ndarray, y: np.ndarray, scene: Scene) -> Norm | None:
     """Returns the norm that makes y of x; None if none does."""
     if len(x) < _LEAST_ROWS or not np.isfinite(x).all():
         return None
-    best: tuple[float, Norm] | None = None
+    if same(np.broadcast_to(y.mean(axis=0), y.shape), y, _VISIBLE):
+        return None  # any norm makes rows that are all alike of others
+    tried = list[tuple[float, Norm]]()
     for centred in (False, True):
         for epsilon in EPSILONS:
             found = _fitted(normalised(x, centred, epsilon), y, centred, epsilon)
-            wrong = relative_l2(y, found(x))
-            if best is None or wrong < 0.7 * best[0]:
-                best = wrong, found
-    assert best
-    return best[1] if best[0] <= scene.allowed else None
+            tried.append((relative_l2(y, found(x)), found))
+    best, chosen = tried[0]
+    for wrong, found in tried[1:]:
+        if wrong < _CLEARLY * best:
+            best, chosen = wrong, found
+    if not best <= scene.allowed:
+        return None
+    alike = [each.epsilon for wrong, each in tried if each.centred == chosen.centred and _CLEARLY * wrong <= best]
+    return replace(chosen, alike=tuple(alike))
 
 
 def _fitted(n: np.ndarray, y: np.ndarray, centred: bool, epsilon: float) -> Norm:
@@ -97,8 +111,8 @@ def _wrong_norms(scene: Scene, right: Norm, name: str, theirs: np.ndarray) -> It
         return Guess(kind, words, expected, option=option)
 
     for epsilon in EPSILONS:
-        if epsilon != right.epsilon:
-            words = f"the norm of {name} has the epsilon {{}}, where the reference has {right.epsilon:g}"
+        if epsilon not in right.alike:
+            words = f"the norm of {name} has the epsilon {{}}, where the reference has {_other(right.alike, epsilon)}"
             other = Norm(right.centred, epsilon, right.weight, right.bias)
             yield guess("epsilon", words, other, option=f"{epsilon:g}")
     kinds = "RMSNorm", "LayerNorm"
@@ -115,6 +129,64 @@ def _wrong_norms(scene: Scene, right: Norm, name: str, theirs: np.ndarray) -> It
     ):
         yield guess("norm", f"it is the norm of {name} {words}", norm)
     yield guess("norm twice", f"the norm of {name} is applied twice", right, twice=True)
+
+
+def _other(alike: Sequence[float], epsilon: float) -> str:
+    """Returns the reference's epsilon in words; where large values hide which one it is, how it compares."""
+    if len(alike) == 1:
+        return f"{alike[0]:g}"
+    return "a smaller one" if max(alike) < epsilon else "a larger one" if min(alike) > epsilon else "another"
+
+
+def norm_weights(scene: Scene) -> Iterator[Guess]:
+    """Yields the norm of the stage's input with another weight or bias, and names the norm that has the same ones."""
+    if scene.reference.ndim < 2 or scene.reference.shape[-1] < 4:
+        return
+    for name, ours, theirs in scene.inputs(_INPUTS):
+        right = _read_off(_last(ours, scene.sample), _last(scene.reference, scene.sample), scene)
+        if right is None:
+            continue
+        n = normalised(_last(theirs, scene.sample), right.centred, right.epsilon)
+        other = _fitted(n, _last(scene.candidate, scene.sample), right.centred, right.epsilon)
+        changed = [_changed(*pair) for pair in ((right.weight, other.weight), (right.bias, other.bias))]
+        if max(changed) <= _FEW:
+            return  # nothing, or a few channels, which are named as such
+        parts = [part for part, share in zip(("weight", "bias"), changed) if share]
+        whose = _same_elsewhere(scene, other, parts)
+        words = f"it is the norm of {name} with another {' and '.join(parts)}"
+        if whose:
+            words += f", {'those' if len(parts) > 1 else 'that'} of {whose}"
+
+        def expected(rows: Rows, other: Norm = other, theirs: np.ndarray = theirs) -> np.ndarray:
+            return other(_last(theirs, rows)).reshape(len(rows), -1)
+
+        yield Guess("norm", words, expected)
+        return
+
+
+def _changed(one: np.ndarray, other: np.ndarray) -> float:
+    """Returns the share of the channels in which two vectors of a norm differ."""
+    size = max(float(np.abs(one).max()), float(np.abs(other).max()))
+    return float((np.abs(other - one) > _VISIBLE * size).mean()) if size else 0.0
+
+
+def _same_elsewhere(scene: Scene, norm: Norm, parts: Sequence[str]) -> str:
+    """Returns the nearest stage of the reference whose norm has the same weight, bias or both; empty without one."""
+    order = [*scene.before[::-1], scene.stage, *scene.after]
+    here = len(scene.before)
+    places = [n for n, name in enumerate(order) if "norm" in name.rpartition(".layers.")[2] and n != here]
+    for place in sorted(places, key=lambda n: abs(n - here))[:_MOST_NORMS]:
+        y = scene.ours[order[place]]
+        inputs = (scene.ours[name] for name in order[:place][::-1])
+        if y.ndim < 2 or y.shape[-1] != len(norm.weight) or len(y) < _LEAST_ROWS:
+            continue
+        rows = np.unique(np.linspace(0, len(y) - 1, min(len(y), _ROWS_ELSEWHERE)).round().astype(int))
+        for x in islice((each for each in inputs if each.shape == y.shape), _INPUTS):
+            n = normalised(_last(x, rows), norm.centred, norm.epsilon)
+            found = _fitted(n, _last(y, rows), norm.centred, norm.epsilon)
+            if all(same(getattr(found, part), getattr(norm, part), _ALIKE) for part in parts):
+                return order[place]
+    return ""
 
 
 def extra_norms(scene: Scene) -> Iterator[Guess]:

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, table
+from workbench.compare.guesses.guess import Guess, Rows, Scene, listed, table
 
 _FITTED = 8  # rows, or channels, that a fit of two numbers needs
+_FITTED_ONE = 3  # rows that a fit of one number for each channel needs
+_VARIES = 100  # times the allowed error by which rows have to differ
+_LINEAR = ("query", "key", "value", "output", "gate", "up", "down", "logits")
+"""The last words of stages that are a product with a weight, plus a bias."""
 _CLOSE = 2e-4
 _STANDS_OUT = 1e-3  # of the largest change: smaller ones are rounding
 _SOME = 0.1  # share of rows or channels that are named
@@ -30,10 +34,18 @@ def scales(scene: Scene) -> Iterator[Guess]:
         return
     yield from _whole(scene, r, c)
     yield from coarser(scene, r, c)
-    if r.shape[1] < 2:
+
+
+def channel_scales(scene: Scene) -> Iterator[Guess]:
+    """Yields a constant, a factor, or both of each channel."""
+    r, c = scene.pair
+    if not (np.isfinite(r).all() and np.isfinite(c).all()) or r.shape[1] < 2 or not c.any():
         return
-    if len(r) >= _FITTED:
-        yield from _of_channels(scene, r, c)
+    # Rows that are all alike show nothing about a channel.
+    size = float(np.linalg.norm(r))
+    if len(r) < _FITTED_ONE or not np.linalg.norm(r - r.mean(axis=0)) > _VARIES * max(scene.allowed, 1e-7) * size:
+        return
+    yield from _of_channels(scene, r, c)
 
 
 def _whole(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
@@ -77,10 +89,12 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     )
     square = (r * r).sum(axis=0)
     factors = np.divide((r * c).sum(axis=0), square, out=np.ones_like(square), where=square > 0)
-    words = _few(factors, 1.0, "channel", "{:.6g} times the reference's", "a multiple of the reference's")
+    words = _zeros(factors, "channel") or _few(
+        factors, 1.0, "channel", "{:.6g} times the reference's", "a multiple of the reference's"
+    )
     yield Guess(
         "factor of each channel",
-        words or "each channel is a multiple of the reference's, as where a norm's weight is left out or other",
+        words or f"each channel is a multiple of the reference's, as where {_scaled_by(scene)}",
         lambda rows: factors * table(reference[rows]),
     )
     mean_r, mean_c = r.mean(axis=0), c.mean(axis=0)
@@ -88,18 +102,47 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     both = np.divide(
         ((r - mean_r) * (c - mean_c)).sum(axis=0), variance, out=np.zeros_like(variance), where=variance > 0
     )
-    if both.any():
-        # How far a channel is from the reference's: in its factor, or in its constant by the channel's own size.
-        shifts = np.divide(
-            np.abs(mean_c - both * mean_r), np.sqrt(square / len(r)), out=np.abs(mean_c), where=square > 0
-        )
-        affine = "a multiple of the reference's plus a constant"
-        words = _few(np.maximum(np.abs(both - 1), shifts), 0.0, "channel", affine, affine)
-        yield Guess(
-            "factor and constant of each channel",
-            words or f"each channel is {affine}, as where CMVN or a norm is left out or done twice",
-            lambda rows: both * (table(reference[rows]) - mean_r) + mean_c,
-        )
+    if len(r) < _FITTED or not both.any():
+        return
+    # How far a channel is from the reference's: in its factor, or in its constant by the channel's own size.
+    shifts = np.divide(np.abs(mean_c - both * mean_r), np.sqrt(square / len(r)), out=np.abs(mean_c), where=square > 0)
+    affine = "a multiple of the reference's plus a constant"
+    words = _few(np.maximum(np.abs(both - 1), shifts), 0.0, "channel", affine, affine)
+    if not words and (np.abs(both / both[0] - 1) < _CLOSE).all():
+        times = _number(float(np.median(both)))
+        words = f"each channel is {times} times the reference's plus a constant of its own"
+        if scene.part in _LINEAR:
+            words += ", as where a weight is scaled and its bias is not"
+    yield Guess(
+        "factor and constant of each channel",
+        words or f"each channel is {affine}{_affine_by(scene)}",
+        lambda rows: both * (table(reference[rows]) - mean_r) + mean_c,
+    )
+
+
+def _scaled_by(scene: Scene) -> str:
+    """Returns what may give each channel a factor, by what the stage is."""
+    if scene.part in _LINEAR:
+        return "the rows of its weight have other scales"
+    return "CMVN has another scale" if scene.stage.startswith("frontend.") else "a norm's weight is left out or other"
+
+
+def _affine_by(scene: Scene) -> str:
+    """Returns what may give each channel a factor and a constant, as an addition to the sentence."""
+    if scene.part in _LINEAR:
+        return ", as where the rows of its weight have other scales and its bias has not"
+    return f", as where {'CMVN' if scene.stage.startswith('frontend.') else 'a norm'} is left out, done twice or other"
+
+
+def _zeros(factors: np.ndarray, what: str) -> str:
+    """Returns the sentence for places that are zeros while the others agree; empty otherwise."""
+    zeros = np.abs(factors) < _CLOSE
+    if not zeros.any() or not (zeros | (np.abs(factors - 1) < _CLOSE)).all():
+        return ""
+    places = np.flatnonzero(zeros)
+    if len(places) < 2:
+        return ""
+    return f"of {len(factors)} {what}s, {what}s {listed(places)} are zeros, and the others agree"
 
 
 def row_scales(scene: Scene) -> Iterator[Guess]:
@@ -109,7 +152,9 @@ def row_scales(scene: Scene) -> Iterator[Guess]:
     r, c = table(scene.reference), table(scene.candidate)
     square = (r * r).sum(axis=1)
     factors = np.divide((r * c).sum(axis=1), square, out=np.ones_like(square), where=square > 0)
-    words = _few(factors, 1.0, "row", "{:.6g} times the reference's", "a multiple of the reference's")
+    words = _zeros(factors, "row") or _few(
+        factors, 1.0, "row", "{:.6g} times the reference's", "a multiple of the reference's"
+    )
     yield Guess(
         "factor of each row",
         words
@@ -134,8 +179,7 @@ def _few(found: np.ndarray, neutral: float, what: str, one: str, several: str) -
         return ""
     if len(places) == 1:
         return f"of {len(found)} {what}s, only {what} {places[0]} differs: it is {one.format(found[places[0]])}"
-    shown = ", ".join(map(str, places[:8].tolist())) + (f" and {len(places) - 8} more" if len(places) > 8 else "")
-    return f"of {len(found)} {what}s, only {what}s {shown} differ: each is {several}"
+    return f"of {len(found)} {what}s, only {what}s {listed(places)} differ: each is {several}"
 
 
 def coarser(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:

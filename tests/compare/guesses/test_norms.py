@@ -1,0 +1,75 @@
+"""A norm with the weight of another is named by that one, and no epsilon is claimed that the numbers do not show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.layers import rms, stages
+from workbench.compare import compare, judge
+from workbench.compare.guesses.guess import Hint
+from workbench.trace.trace import Trace
+
+REFERENCE = stages()
+NORM = "llm.layers.1.input_norm"
+
+
+def explained(candidate: dict[str, np.ndarray], reference: dict[str, np.ndarray]) -> Hint | None:
+    return judge(compare(Trace(reference, {}), Trace(candidate, {}))).explanation
+
+
+def weight_of(stage: str, entering: str) -> np.ndarray:
+    return np.asarray((REFERENCE[stage] / rms(REFERENCE[entering].astype(np.float64)))[0])
+
+
+@pytest.mark.parametrize(
+    "step, whose, entering, norm",
+    [
+        ("input_norm", "llm.layers.1.mlp_norm", "llm.layers.1.attention.residual", NORM),
+        ("input_norm", "llm.layers.2.input_norm", "llm.layers.1", NORM),
+        ("llm__norm", "llm.layers.2.mlp_norm", "llm.layers.2.attention.residual", "llm.norm"),
+    ],
+)
+def test_the_norm_whose_weight_was_taken_is_named(step: str, whose: str, entering: str, norm: str) -> None:
+    other: Any = {step: lambda x, w: rms(x) * weight_of(whose, entering)}
+    found = explained(stages(noise=1e-7, **other), REFERENCE)
+    assert found is not None and (found.stage, found.kind) == (norm, "norm")
+    assert f" with another weight, that of {whose};" in found.sentence
+
+
+def test_a_weight_that_no_norm_has_is_only_another() -> None:
+    drawn = 1 + np.random.default_rng(1).random(32)
+    found = explained(stages(noise=1e-7, input_norm=lambda x, w: rms(x) * drawn), REFERENCE)
+    assert found is not None and found.sentence.startswith("it is the norm of llm.layers.0 with another weight; a diff")
+
+
+def test_weight_and_bias_of_another_layer_norm_are_named() -> None:
+    draw = np.random.default_rng(2)
+    x = {name: 3 + draw.standard_normal((40, 16)) for name in ("encoder.layers.0", "encoder.layers.1")}
+    affine = draw.random((2, 2, 16)) + 0.5
+
+    def norm(entering: str, which: int) -> np.ndarray:
+        centred = x[entering] - x[entering].mean(axis=1, keepdims=True)
+        return np.asarray(rms(centred, 1e-5) * affine[which, 0] + affine[which, 1])
+
+    names = ("encoder.layers.1.input_norm", "encoder.layers.2.input_norm")
+    reference = {
+        "encoder.layers.0": x["encoder.layers.0"],
+        names[0]: norm("encoder.layers.0", 0),
+        "encoder.layers.1": x["encoder.layers.1"],
+        names[1]: norm("encoder.layers.1", 1),
+    }
+    reference = {name: each.astype(np.float32) for name, each in reference.items()}
+    candidate = {**reference, names[0]: norm("encoder.layers.0", 1).astype(np.float32)}
+    found = explained(candidate, reference)
+    assert found is not None and f"with another weight and bias, those of {names[1]};" in found.sentence
+
+
+@pytest.mark.parametrize("size, said", [(1.0, "has 1e-06"), (3.0, "has a smaller one")])
+def test_an_epsilon_that_large_values_hide_is_not_claimed_of_the_reference(size: float, said: str) -> None:
+    wrong = stages(size=size, at=0, noise=1e-8, input_norm=lambda x, w: rms(x, 1e-2) * w)
+    found = explained(wrong, stages(size=size))
+    assert found is not None
+    assert found.sentence.startswith(f"the norm of llm.embeddings has the epsilon 0.01, where the reference {said};")

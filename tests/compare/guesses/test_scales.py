@@ -1,0 +1,50 @@
+"""What a fit of factors and constants says of its cause fits the stage, and zeros are named as such."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workbench.compare.explain import explain
+from workbench.compare.guesses.guess import Scene
+
+DRAW = np.random.default_rng(5)
+X = DRAW.standard_normal((20, 32)).astype(np.float32) + 2
+FACTORS, CONSTANTS = 0.5 + DRAW.random(32), DRAW.standard_normal(32)
+
+
+def said(stage: str, candidate: np.ndarray, reference: np.ndarray = X) -> str:
+    found = explain(Scene(stage, reference, candidate.astype(np.float32), 1e-6), 0.1)
+    return found.sentence if found else ""
+
+
+@pytest.mark.parametrize(
+    "stage, candidate, words",
+    [
+        ("llm.layers.1.mlp.up", FACTORS * X, "as where the rows of its weight have other scales"),
+        ("frontend.features", FACTORS * X, "as where CMVN has another scale"),
+        ("llm.norm", FACTORS * X, "as where a norm's weight is left out or other"),
+        ("llm.layers.1.mlp.up", FACTORS * X + CONSTANTS, "the rows of its weight have other scales and its bias has n"),
+        ("frontend.features", FACTORS * X + CONSTANTS, "as where CMVN is left out, done twice or other"),
+        ("llm.layers.1.mlp.up", 1.01 * X + CONSTANTS, "each channel is 1.01 times the reference's plus a constant of"),
+        ("llm.layers.1.attention.query", X * (np.arange(32) < 16), "channels 16 to 31 are zeros, and the others agree"),
+        ("llm.layers.1", X * (np.arange(32) % 9 > 0), "channels 0, 9, 18, 27 are zeros, and the others agree"),
+        (
+            "llm.layers.1",
+            X * (np.arange(20)[:, None] < 12),
+            "of 20 rows, rows 12 to 19 are zeros, and the others agree",
+        ),
+    ],
+)
+def test_the_cause_fits_the_stage(stage: str, candidate: np.ndarray, words: str) -> None:
+    assert words in said(stage, candidate)
+
+
+def test_three_rows_show_a_bias_that_is_left_out() -> None:
+    assert said("logits", X[:3] + CONSTANTS, X[:3]).startswith("each channel is the reference's plus a constant")
+    assert said("logits", X[:2] + CONSTANTS, X[:2]) == ""
+
+
+def test_rows_that_are_all_alike_show_no_bias() -> None:
+    alike = np.repeat(X[:1], 9, axis=0)
+    assert said("logits", alike + CONSTANTS, alike) == ""

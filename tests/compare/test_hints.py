@@ -19,6 +19,15 @@ X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
         (np.vstack([X, X[:1]]), "the candidate has 1 row more at the end; after this change"),
         (np.vstack([X[:1] + 9, X]), "the candidate has 1 row more at the beginning; after this change"),
         (np.vstack([X, 0 * X[:2]]), "the candidate has 2 rows more of zeros, padding, at the end; after this change"),
+        (
+            np.vstack([0 * X[:2], X, 0 * X[:1]]),
+            "3 rows more of zeros, padding, 2 of them at the beginning and 1 at the",
+        ),
+        (
+            np.vstack([X[:1] + 9, X, X[:1]]),
+            "the candidate has 2 rows more, 1 of them at the beginning and 1 at the end",
+        ),
+        (0.8 * X[1:], "the shapes are 6×4 and 5×4: 6 and 5 along axis 0"),
         (X[1:], "the reference has 1 row more at the beginning; after this change"),
         (np.hstack([X, 0 * X]), "the candidate has 4 columns more of zeros, padding, at the end; after this change"),
         (
@@ -50,7 +59,9 @@ def zeroed(rows: object, columns: object) -> np.ndarray:
     "candidate, said",
     [
         (zeroed(slice(0, 1), slice(None)), "of 60 rows, only row 0 differs"),
-        (zeroed(slice(0, 4), slice(None)), "of 60 rows, only rows 0, 1, 2, 3 differ"),
+        (zeroed(slice(0, 4), slice(None)), "of 60 rows, only rows 0 to 3 differ"),
+        (zeroed(slice(40, 60), slice(None)), "of 60 rows, only rows 40 to 59 differ"),
+        (zeroed(slice(0, 40, 2), slice(None)), None),
         (zeroed(slice(None), slice(7, 8)), "of 30 channels, only channel 7 differs"),
         (zeroed(slice(0, 30), slice(0, 20)), None),
     ],

@@ -12,13 +12,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from workbench.compare.guesses.guess import is_range, listed
 from workbench.compare.measures import Measures, measure
 
 _NEAR = 0.5  # relative L2 above which two arrays have nothing in common
+_NEAR_ROWS = 0.1  # the same without some rows or columns: many arrays resemble themselves a few rows later
+_MOST_PLACES = 64  # places at which the shorter array may begin in the longer one
 _TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
 _FEW = 0.1  # share of all rows or channels
+_MANY = 0.4  # the same, if they stand side by side, as those of a prompt, of padding or of a head do
 
-Guess = tuple[str, np.ndarray, np.ndarray]
+Guess = tuple[str, np.ndarray, np.ndarray, float]
+"""Words, the arrays to compare, and the relative L2 above which they have nothing in common."""
 
 
 def shapes(reference: np.ndarray, candidate: np.ndarray) -> str:
@@ -31,11 +36,12 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
     said = f"the shapes are {shapes(reference, candidate)}"
     best: tuple[float, str] | None = None
     fits = ""
-    for words, one, other in _guesses(reference, candidate):
-        fits = fits or words
-        if one.size and (best is None or _left(one, other) < best[0]):
-            best = _left(one, other), words
-    if best and best[0] <= _NEAR:
+    for words, one, other, most in _guesses(reference, candidate):
+        fits = fits or (words if most == _NEAR else "")
+        left = _left(one, other) if one.size else math.inf
+        if left <= most and (best is None or left < best[0]):
+            best = left, words
+    if best:
         return f"{said}: {best[1]}; after this change they differ by {_percent(best[0])}"
     if fits:
         return f"{said}, as if {fits}, but after this change the numbers differ too"
@@ -52,8 +58,8 @@ def where_it_differs(found: Measures) -> str | None:
         return None
     for errors, what in ((found.by_position, "row"), (found.by_channel, "channel")):
         places = _standing_out(errors)
-        if len(places) <= _FEW * len(errors):
-            many = f"{what} {places[0]} differs" if len(places) == 1 else f"{what}s {_listed(places)} differ"
+        if len(places) <= (_MANY if is_range(places) else _FEW) * len(errors):
+            many = f"{what} {places[0]} differs" if len(places) == 1 else f"{what}s {listed(places)} differ"
             return f"of {len(errors)} {what}s, only {many}"
     return None
 
@@ -63,22 +69,17 @@ def _standing_out(errors: np.ndarray) -> np.ndarray:
     return np.flatnonzero(errors > 0.01 * errors.max(initial=0.0))
 
 
-def _listed(places: np.ndarray, most: int = 8) -> str:
-    shown = ", ".join(map(str, places[:most].tolist()))
-    return f"{shown} and {len(places) - most} more" if len(places) > most else shown
-
-
 def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
     """Yields changes that give the candidate the reference's shape, each with the arrays to compare then."""
     if reference.ndim == candidate.ndim == 2 and reference.shape == candidate.shape[::-1]:
-        yield "the candidate is transposed", reference, candidate.T
+        yield "the candidate is transposed", reference, candidate.T, _NEAR
     if reference.ndim != candidate.ndim:
         one, other = np.squeeze(reference), np.squeeze(candidate)
         if one.shape == other.shape:
             side = "reference" if reference.ndim > candidate.ndim else "candidate"
-            yield f"the {side} has a dimension of 1 more, such as a batch", one, other
+            yield f"the {side} has a dimension of 1 more, such as a batch", one, other, _NEAR
         elif one.shape == other.shape[::-1]:
-            yield "one has a dimension of 1 more, and is transposed", one, other.T
+            yield "one has a dimension of 1 more, and is transposed", one, other.T, _NEAR
     if reference.ndim == candidate.ndim:
         axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
         if len(axes) == 1:
@@ -88,6 +89,7 @@ def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
             "the same number of values is laid out in another shape",
             reference.reshape(-1),
             np.ascontiguousarray(candidate).reshape(-1),
+            _NEAR,
         )
 
 
@@ -100,15 +102,16 @@ def _longer(reference: np.ndarray, candidate: np.ndarray, axis: int) -> Iterator
         what = "value"
     many = f"{extra} {what if extra == 1 else what.replace('entry', 'entries') + ('s' if what[-1] != '0' else '')}"
     length = short.shape[axis]
-    for end, kept, rest in (
-        ("end", slice(0, length), slice(length, None)),
-        ("beginning", slice(extra, None), slice(0, extra)),
-    ):
-        index = tuple(kept if n == axis else slice(None) for n in range(long.ndim))
-        other = tuple(rest if n == axis else slice(None) for n in range(long.ndim))
-        padded = " of zeros, padding," if not np.any(long[other]) else ""
-        words = f"the {side} has {many} more{padded} at the {end}"
-        yield (words, short, long[index]) if side == "candidate" else (words, long[index], short)
+    for begin in dict.fromkeys((0, extra, *range(1, min(extra, _MOST_PLACES)))):
+        index = tuple(slice(begin, begin + length) if n == axis else slice(None) for n in range(long.ndim))
+        others = np.delete(long, np.s_[begin : begin + length], axis=axis)
+        padded = " of zeros, padding," if not np.any(others) else ""
+        where = {0: "at the end", extra: "at the beginning"}.get(
+            begin, f"{begin} of them at the beginning and {extra - begin} at the end"
+        )
+        words = f"the {side} has {many} more{padded or ',' * (0 < begin < extra)} {where}"
+        one, other = (short, long[index]) if side == "candidate" else (long[index], short)
+        yield words, one, other, _NEAR_ROWS
 
 
 def _left(one: np.ndarray, other: np.ndarray) -> float:

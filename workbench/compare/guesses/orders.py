@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Scene, same, table
+from workbench.compare.guesses.guess import Guess, Scene, in_order, listed, same, table
 
 _SHIFTS = (1, -1, 2, -2)
 _MOST_MATCHED = 4096  # rows or channels; each is compared with each
@@ -28,7 +28,7 @@ def orders(scene: Scene) -> Iterator[Guess]:
     yield from _signs(scene)
     if (channels := _channels(scene)) is not None:
         order = channels
-        yield Guess(*_about_channels(order), lambda rows: table(reference[rows])[:, order])
+        yield Guess(*_about_channels(order, scene), lambda rows: table(reference[rows])[:, order])
     if (places := _rows(scene)) is not None:
         yield Guess("rows permuted", _about_rows(places, scene), lambda rows: table(reference[places[rows]]))
 
@@ -78,7 +78,7 @@ def _signs(scene: Scene) -> Iterator[Guess]:
     signs = np.where((r * c).sum(axis=0) < 0, -1.0, 1.0)
     off = np.flatnonzero(signs < 0)
     if 0 < len(off) < len(signs):
-        words = f"{len(off)} of {len(signs)} channels have the other sign: {_listed(off)}"
+        words = f"{len(off)} of {len(signs)} channels have the other sign: {listed(off)}"
         yield Guess("signs", words, lambda rows: signs * table(scene.reference[rows]))
 
 
@@ -130,10 +130,14 @@ def _matched(one: np.ndarray, other: np.ndarray) -> np.ndarray | None:
     return order
 
 
-def _about_channels(order: np.ndarray) -> tuple[str, str]:
+def _about_channels(order: np.ndarray, scene: Scene) -> tuple[str, str]:
     """Returns kind and words for channels in another order: place n of the candidate holds `order[n]`."""
     count = len(order)
     places = np.arange(count)
+    if scene.reference.ndim == 3 and (heads := _blocks(order, scene.reference.shape[2])) is not None:
+        moved = np.flatnonzero(heads != np.arange(len(heads)))
+        said = f"heads {in_order(moved)} hold what the reference has in heads {in_order(heads[moved])}"
+        return "heads permuted", said
     if np.array_equal(order, places[::-1]):
         return "channels reversed", "its channels are in reverse order"
     for width in _head_widths(count):
@@ -152,20 +156,31 @@ def _about_channels(order: np.ndarray) -> tuple[str, str]:
         ):
             if np.array_equal(order, (places.reshape(-1, width)[:, inner]).ravel()):
                 return kind, words
+    for width in _head_widths(count)[1:]:
+        if np.array_equal(order, places.reshape(width, -1).T.ravel()):
+            return "channels interleaved", (
+                f"it holds the first channel of each of the reference's {width} blocks of {count // width}, then the "
+                "second of each, and so on, as where a stack is transposed"
+            )
     for width in sorted(_head_widths(count), reverse=True):
-        blocks = order.reshape(-1, width)
-        if 1 < width < count and not (blocks[:, 0] % width).any() and (np.diff(blocks, axis=1) == 1).all():
-            heads = blocks[:, 0] // width
+        if 1 < width < count and (heads := _blocks(order, width)) is not None:
             moved = np.flatnonzero(heads != np.arange(len(heads)))
             return "heads permuted", (
-                f"blocks of {width} channels are permuted: blocks {_listed(moved)} hold what the reference has in "
-                f"blocks {_listed(heads[moved])}"
+                f"blocks of {width} channels are permuted: blocks {in_order(moved)} hold what the reference has in "
+                f"blocks {in_order(heads[moved])}"
             )
     moved = np.flatnonzero(order != places)
     return (
         "channels permuted",
-        f"channels {_listed(moved)} hold what the reference has in channels {_listed(order[moved])}",
+        f"channels {in_order(moved)} hold what the reference has in channels {in_order(order[moved])}",
     )
+
+
+def _blocks(order: np.ndarray, width: int) -> np.ndarray | None:
+    """Returns the order of blocks of channels; None if channels within a block have changed places."""
+    blocks = order.reshape(-1, width)
+    whole = not (blocks[:, 0] % width).any() and bool((np.diff(blocks, axis=1) == 1).all())
+    return blocks[:, 0] // width if whole else None
 
 
 def _head_widths(count: int) -> list[int]:
@@ -176,9 +191,4 @@ def _head_widths(count: int) -> list[int]:
 def _about_rows(order: np.ndarray, scene: Scene) -> str:
     what = "heads" if scene.reference.ndim == 3 and scene.part == "weights" else "rows"
     moved = np.flatnonzero(order != np.arange(len(order)))
-    return f"{what} {_listed(moved)} hold what the reference has in {what} {_listed(order[moved])}"
-
-
-def _listed(places: np.ndarray, most: int = 8) -> str:
-    shown = ", ".join(map(str, places[:most].tolist()))
-    return f"{shown} and {len(places) - most} more" if len(places) > most else shown
+    return f"{what} {in_order(moved)} hold what the reference has in {what} {in_order(order[moved])}"

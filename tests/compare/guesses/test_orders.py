@@ -1,0 +1,31 @@
+"""Heads and transposed stacks in another order are named as such."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workbench.compare.explain import explain
+from workbench.compare.guesses.guess import Scene
+
+X = np.random.default_rng(6).standard_normal((12, 4, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "reference, candidate, words",
+    [
+        (X, X[:, [2, 3, 0, 1]], "heads 0, 1, 2, 3 hold what the reference has in heads 2, 3, 0, 1"),
+        (X, X[:, [0, 2, 1, 3]], "heads 1, 2 hold what the reference has in heads 2, 1"),
+        (X, X[:, :, [4, 5, 6, 7, 0, 1, 2, 3]], "the halves of each 8 channels have changed places"),
+        (
+            X[:, :3].reshape(12, 24),
+            X[:, :3].swapaxes(1, 2).reshape(12, 24),
+            "it holds the first channel of each of the reference's 3 blocks of 8, then the second of each",
+        ),
+    ],
+)
+def test_another_order_of_heads_or_of_a_stack_is_named(
+    reference: np.ndarray, candidate: np.ndarray, words: str
+) -> None:
+    found = explain(Scene("llm.layers.1.attention.query", reference, candidate, 1e-6), 1.0)
+    assert found is not None and words in found.sentence

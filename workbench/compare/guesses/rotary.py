@@ -14,6 +14,8 @@ from workbench.compare.guesses.guess import Guess, Rows, Scene, same
 
 _BASES = (10000.0, 500000.0, 1000000.0, 100000.0, 50000.0, 20000.0, 5000000.0, 1000.0)
 _SHIFTS = (1, -1, 2, -2)
+_LEAST_RATE = 1e-3  # radians in a row that can be read off
+_SAME_ANGLES = 1e-4
 Complex = np.ndarray
 """[rows, heads, pairs]: the two channels of a pair as one complex number."""
 
@@ -59,9 +61,44 @@ def rotary(scene: Scene) -> Iterator[Guess]:
         off = f"{shift:+d}"
         turned = np.exp(1j * (start + (places + shift) * rates))
         yield guess("RoPE position", f"RoPE's positions are off by {off}", turned)
-    for base in _BASES:
-        turned = np.exp(1j * places * base ** (-np.arange(pairs) / pairs))
-        yield guess("RoPE base", f"RoPE has the base {base:.0f}, where the reference has another", turned)
+    right = _base_of(angles)
+    found = _angles(layout, theirs, scene.candidate)
+    where = f"where the reference has {right:.0f}" if right else "where the reference has another"
+    for base in dict.fromkeys((*_BASES, *_round_bases(found))):
+        if base != right:
+            turned = np.exp(1j * places * base ** (-np.arange(pairs) / pairs))
+            yield guess("RoPE base", f"RoPE has the base {base:.0f}, {where}", turned)
+    # Fast pairs may have turned by more than half a circle in a row, and slow ones show too few digits.
+    shown = (np.abs(rates) > _LEAST_RATE) & (np.abs(rates) < 1.5)
+    if shown.any():
+        times = np.angle(found[1] * found[0].conj())[shown] / rates[shown]
+        for digits in (2, 4):
+            factor = float(f"{np.median(times):.{digits}g}")
+            if factor not in (0.0, 1.0):
+                turned = np.exp(1j * (start + places * rates * factor))
+                words = f"RoPE turns by {factor:g} times the reference's angles, as where positions are scaled"
+                yield guess("RoPE scale", words, turned)
+
+
+def _round_bases(angles: Complex) -> list[float]:
+    """Returns round numbers near the base that the angles of the first two rows show; empty if they show none."""
+    rates = np.angle(angles[1] * angles[0].conj())
+    pairs = len(rates)
+    shown = np.flatnonzero((rates > _LEAST_RATE) & (np.arange(pairs) > 0))
+    if not len(shown):
+        return []
+    base = float(np.exp(np.median(-np.log(rates[shown]) * pairs / shown)))
+    return [float(f"{base:.{digits}g}") for digits in (1, 2, 3)] if 10 < base < 1e12 else []
+
+
+def _base_of(angles: Complex) -> float | None:
+    """Returns the round base that gives these angles; None without one."""
+    count, pairs = angles.shape
+    for base in (*_BASES, *_round_bases(angles)):
+        turned = np.exp(1j * np.arange(count)[:, None] * base ** (-np.arange(pairs) / pairs))
+        if same(turned.view(np.float64), np.ascontiguousarray(angles).view(np.float64), _SAME_ANGLES):
+            return base
+    return None
 
 
 def _halves(x: np.ndarray) -> Complex:

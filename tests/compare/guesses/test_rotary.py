@@ -1,0 +1,39 @@
+"""Any round base of rotary positions is read off the values, and so is a scale of the positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.layers import stages, turned
+from workbench.compare import compare, judge
+from workbench.trace.trace import Trace
+
+REFERENCE = stages()
+
+
+def scaled(x: np.ndarray, factor: float) -> np.ndarray:
+    pairs = x.shape[-1] // 2
+    angles = factor * np.arange(len(x))[:, None] * 1e6 ** (-np.arange(pairs) / pairs)
+    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    one, other = x[..., :pairs], x[..., pairs:]
+    return np.concatenate([one * cos - other * sin, other * cos + one * sin], axis=-1)
+
+
+@pytest.mark.parametrize(
+    "rope, said",
+    [
+        (lambda x: turned(x, base=8e6), "RoPE has the base 8000000, where the reference has 1000000"),
+        (lambda x: turned(x, base=32000.0), "RoPE has the base 32000, where the reference has 1000000"),
+        (lambda x: turned(x, base=1e4), "RoPE has the base 10000, where the reference has 1000000"),
+        (lambda x: scaled(x, 0.25), "RoPE turns by 0.25 times the reference's angles, as where positions are scaled"),
+        (lambda x: scaled(x, 1.4), "RoPE turns by 1.4 times the reference's angles"),
+    ],
+)
+def test_the_base_and_the_scale_are_read_off(rope: Any, said: str) -> None:
+    wrong = stages(noise=1e-7, attention__query_rope=rope)
+    found = judge(compare(Trace(REFERENCE, {}), Trace(wrong, {}))).explanation
+    assert found is not None and found.stage == "llm.layers.1.attention.query_rope"
+    assert found.sentence.startswith(said)

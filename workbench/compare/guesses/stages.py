@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from workbench.compare.guesses.guess import Guess, Rows, Scene, relative_l2, same, table
+from workbench.trace.inside import layer_and_part
 
+_MOST_FEATURES = 1 << 24  # values whose mean and deviation are computed
 _NEAREST = 12  # stages that may be missing as an addend
 _TIMES = {-1.0: "lacks", 1.0: "has twice", -0.5: "has half of", 0.5: "has one and a half times", -2.0: "subtracts"}
 
@@ -29,11 +31,19 @@ def _nearest(scene: Scene) -> Iterator[str]:
     for number in range(max(len(scene.before), len(scene.after))):
         yield from scene.before[number : number + 1]
         yield from scene.after[number : number + 1]
+    yield from scene.lacking
 
 
 def _about(scene: Scene, name: str) -> tuple[str, str]:
     """Returns kind and words for a candidate that equals the reference's stage `name`."""
     said = f"it equals the reference's {name}"
+    if name in scene.lacking:
+        if _counted_from_one(scene, name):
+            return (
+                "stages shifted",
+                f"{said}: its layers are counted from 1, and stages from 0 (`first = 1` in a mapping)",
+            )
+        return "other stage", said
     if _shifted(scene, name):
         way = "early" if name in scene.after else "late"
         return "stages shifted", f"{said}: it and the stage after it come one stage too {way}"
@@ -49,6 +59,14 @@ def _about(scene: Scene, name: str) -> tuple[str, str]:
     if outside and name == outside[0]:
         return "left out", f"{said}, as if nothing were computed between them"
     return "other stage", said
+
+
+def _counted_from_one(scene: Scene, name: str) -> bool:
+    """Returns whether the candidate has the reference's layer 0 as layer 1, and none with the number 0."""
+    found = layer_and_part(scene.stage) or (scene.stage, "")
+    stack, _, number = found[0].rpartition(".")
+    first = f"{stack}.0{'.' * bool(found[1])}{found[1]}"
+    return number == "1" and name == first and f"{stack}.0" not in scene.theirs
 
 
 def _is_norm(stage: str) -> bool:
@@ -116,6 +134,7 @@ def cmvn(scene: Scene) -> Iterator[Guess]:
     """Yields wrong uses of a shift and a scale of each channel, read off the reference: CMVN, or a norm of batches."""
     if scene.reference.ndim != 2 or len(scene.sample) < 8:
         return
+    yield from _own_statistics(scene)
     for _, ours, theirs in scene.inputs(1):
         x, r = table(ours[scene.sample]), scene.pair[0]
         scale, constant = _lines(x, r)
@@ -135,8 +154,34 @@ def cmvn(scene: Scene) -> Iterator[Guess]:
             ("CMVN's shift has the wrong sign", theirs, scale, -constant),
             ("CMVN divides by its scale", theirs, 1 / scale, shift / scale),
             ("CMVN scales before it shifts", theirs, scale, shift),
+            ("CMVN multiplies by its scale twice", theirs, np.square(scale), shift * np.square(scale)),
+            (
+                "CMVN multiplies by the root of its scale",
+                theirs,
+                np.sqrt(np.abs(scale)),
+                shift * np.sqrt(np.abs(scale)),
+            ),
         ):
             yield Guess("CMVN", words, of(array, a, b))  # type: ignore[arg-type]
+
+
+def _own_statistics(scene: Scene) -> Iterator[Guess]:
+    """Yields features normalised by the recording's own mean and deviation, where the reference's are not."""
+    inputs = scene.inputs(1)
+    if scene.stage != "frontend.features" or scene.reference.size > _MOST_FEATURES or not inputs:
+        return
+    [(_, _, theirs)] = inputs
+    x = table(theirs)
+    mean, deviation = x.mean(axis=0), x.std(axis=0)
+    once = np.divide(1.0, deviation, out=np.ones_like(deviation), where=deviation > 0)
+
+    def guess(words: str, scale: np.ndarray) -> Guess:
+        said = f"{words} of this recording, which the reference does not do"
+        return Guess("CMVN", said, lambda rows: scale * (table(theirs[rows]) - mean))
+
+    yield guess("it is without the mean", np.ones_like(mean))
+    yield guess("it is normalised by mean and deviation", once)
+    yield guess("it is normalised by mean and unbiased deviation", once * np.sqrt((len(x) - 1) / len(x)))
 
 
 def _lines(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

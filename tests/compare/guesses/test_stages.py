@@ -1,0 +1,50 @@
+"""Features normalised by the recording's own statistics, and layers counted from 1, are named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workbench.compare import compare, judge
+from workbench.compare.guesses.guess import Hint
+from workbench.trace.trace import Trace
+
+DRAW = np.random.default_rng(8)
+LFR = DRAW.standard_normal((40, 12)) + 9
+SHIFT, SCALE = DRAW.standard_normal(12) - 9, 0.1 + DRAW.random(12)
+RIGHT = {"frontend.lfr": LFR.astype(np.float32), "frontend.features": ((LFR + SHIFT) * SCALE).astype(np.float32)}
+
+
+def explained(reference: dict[str, np.ndarray], candidate: dict[str, np.ndarray]) -> Hint | None:
+    return judge(compare(Trace(reference, {}), Trace(candidate, {}))).explanation
+
+
+@pytest.mark.parametrize(
+    "features, said",
+    [
+        (LFR - LFR.mean(axis=0), "it is without the mean of this recording, which the reference does not do"),
+        ((LFR - LFR.mean(axis=0)) / LFR.std(axis=0), "it is normalised by mean and deviation of this recording, which"),
+        ((LFR - LFR.mean(axis=0)) / LFR.std(axis=0, ddof=1), "by mean and unbiased deviation of this recording"),
+        ((LFR + SHIFT) * SCALE**2, "CMVN multiplies by its scale twice"),
+        ((LFR + SHIFT) * SCALE**0.5, "CMVN multiplies by the root of its scale"),
+    ],
+)
+def test_other_statistics_are_named(features: np.ndarray, said: str) -> None:
+    found = explained(RIGHT, {**RIGHT, "frontend.features": features.astype(np.float32)})
+    assert found is not None and found.kind == "CMVN" and said in found.sentence
+
+
+@pytest.mark.parametrize("part", ["", ".fsmn"])
+def test_layers_that_are_counted_from_one_are_named(part: str) -> None:
+    layers = {f"encoder.layers.{n}{part}": DRAW.standard_normal((9, 6)).astype(np.float32) for n in range(3)}
+    late = dict(zip((f"encoder.layers.{n}{part}" for n in range(1, 4)), layers.values()))
+    found = explained(layers, late)
+    assert found is not None and found.kind == "stages shifted"
+    assert f"equals the reference's encoder.layers.0{part}: its layers are counted from 1" in found.sentence
+
+
+def test_a_layer_that_the_candidate_lacks_is_named_without_a_guess_at_the_count() -> None:
+    layers = {f"encoder.layers.{n}": DRAW.standard_normal((9, 6)).astype(np.float32) for n in range(4)}
+    wrong = {"encoder.layers.0": layers["encoder.layers.0"], "encoder.layers.2": layers["encoder.layers.1"]}
+    found = explained(layers, wrong)
+    assert found is not None and found.sentence.startswith("it equals the reference's encoder.layers.1; a difference")

@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.compare.guesses.attention import weights
+from workbench.compare.guesses.convolutions import convolutions
 from workbench.compare.guesses.dither import dither
 from workbench.compare.guesses.functions import activations, functions
 from workbench.compare.guesses.guess import Guess, Hint, Scene, remaining
+from workbench.compare.guesses.heads import context, fused
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
+from workbench.compare.guesses.positions import positions
 from workbench.compare.guesses.rotary import rotary
 from workbench.compare.guesses.scales import channel_scales, row_scales, scales
+from workbench.compare.guesses.stacking import stacking
 from workbench.compare.guesses.stages import addends, cmvn, other_stages
 from workbench.trace.cuts import cut_like
 from workbench.trace.order import kind_of
@@ -46,10 +50,15 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     rotary,
     activations,
     weights,
+    context,
     norms,
     cmvn,
+    stacking,
     functions,
     orders,
+    fused,
+    positions,
+    convolutions,
     scales,
     norm_weights,
     channel_scales,

@@ -93,7 +93,7 @@ class Scene:
         """Returns an earlier part of the same layer on both sides: `mlp.gate` for `llm.layers.0.mlp.activation`."""
         for name in self.before:
             if any(name.endswith(f".{each}") and self.stage.startswith(name[: -len(each)]) for each in parts):
-                return self._entered(name)
+                return self.entered(name)
         return None
 
     def inputs(self, most: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
@@ -103,10 +103,10 @@ class Scene:
             if len(found) == most:
                 break
             if self.ours[name].shape == self.reference.shape == self.theirs[name].shape:
-                found.append((name, *self._entered(name)))
+                found.append((name, *self.entered(name)))
         return found
 
-    def _entered(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+    def entered(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Returns an earlier stage as it entered the computation of the reference and of the candidate."""
         ours = self.theirs if self.inputs_of == "candidate" else self.ours
         theirs = self.ours if self.inputs_of == "reference" else self.theirs

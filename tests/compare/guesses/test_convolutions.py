@@ -1,0 +1,57 @@
+"""The kernel of a convolution over time is read off both sides, and the hint says how the two differ."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workbench.compare.explain import explain
+from workbench.compare.guesses.guess import Hint, Scene
+
+DRAW = np.random.default_rng(4)
+X = DRAW.standard_normal((60, 4, 3)).astype(np.float32)
+KERNEL = DRAW.standard_normal((12, 11))
+
+
+def memory(kernel: np.ndarray, shift: int = 0, times: float = 1.0) -> np.ndarray:
+    """A convolution over time with zeros beyond the ends, plus its input."""
+    x, reach = X.reshape(60, 12).astype(np.float64), kernel.shape[1] // 2
+    padded = np.pad(x, ((20, 20), (0, 0)))
+    parts = (
+        padded[20 + tap - reach + shift : 80 + tap - reach + shift] * kernel[:, tap] for tap in range(2 * reach + 1)
+    )
+    return np.asarray(sum(parts) + times * x)
+
+
+def explained(candidate: np.ndarray, stage: str = "encoder.layers.1.fsmn", times: float = 1.0) -> Hint | None:
+    entering = stage.replace("fsmn", "attention.value").replace("depthwise", "gate")
+    held = {entering: X if stage.endswith("fsmn") else X.reshape(60, 12)}
+    reference, candidate = (each.astype(np.float32) for each in (memory(KERNEL, times=times), candidate))
+    return explain(Scene(stage, reference, candidate, 1e-6, held, held, (entering,)), 1.0)
+
+
+@pytest.mark.parametrize(
+    "candidate, said",
+    [
+        (memory(KERNEL[:, ::-1]), "the kernel of its convolution is reversed in time"),
+        (memory(KERNEL, shift=1), "its convolution looks 1 frame further ahead"),
+        (memory(KERNEL, shift=-2), "its convolution looks 2 frames further back"),
+        (memory(np.roll(KERNEL, 1, axis=1)), "the taps of its kernel are rolled by +1: the last is first"),
+        (memory(KERNEL * (np.arange(11) != 3)), "its convolution lacks the tap at frame -2"),
+        (memory(KERNEL, times=0.0), "its input is not added to its convolution"),
+        (memory(KERNEL[::-1]), "its convolution over time has another kernel"),
+    ],
+)
+def test_another_kernel_of_a_memory_is_named(candidate: np.ndarray, said: str) -> None:
+    found = explained(candidate)
+    assert found is not None and found.kind == "kernel" and found.sentence.startswith(said)
+
+
+def test_a_convolution_without_its_input_is_read_off_too() -> None:
+    found = explained(memory(KERNEL[:, ::-1], times=0.0), "encoder.layers.1.conv.depthwise", times=0.0)
+    assert found is not None and found.sentence.startswith("the kernel of its convolution is reversed in time")
+
+
+def test_another_function_of_the_input_is_no_kernel() -> None:
+    assert explained(np.maximum(memory(KERNEL[:, ::-1]), 0.1)) is None
+    assert explained(memory(KERNEL) + 1e-3 * DRAW.standard_normal((60, 12))) is None

@@ -1,0 +1,72 @@
+"""Heads of a fused projection, shared key heads, and a scale or mask that only the context shows, are named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.layers import softmax
+from workbench.compare.explain import explain
+from workbench.compare.guesses.guess import Hint, Scene
+
+LAYER = "llm.layers.1.attention."
+DRAW = np.random.default_rng(9)
+Q, K, V = (DRAW.standard_normal((14, heads, 8)).astype(np.float32) for heads in (4, 2, 2))
+
+
+def attended(scale: float = 8**-0.5, sees: int = 0, in_turn: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The weights, and weights times values."""
+    k, v = (np.tile(x, (1, 2, 1)) if in_turn else np.repeat(x, 2, axis=1) for x in (K, V))
+    scores = np.einsum("qhd,khd->hqk", Q, k, dtype=np.float64) * scale
+    weights = softmax(np.where(np.tril(np.ones((14, 14), bool), sees), scores, -np.inf))
+    context = np.einsum("hqk,khd->qhd", weights, v).reshape(14, -1)
+    return weights.astype(np.float32), context.astype(np.float32)
+
+
+def explained(stage: str, reference: np.ndarray, candidate: np.ndarray, held: dict[str, np.ndarray]) -> Hint | None:
+    named = {f"{LAYER}{name}": each for name, each in held.items()}
+    return explain(Scene(f"{LAYER}{stage}", reference, candidate, 1e-6, named, named, tuple(named)), 1.0)
+
+
+HELD = {"query": Q, "query_rope": Q, "key": K, "key_rope": K, "value": V}
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"in_turn": True}, "key heads are shared in turn (query head h reads key head h % 2), where the reference's"),
+        ({"scale": 1.0}, "the scores are not divided by the root of the head's width"),
+        ({"scale": 1 / 8}, "the scores are divided by the width of the head, not by its root"),
+        ({"sees": 14}, "a row sees later rows too"),
+    ],
+)
+def test_another_attention_is_named(wrong: Any, said: str) -> None:
+    found = explained("context", attended()[1], attended(**wrong)[1], HELD)
+    assert found is not None and found.kind == "attention" and found.sentence.startswith(said)
+
+
+def test_key_heads_that_are_shared_in_turn_show_in_the_weights() -> None:
+    found = explained("weights", attended()[0], attended(in_turn=True)[0], HELD)
+    assert found is not None and found.sentence.startswith("key heads are shared in turn")
+
+
+def test_another_attention_is_not_guessed_from_queries_before_rope() -> None:
+    turned = {**HELD, "query_rope": Q[::-1], "key_rope": K[::-1]}
+    assert explained("context", attended()[1], attended(sees=14)[1], turned) is None
+
+
+def test_a_fused_projection_that_is_laid_out_by_head_is_named() -> None:
+    parts = [DRAW.standard_normal((14, 4, 8)).astype(np.float32) for _ in range(3)]
+    by_head = np.stack(parts, axis=2).reshape(14, 12, 8)
+    held = dict(zip(("query", "key", "value"), parts))
+    for number, name in enumerate(held):
+        found = explained(name, held[name], by_head[:, 4 * number : 4 * number + 4], held)
+        assert found is not None and found.kind == "fused projection"
+    assert found.sentence.startswith("its heads are the reference's value 2, query 3, key 3, value 3, as where a fused")
+
+
+def test_a_head_that_the_reference_has_nowhere_is_no_fused_projection() -> None:
+    other = np.concatenate([Q[:, :2], K[:, :1], DRAW.standard_normal((14, 1, 8))], axis=1).astype(np.float32)
+    assert explained("query", Q, other, HELD) is None

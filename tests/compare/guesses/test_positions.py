@@ -1,0 +1,48 @@
+"""Two ways of computing sinusoidal positions are told from the difference that they make."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workbench.compare.explain import explain
+from workbench.compare.guesses.guess import Hint, Scene
+
+WIDTH, COUNT = 24, 30
+X = 3 * np.random.default_rng(2).standard_normal((COUNT, WIDTH))
+
+
+def positions(first: int = 1, less: int = 1) -> np.ndarray:
+    rates = 10000.0 ** (-np.arange(WIDTH // 2) / (WIDTH // 2 - less))
+    angles = (np.arange(COUNT)[:, None] + first) * rates
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+
+
+def explained(candidate: np.ndarray) -> Hint | None:
+    both = ((X + each).astype(np.float32) for each in (positions(), candidate))
+    return explain(Scene("encoder.input", *both, 1e-6), 0.1)
+
+
+@pytest.mark.parametrize(
+    "candidate, said",
+    [
+        (0 * positions(), "its positions are not added"),
+        (2 * positions(), "its positions are added twice"),
+        (positions(first=0), "its positions are counted from 0, where the reference counts from 1"),
+        (positions(less=0), "the steps of its rates are half the width, where the reference's are half the width less"),
+        (np.roll(positions(), WIDTH // 2, axis=1), "its positions have cosines in the first half and sines in the sec"),
+        (
+            positions().reshape(COUNT, 2, -1).swapaxes(1, 2).reshape(COUNT, WIDTH),
+            "its positions have sines and cosines in turn, where the reference has sines in the first half",
+        ),
+    ],
+)
+def test_other_positions_are_named(candidate: np.ndarray, said: str) -> None:
+    found = explained(candidate)
+    assert found is not None and found.kind == "positions" and found.sentence.startswith(said)
+
+
+def test_other_sums_are_no_positions() -> None:
+    drawn = np.random.default_rng(3)
+    assert explained(positions() + 0.1 * drawn.standard_normal(X.shape)) is None
+    assert explained(0.7 * positions(first=0)) is None

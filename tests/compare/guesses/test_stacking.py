@@ -1,0 +1,51 @@
+"""Frames that are stacked in another way are named, from the filter bank in front of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workbench.audio.lfr import stack_frames
+from workbench.compare import compare, judge
+from workbench.compare.guesses.guess import Hint
+from workbench.trace.trace import Trace
+
+BANK = (np.random.default_rng(1).standard_normal((50, 8)) + 9).astype(np.float32)
+RIGHT = stack_frames(BANK, 7, 6)
+
+
+def explained(stacks: np.ndarray, bank: np.ndarray = BANK) -> Hint | None:
+    ours, theirs = ({"frontend.fbank": x, "frontend.lfr": y} for x, y in ((BANK, RIGHT), (bank, stacks)))
+    return judge(compare(Trace(ours, {}), Trace(theirs, {}))).explanation
+
+
+def padded(left: int) -> np.ndarray:
+    places = np.arange(9)[:, None] * 6 + np.arange(7) - left
+    return np.asarray(BANK[places.clip(0, 49)].reshape(9, -1))
+
+
+def zeros(front: bool, end: bool) -> np.ndarray:
+    places = np.arange(9)[:, None] * 6 + np.arange(7) - 3
+    hidden = ((places < 0) & front) | ((places > 49) & end)
+    return np.where(hidden[..., None], 0, BANK[places.clip(0, 49)]).reshape(9, -1).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "stacks, said",
+    [
+        (padded(4), "4 copies of the first frame stand before the first, where the reference has 3"),
+        (padded(0), "0 copies of the first frame stand before the first, where the reference has 3"),
+        (padded(1), "1 copy of the first frame stands before the first, where the reference has 3"),
+        (zeros(True, False), "its padding at the front is zeros, where the reference repeats a frame"),
+        (zeros(True, True), "its padding at the front and end is zeros"),
+        (stack_frames(BANK, 7, 5)[:9], "a stack begins every 5 frames, where the reference's begins every 6"),
+    ],
+)
+def test_another_way_of_stacking_is_named(stacks: np.ndarray, said: str) -> None:
+    found = explained(stacks)
+    assert found is not None and found.kind == "stacking" and found.sentence.startswith(said)
+
+
+def test_an_error_of_the_filter_bank_is_none_of_the_stacks() -> None:
+    other = BANK + np.float32(5e-5) * np.random.default_rng(3).standard_normal(BANK.shape).astype(np.float32)
+    assert explained(stack_frames(other, 7, 6), other) is None

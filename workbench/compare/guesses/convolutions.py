@@ -1,0 +1,100 @@
+"""Guesses at a convolution over time with a kernel for each channel: an FSMN's memory, a Conformer's convolution.
+
+Such a kernel has few numbers, so it can be read off input and output on both sides. The hint says how the two differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
+
+_INPUTS = ("attention.value", "fsmn_norm", "conv.gate")
+_REACHES = (7, 9, 18)  # frames before and after that are tried: those of kernels of 11, 15 and 33, and two more
+_MORE_ROWS = 8  # than taps
+_READ_ROWS = 256  # from which a kernel is read off
+_MOST_VALUES = 1 << 23  # of a stage
+_ALIKE = 1e-3  # relative L2 of kernels that count as the same
+Kernel = np.ndarray
+"""[channels, taps]; the middle tap belongs to the frame itself."""
+
+
+def convolutions(scene: Scene) -> Iterator[Guess]:
+    """Yields the convolution of the stage's input with another kernel."""
+    if scene.part not in ("fsmn", "depthwise") or scene.reference.ndim != 2 or scene.reference.size > _MOST_VALUES:
+        return
+    found = scene.input_named(*_INPUTS)
+    if found is None or any(side.size != scene.reference.size or len(side) < 2 for side in found):
+        return
+    ours, theirs = (table(side) for side in found)
+    for reach in _REACHES:
+        right = _read_off(ours, scene.reference, reach, scene.allowed)
+        if right is None:
+            continue
+        other = _read_off(theirs, scene.candidate, reach, scene.allowed)
+        if other is None or same(right, other, _ALIKE):
+            return  # another fault, or it came in with the input
+
+        def expected(rows: Rows, other: Kernel = other) -> np.ndarray:
+            return _convolved(theirs, other, rows)
+
+        yield Guess("kernel", _about(right, other, scene.part == "fsmn"), expected)
+        return
+
+
+def _frames(x: np.ndarray, rows: Rows, reach: int) -> np.ndarray:
+    """Returns the frames around rows, zeros beyond the ends: [channels, rows, taps]."""
+    padded = np.pad(x, ((reach, reach), (0, 0)))
+    return np.stack([padded[rows + tap] for tap in range(2 * reach + 1)], axis=-1).transpose(1, 0, 2)
+
+
+def _convolved(x: np.ndarray, kernel: Kernel, rows: Rows) -> np.ndarray:
+    return np.asarray(np.einsum("crt,ct->rc", _frames(x, rows, kernel.shape[1] // 2), kernel))
+
+
+def _read_off(x: np.ndarray, y: np.ndarray, reach: int, allowed: float) -> Kernel | None:
+    """Returns the kernel that makes y of x; None if none does."""
+    rows = np.arange(min(len(x), _READ_ROWS))
+    if len(rows) < 2 * reach + 1 + _MORE_ROWS or not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return None
+    frames = _frames(x, rows, reach)
+    kernel = (np.linalg.pinv(frames, rcond=1e-10) @ table(y[rows]).T[..., None])[..., 0]
+    return kernel if same(_convolved(x, kernel, rows), table(y[rows]), allowed) else None
+
+
+def _about(right: Kernel, other: Kernel, memory: bool) -> str:
+    """Returns how a kernel differs from the right one.
+
+    Args:
+        memory: the input is added to the convolution, so that the middle tap is greater by one.
+    """
+    reach = right.shape[1] // 2
+    itself = np.zeros(right.shape[1])
+    itself[reach] = 1.0
+    added = itself if memory else 0 * itself
+    one, two = right - added, other - added
+    if same(one[:, ::-1], two, _ALIKE):
+        return "the kernel of its convolution is reversed in time"
+    if memory and same(one, other, _ALIKE):
+        return "its input is not added to its convolution"
+    for shift in (each for each in range(-reach, reach + 1) if each):
+        moved = np.zeros_like(one)
+        moved[:, max(shift, 0) : len(itself) + min(shift, 0)] = one[:, max(-shift, 0) : len(itself) - max(shift, 0)]
+        if same(moved, two, _ALIKE):
+            many = f"{abs(shift)} frame{'s' if abs(shift) > 1 else ''}"
+            return f"its convolution looks {many} further {'ahead' if shift > 0 else 'back'}"
+    size = float(np.linalg.norm(one))
+    taps = np.flatnonzero(np.linalg.norm(two - one, axis=0) > _ALIKE * size)
+    if len(taps) == 1 and np.linalg.norm(two[:, taps]) <= _ALIKE * size:
+        return f"its convolution lacks the tap at frame {taps[0] - reach:+d}"
+    used = np.flatnonzero(np.linalg.norm(one, axis=0) > _ALIKE * size)
+    span = slice(used[0], used[-1] + 1) if len(used) else slice(0)
+    for turn in (1, -1):
+        rolled = one.copy()
+        rolled[:, span] = np.roll(one[:, span], turn, axis=1)
+        if same(rolled, two, _ALIKE):
+            which = "last is first" if turn > 0 else "first is last"
+            return f"the taps of its kernel are rolled by {turn:+d}: the {which}"
+    return "its convolution over time has another kernel"

@@ -1,0 +1,110 @@
+"""Guesses at heads of attention: a fused projection laid out by head, key heads shared by other query heads, another
+scale or mask in a kernel that shows no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
+from workbench.core.softmax import softmax
+
+_PROJECTED = ("query", "key", "value")
+_MOST_WEIGHTS = 1 << 24
+
+
+def fused(scene: Scene) -> Iterator[Guess]:
+    """Yields heads of the reference's queries, keys and values, in another order than the reference divides them."""
+    layer, dot, part = scene.stage.rpartition("attention.")
+    if part not in _PROJECTED or scene.reference.ndim != 3:
+        return
+    held = [(name, scene.ours[full]) for name in _PROJECTED if (full := f"{layer}{dot}{name}") in scene.ours]
+    shape = (len(scene.reference), scene.reference.shape[2])
+    heads = [(name, n) for name, x in held if x.ndim == 3 and x.shape[::2] == shape for n in range(x.shape[1])]
+    arrays = dict(held)
+    rows = scene.sample
+    order = []
+    for number in range(scene.candidate.shape[1]):
+        mine = table(scene.candidate[rows, number])
+        fitting = (each for each in heads if same(table(arrays[each[0]][rows, each[1]]), mine, 2 * scene.allowed))
+        order.append(next(fitting, None))
+    found = [each for each in order if each is not None]
+    if len(found) < len(order) or len(set(found)) < len(found) or len({name for name, _ in found}) < 2:
+        return
+    shown = ", ".join(f"{name} {number}" for name, number in found[:6]) + (" and so on" if len(found) > 6 else "")
+    words = (
+        f"its heads are the reference's {shown}, as where a fused projection of queries, keys and values is laid out"
+    )
+
+    def expected(rows: Rows) -> np.ndarray:
+        return table(np.stack([arrays[name][rows, number] for name, number in found], axis=1))
+
+    yield Guess("fused projection", f"{words} by head", expected)
+
+
+def context(scene: Scene) -> Iterator[Guess]:
+    """Yields attention weights, or weights times values, with another scale, mask, or sharing of the key heads."""
+    if scene.part not in ("context", "weights") or (found := _entering(scene)) is None:
+        return
+    ours, theirs = found
+    (q, k, _), wanted, size = ours, scene.part == "weights", ours[0].shape[2] ** -0.5
+    if q.shape[1] * len(q) * len(k) > _MOST_WEIGHTS:
+        return
+    masks = ("all", "earlier") if len(q) == len(k) else ("all",)
+    reference, candidate = table(scene.reference), table(scene.candidate)
+    right = next((m for m in masks if same(_attended(*ours, size, m, False, wanted), reference, scene.allowed)), None)
+    if right is None or same(_attended(*theirs, size, right, False, wanted), candidate, 2 * scene.allowed):
+        return  # another kind of attention, or the error came in with the input
+
+    def guess(words: str, scale: float = size, mask: str = right, in_turn: bool = False) -> Guess:
+        array = _attended(*theirs, scale, mask, in_turn, wanted)
+        return Guess("attention", words, lambda rows: array[rows])
+
+    shared = q.shape[1] // k.shape[1]
+    if 1 < shared < q.shape[1]:
+        yield guess(
+            f"key heads are shared in turn (query head h reads key head h % {k.shape[1]}), where the reference's are "
+            f"by neighbours (h // {shared})",
+            in_turn=True,
+        )
+    yield guess("the scores are not divided by the root of the head's width", scale=1.0)
+    yield guess("the scores are divided by the width of the head, not by its root", scale=size * size)
+    for mask in masks:
+        if mask != right:
+            said = "later rows too" if mask == "all" else "no later rows"
+            yield guess(f"a row sees {said}, other than the reference's", mask=mask)
+
+
+def _entering(scene: Scene) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
+    """Returns queries, keys and values of both sides as they enter the attention; None if they are not known."""
+    prefix = scene.stage.removesuffix(scene.part)
+    sides = []
+    for names in (("query_rope", "query_norm", "query"), ("key_rope", "key_norm", "key"), ("value",)):
+        # The reference shows which of them enters; a stage before it would be another computation.
+        name = next((f"{prefix}{each}" for each in names if f"{prefix}{each}" in scene.ours), None)
+        if name is None or name not in scene.before or scene.ours[name].ndim != 3:
+            return None
+        both = [np.asarray(side, np.float64) for side in scene.entered(name)]
+        if both[0].shape != both[1].shape:
+            return None
+        sides.append(both)
+    (q, _), (k, _), (v, _) = sides
+    fits = q.shape[1] % k.shape[1] == 0 and k.shape[:2] == v.shape[:2] and q.shape[2] == k.shape[2]
+    return ([each[0] for each in sides], [each[1] for each in sides]) if fits else None
+
+
+def _attended(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, mask: str, in_turn: bool, weights: bool
+) -> np.ndarray:
+    """Returns the weights [heads, queries x keys], or weights times values [queries, heads x width]."""
+    shared = q.shape[1] // k.shape[1]
+    k, v = (np.tile(x, (1, shared, 1)) if in_turn else np.repeat(x, shared, axis=1) for x in (k, v))
+    scores = np.einsum("qhd,khd->hqk", q, k, optimize=True) * scale
+    if mask == "earlier":
+        scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf)
+    found = softmax(scores)
+    if weights:
+        return found.reshape(len(found), -1)
+    return np.einsum("hqk,khd->qhd", found, v, optimize=True).reshape(len(q), -1)

@@ -1,0 +1,85 @@
+"""Guesses at sinusoidal positions that are added to an input: left out, counted from another number, in another layout.
+
+The rest of the input drops out of the difference of both sides, so two ways of computing positions explain it or not.
+Sources: Vaswani et al. 2017; tensor2tensor, whose rates end at 1/10000, as those of SAN-M and Whisper do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
+
+_LAYOUTS = {
+    "halves": "sines in the first half and cosines in the second",
+    "cosines first": "cosines in the first half and sines in the second",
+    "interleaved": "sines and cosines in turn",
+}
+_FIRSTS = (1, 0, 2, -1)
+
+
+@dataclass(frozen=True)
+class _Positions:
+    """A way of computing positions."""
+
+    first: int
+    layout: str
+    steps_less: int  # the rates fall to 1/10000 in half the width, less so many, steps
+
+    def __call__(self, rows: Rows, width: int) -> np.ndarray:
+        half = width // 2
+        rates = 10000.0 ** (-np.arange(half) / max(half - self.steps_less, 1))
+        angles = (rows[:, None] + self.first) * rates
+        parts = np.sin(angles), np.cos(angles)
+        if self.layout == "interleaved":
+            return np.stack(parts, axis=-1).reshape(len(rows), width)
+        return np.concatenate(parts[::-1] if self.layout == "cosines first" else parts, axis=1)
+
+
+def positions(scene: Scene) -> Iterator[Guess]:
+    """Yields other positions, where the two sides differ by two ways of computing them."""
+    if scene.part != "input" or scene.reference.ndim != 2 or scene.reference.shape[1] % 2 or len(scene.reference) < 3:
+        return
+    r, c = scene.pair
+    width, rows = r.shape[1], scene.sample
+    apart = c - r
+    least = 8 * scene.allowed * float(np.linalg.norm(c))  # what rounding leaves of the difference
+    size = float(np.linalg.norm(apart))
+    if not least < 0.1 * size:
+        return
+    for right in (_Positions(first, layout, less) for first in _FIRSTS[:2] for layout in _LAYOUTS for less in (1, 0)):
+        ours = right(rows, width)
+        for words, other, times in _others(right):
+            theirs = times * other(rows, width) if other else 0.0
+            if not same(theirs - ours, apart, least / size):
+                continue
+
+            def expected(
+                rows: Rows, right: _Positions = right, other: _Positions | None = other, times: float = times
+            ) -> np.ndarray:
+                changed = times * other(rows, width) if other else 0.0
+                return table(scene.reference[rows]) + changed - right(rows, width)
+
+            yield Guess("positions", words, expected)
+
+
+def _others(right: _Positions) -> Iterator[tuple[str, _Positions | None, float]]:
+    """Yields what a port may compute instead, in words, each as positions and their factor."""
+    yield "its positions are not added", None, 0.0
+    yield "its positions are added twice", right, 2.0
+    yield "its positions are subtracted", right, -1.0
+    for first in _FIRSTS:
+        if first != right.first:
+            said = f"its positions are counted from {first}, where the reference counts from {right.first}"
+            yield said, replace(right, first=first), 1.0
+    for layout, words in _LAYOUTS.items():
+        if layout != right.layout:
+            said = f"its positions have {words}, where the reference has {_LAYOUTS[right.layout]}"
+            yield said, replace(right, layout=layout), 1.0
+    less = 1 - right.steps_less
+    steps = ("half the width", "half the width less one")
+    said = f"the steps of its rates are {steps[less]}, where the reference's are {steps[1 - less]}"
+    yield said, replace(right, steps_less=less), 1.0

@@ -11,8 +11,13 @@ import pytest
 
 from tests.support.fake_lab import FakeRegistry
 from tests.support.networks import computed
+from workbench.audio.fbank import FbankOptions, fbank
+from workbench.audio.read import read, write_wav
 from workbench.cli import commands
 from workbench.parity_lab import run_parity, write_page
+from workbench.parity_lab.judging import Judge
+from workbench.parity_lab.outcome import Computed
+from workbench.parity_lab.sources import Sources
 from workbench.trace.trace import Trace
 
 
@@ -40,3 +45,17 @@ def test_a_fault_that_only_float64_finds_is_explained_by_the_commands(
     assert commands.main(["compare", paths["reference"], paths["port"], "--float64", paths["exact"]]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "though within tolerance" in said and "(it is 1.00005 times the reference; a difference of" in said
+
+
+def test_a_run_knows_the_sound_and_names_the_filter_bank_of_another_program(tmp_path: Path) -> None:
+    sound = tmp_path / "talk.wav"
+    write_wav(sound, 0.1 * np.random.default_rng(0).standard_normal(9000).astype(np.float32))
+    samples = read(sound).samples
+    ours, theirs = (
+        Computed(window, Trace({"frontend.fbank": fbank(samples, FbankOptions(window=window))}, {}))
+        for window in ("hamming", "povey")
+    )
+    sources = Sources(ours, (None, ""), (None, ""))
+    found = Judge("*", None, (), False, False, sound).outcome(sources, theirs)
+    assert "(the filter bank has a povey window, where the reference has a hamming window; a diff" in found.sentence
+    assert Judge("*", None, (), False, False).outcome(sources, theirs).verdict.explanation is None  # type: ignore[union-attr]

@@ -10,6 +10,7 @@ A hint says what the numbers are, not how the port computes them. Two causes may
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ import numpy as np
 from workbench.compare.guesses.attention import weights
 from workbench.compare.guesses.convolutions import convolutions
 from workbench.compare.guesses.dither import dither
+from workbench.compare.guesses.filter_bank import STAGE as FILTER_BANK
+from workbench.compare.guesses.filter_bank import filter_banks
 from workbench.compare.guesses.functions import activations, functions
 from workbench.compare.guesses.guess import Guess, Hint, Scene, remaining
 from workbench.compare.guesses.heads import context, fused
@@ -29,6 +32,7 @@ from workbench.compare.guesses.rotary import rotary
 from workbench.compare.guesses.scales import channel_scales, row_scales, scales
 from workbench.compare.guesses.stacking import stacking
 from workbench.compare.guesses.stages import addends, cmvn, other_stages
+from workbench.compare.hints import shapes
 from workbench.trace.cuts import cut_like
 from workbench.trace.order import kind_of
 from workbench.trace.trace import Trace
@@ -54,6 +58,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     norms,
     cmvn,
     stacking,
+    filter_banks,
     functions,
     orders,
     fused,
@@ -72,12 +77,13 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
 
 def explain(scene: Scene, error: float) -> Hint | None:
     """Returns the first explanation that predicts the candidate as closely as the scene requires; None without one."""
-    if scene.reference.shape != scene.candidate.shape or scene.candidate.ndim < 1 or not scene.candidate.size:
+    if scene.candidate.ndim < 1 or not scene.candidate.size:
         return None
+    families = _FAMILIES if scene.reference.shape == scene.candidate.shape else (filter_banks,)
     if "c" in (scene.reference.dtype.kind, scene.candidate.dtype.kind):
         return None
     with np.errstate(all="ignore"):  # of numbers too large for a guess, which then does not fit
-        for family in _FAMILIES:
+        for family in families:
             fitting = []
             for guess in family(scene):  # one at a time: a guess may hold a copy of the stage
                 found = remaining(guess, scene.candidate, scene.sample, scene.allowed)
@@ -107,7 +113,13 @@ def _hint(fitting: list[tuple[float, Guess]], scene: Scene, error: float) -> Hin
     return Hint(chosen.kind, scene.stage, f"{words}{beside}", best, error)
 
 
-def with_hints(comparison: Comparison, noise: NoiseReport | None, reference: Trace, candidate: Trace) -> Comparison:
+def with_hints(
+    comparison: Comparison,
+    noise: NoiseReport | None,
+    reference: Trace,
+    candidate: Trace,
+    sound: Callable[[], np.ndarray | None] | None = None,
+) -> Comparison:
     """Returns the comparison with an explanation of its first bad stage, if there is one.
 
     In an isolated run each stage in error has a fault of its own, and the first few are explained. A stage that cannot
@@ -115,6 +127,7 @@ def with_hints(comparison: Comparison, noise: NoiseReport | None, reference: Tra
 
     Args:
         noise: the report on the same traces; it says what rounding explains, and it may find an earlier stage.
+        sound: returns the samples that both sides heard, mono with full scale 1 at 16 kHz, if they are known.
     """
     bugs = {each.stage for each in noise.bugs} if noise else set[str]()
     excused = noise.noise if noise else frozenset[str]()
@@ -124,14 +137,28 @@ def with_hints(comparison: Comparison, noise: NoiseReport | None, reference: Tra
     if not bad:
         return comparison
     reference = cut_like(reference, candidate)
-    changed = {each.stage: _hinted(each, comparison, noise, reference, candidate) for each in bad}
+    changed = {each.stage: _hinted(each, comparison, noise, reference, candidate, sound) for each in bad}
     return replace(comparison, stages=tuple(changed.get(each.stage, each) for each in comparison.stages))
 
 
 def _hinted(
-    each: StageComparison, comparison: Comparison, noise: NoiseReport | None, reference: Trace, candidate: Trace
+    each: StageComparison,
+    comparison: Comparison,
+    noise: NoiseReport | None,
+    reference: Trace,
+    candidate: Trace,
+    sound: Callable[[], np.ndarray | None] | None,
 ) -> StageComparison:
-    if each.explanation or each.numbers is None or each.numbers.nonfinite_differences or not each.numbers.relative_l2:
+    samples = sound() if sound and each.stage == FILTER_BANK else None
+    if each.explanation and samples is None:
+        return each
+    if each.mismatch and samples is not None:
+        ours, theirs = reference[each.stage], candidate[each.stage]
+        scene = Scene(each.stage, ours, theirs, _allowed(each, comparison, noise), samples=samples)
+        hint = explain(scene, math.inf)
+        said = f"the shapes are {shapes(ours, theirs)}: {hint.sentence}" if hint else each.mismatch
+        return replace(each, mismatch=said, explanation=hint)
+    if each.numbers is None or each.numbers.nonfinite_differences or not each.numbers.relative_l2:
         return each
     names = [one.stage for one in comparison.stages if one.numbers and one.kind in _NUMBERS]
     here = names.index(each.stage)
@@ -147,6 +174,7 @@ def _hinted(
         lacking=tuple(one for one in comparison.only_reference if kind_of(one, reference[one]) in _NUMBERS),
         roundoff=comparison.tolerances.preset.roundoff,
         inputs_of=comparison.inputs,
+        samples=samples,
     )
     found = explain(scene, each.numbers.relative_l2)
     return replace(each, hint=found.sentence, explanation=found) if found else each
@@ -154,9 +182,9 @@ def _hinted(
 
 def _allowed(each: StageComparison, comparison: Comparison, noise: NoiseReport | None) -> float:
     """Returns the relative L2 that counts as rounding at a stage."""
-    assert each.numbers
     preset = comparison.tolerances.preset
-    found = min(_SHARE * each.numbers.relative_l2, preset.limits.relative_l2 or _ROUNDINGS * preset.roundoff)
+    error = each.numbers.relative_l2 if each.numbers else math.inf
+    found = min(_SHARE * error, preset.limits.relative_l2 or _ROUNDINGS * preset.roundoff)
     if noise:
         for one in noise.stages:
             if one.stage == each.stage:

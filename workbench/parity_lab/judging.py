@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 
+import numpy as np
+
+from workbench.audio.read import read
 from workbench.compare.compare import compare
 from workbench.compare.comparison import AS_ASKED
 from workbench.compare.consistency import Measurement, measurements_of
@@ -23,6 +26,7 @@ from workbench.core.progress import report
 from workbench.parity_lab.clean import FLOAT32
 from workbench.parity_lab.outcome import Computed, Outcome
 from workbench.parity_lab.sources import Sources
+from workbench.session.values import AudioSource
 from workbench.trace.cuts import cut_like
 
 Changes = tuple[tuple[str, Mapping[str, float]], ...]
@@ -39,6 +43,7 @@ class Judge:
         changes: other limits of stages.
         force: also compare traces of different inputs.
         several: give each outcome its measurements, as one of several inputs.
+        sound: the recording that all sides hear; None for another input.
 
     It can be pickled, so that another process may judge. It reports what it compares (`workbench.core.progress`).
     """
@@ -48,6 +53,7 @@ class Judge:
     changes: Changes
     force: bool
     several: bool
+    sound: AudioSource | None = None
 
     def outcome(self, sources: Sources, candidate: Computed) -> Outcome:
         """Returns the outcome of a candidate; raises `BadInput` if it cannot be compared."""
@@ -64,7 +70,7 @@ class Judge:
                 noise, measurements = self._noise(sources, exact, candidate)
             except BadInput as error:
                 no_noise = str(error)
-        comparison = with_hints(comparison, noise, ours, theirs)
+        comparison = with_hints(comparison, noise, ours, theirs, self._samples)
         verdict = judge(comparison, noise)
         cut = cut_like(ours, theirs)
         return Outcome(
@@ -90,6 +96,16 @@ class Judge:
         held = list(sources.reference.trace)
         own = tuple(each for each in self.changes if any(fnmatchcase(stage, each[0]) for stage in held))
         return replace(self, stages="*", changes=own).of_own_sources(sources, candidate)
+
+    def _samples(self) -> np.ndarray | None:
+        """Returns the samples of the sound, as front ends take them; None if the recording is gone by now.
+
+        Only a hint needs them, and a run without one is still a run.
+        """
+        try:
+            return None if self.sound is None else read(self.sound).samples
+        except BadInput:
+            return None
 
     def _noise(
         self, sources: Sources, exact: Computed, candidate: Computed

@@ -90,7 +90,8 @@ def plan_run(
     read_steps(how.steps)
     StageFilter(how.stages, held=True)
     rules, preset = read_rules(how.rules), find_preset(how.preset) if how.preset else None
-    judge = Judge(how.stages, preset, rules, how.force, how.several)
+    heard = None if family.reads_text or family.input == CONVERSATION else source
+    judge = Judge(how.stages, preset, rules, how.force, how.several, heard)
     settings: dict[str, Any] = dict(how.settings or {})
     first = read_side(reference, options_class, card.id).with_default(**settings)
     first = first.with_default(dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"}))

@@ -62,6 +62,7 @@ class Scene:
     after: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()  # stages of numbers that the candidate does not have
     roundoff: float = 2.0**-24  # unit roundoff of the arithmetic that is expected
+    samples: np.ndarray | None = None  # of the sound, mono with full scale 1 at 16 kHz, if it is known
     inputs_of: str | None = None  # "reference" or "candidate", if both sides computed the stage from that side's inputs
 
     @cached_property

@@ -12,7 +12,7 @@ from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
 from workbench.core.softmax import softmax
 
 _PROJECTED = ("query", "key", "value")
-_MOST_WEIGHTS = 1 << 24
+_MOST_WEIGHTS = 1 << 22  # of a layer, for which the attention is computed again
 
 
 def fused(scene: Scene) -> Iterator[Guess]:

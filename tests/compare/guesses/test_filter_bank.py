@@ -1,0 +1,85 @@
+"""The choices of another filter bank are read off, if the sound is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.audio.fbank import FbankOptions, fbank
+from workbench.compare import compare, judge
+from workbench.compare.explain import with_hints
+from workbench.compare.guesses.filter_bank import Bank
+from workbench.compare.guesses.guess import Hint
+from workbench.trace.trace import Trace
+
+
+@cache
+def sound() -> np.ndarray:
+    """A second of vowel-like sound in noise, not without a mean."""
+    draw, time = np.random.default_rng(0), np.arange(16000) / 16000
+    voice = sum(np.sin(2 * np.pi * 120 * n * time) / n for n in range(1, 40))
+    loud = 0.3 + 0.7 * np.sin(7 * time) ** 2
+    return np.asarray(0.1 * loud * voice + 0.01 * draw.standard_normal(16000) + 0.02, np.float32)
+
+
+def explained(candidate: np.ndarray) -> tuple[Hint | None, str]:
+    traces = [Trace({"frontend.fbank": each.astype(np.float32)}, {}) for each in (fbank(sound()), candidate)]
+    comparison = with_hints(compare(*traces), None, *traces, sound)
+    verdict = judge(comparison)
+    return verdict.explanation, verdict.sentence
+
+
+def banked(**choices: Any) -> np.ndarray:
+    return replace(Bank(), **choices)(sound(), np.arange(98), 80)
+
+
+@pytest.mark.parametrize(
+    "candidate, said",
+    [
+        ({"window": "povey"}, "the filter bank has a povey window, where the reference has a hamming window"),
+        ({"preemphasis": 0.0}, "the filter bank has the pre-emphasis 0, where the reference has the pre-emphasis 0.97"),
+        (
+            {"low_hz": 0.0},
+            "the filter bank has its lowest band from 0 Hz on, where the reference has its lowest band f",
+        ),
+        ({"remove_dc": False}, "the filter bank has frames with their mean, where the reference has frames without"),
+        ({"snip_edges": False}, "98×80 and 100×80: the filter bank has frames from sample -120 on with the mirrored s"),
+    ],
+)
+def test_other_options_are_named(candidate: Any, said: str) -> None:
+    found, sentence = explained(fbank(sound(), FbankOptions(**candidate)))
+    assert found is not None and found.kind == "filter bank" and said in sentence
+
+
+@pytest.mark.parametrize(
+    "choices, said",
+    [
+        ({"mel": "slaney"}, "has the mel scale of Slaney, where the reference has the mel scale of HTK;"),
+        ({"floor": 1e5}, "has energies of at least 1e+05, where the reference has energies of at least 1.192e-07;"),
+        ({"power": 1}, "has magnitudes, where the reference has powers;"),
+        ({"whole": True}, "has pre-emphasis of the whole sound, where the reference has pre-emphasis of each frame;"),
+        (
+            {"periodic": True, "window": "hanning", "straight": True},
+            "has a hanning window, a periodic window and triangles over Hz, where the reference has a hamming window, ",
+        ),
+    ],
+)
+def test_choices_that_kaldi_does_not_have_are_named(choices: Any, said: str) -> None:
+    found, sentence = explained(banked(**choices))
+    assert found is not None and found.kind == "filter bank" and said in sentence
+
+
+def test_another_filter_bank_is_not_guessed() -> None:
+    drawn = fbank(sound()) * (1 + 1e-3 * np.random.default_rng(1).standard_normal((98, 80)))
+    assert explained(drawn)[0] is None
+    assert explained(fbank(sound()[::-1].copy()))[0] is None
+    assert explained(np.maximum(banked(), 0.3 * banked()[:, :1]))[0] is None
+
+
+def test_without_the_sound_nothing_is_guessed() -> None:
+    traces = [Trace({"frontend.fbank": each}, {}) for each in (fbank(sound()), banked(window="povey"))]
+    assert judge(with_hints(compare(*traces), None, *traces)).explanation is None

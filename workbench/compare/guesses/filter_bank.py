@@ -1,0 +1,255 @@
+"""Guesses at a log-mel filter bank with other choices: window, pre-emphasis, mel scale, where frames begin.
+
+If the sound is known, the reference's filter bank shows its choices. Then choices are changed, one after another, as
+long as the result comes nearer to the candidate. The hint is given only if it is met in the end, as for other guesses.
+This file computes filter banks as ports do, with wrong choices that `workbench.audio.fbank` does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from workbench.audio.constants import INT16_SCALE, MEL_LOW_HZ, PREEMPHASIS, SAMPLE_RATE
+from workbench.compare.guesses.guess import Guess, Rows, Scene, relative_l2
+
+STAGE = "frontend.fbank"
+_TRIED_ROWS = 24
+_MOST_CHANGES = 6
+_NEARER = 0.8  # a change is kept if at most this share of the difference remains
+_SHIFT, _LENGTH, _POINTS = 160, 400, 512  # samples
+_FLOOR = float(np.finfo(np.float32).eps)
+
+
+@dataclass(frozen=True)
+class Bank:
+    """The choices of a filter bank."""
+
+    window: str = "hamming"
+    periodic: bool = False
+    length: int = _LENGTH  # of the window in samples
+    points: int = _POINTS  # of the Fourier transform
+    start: int = 0  # first sample of the first frame
+    edges: str = "zeros"  # what stands beyond the ends
+    scale: float = INT16_SCALE
+    remove_dc: bool = True
+    preemphasis: float = PREEMPHASIS
+    whole: bool = False  # pre-emphasis of the whole sound, before it is divided into frames
+    low: float = MEL_LOW_HZ
+    high: float = SAMPLE_RATE / 2
+    mel: str = "htk"
+    straight: bool = False  # triangles are straight over Hz, not over mel
+    area: bool = False  # triangles of one area, not of one height
+    power: int = 2
+    floor: float = _FLOOR
+
+    def __call__(self, samples: np.ndarray, rows: Rows, bands: int) -> np.ndarray:
+        """Returns rows of the filter bank of samples with full scale 1."""
+        places = rows[:, None] * _SHIFT + self.start + np.arange(self.length)
+        frames = self.scale * _taken(samples, places, self.edges)
+        if self.whole:
+            frames = frames - self.preemphasis * self.scale * _taken(samples, places - 1, self.edges)
+        if self.remove_dc:
+            frames = frames - frames.mean(axis=1, keepdims=True)
+        if not self.whole:
+            frames = frames - self.preemphasis * np.concatenate([frames[:, :1], frames[:, :-1]], axis=1)
+        spectrum = np.abs(np.fft.rfft(frames * _window(self.window, self.length, self.periodic), self.points, axis=1))
+        triangles = _triangles(self.mel, bands, self.points, self.low, self.high, self.straight, self.area)
+        return np.asarray(np.log(np.maximum(spectrum**self.power @ triangles, self.floor)))
+
+
+_LIBRARY = Bank(
+    window="hanning",
+    periodic=True,
+    start=-200,
+    edges="reflect",
+    scale=1.0,
+    remove_dc=False,
+    preemphasis=0.0,
+    low=0.0,
+    mel="slaney",
+    straight=True,
+    area=True,
+    floor=1e-10,
+)
+"""What libraries that were not made for speech recognition compute unless they are told otherwise, such as librosa."""
+
+
+def filter_banks(scene: Scene) -> Iterator[Guess]:
+    """Yields the filter bank of the sound with the choices that come nearest to the candidate."""
+    samples, reference, candidate = scene.samples, scene.reference, scene.candidate
+    if scene.stage != STAGE or samples is None or reference.ndim != 2 or reference.shape[1:] != candidate.shape[1:]:
+        return
+    rows = np.unique(np.linspace(0, len(reference) - 1, _TRIED_ROWS).round().astype(int))
+    bands = reference.shape[1]
+    right = min(_usual(), key=lambda bank: relative_l2(reference[rows], bank(samples, rows, bands)))
+    if not relative_l2(reference[rows], right(samples, rows, bands)) <= scene.allowed:
+        return
+    rows = np.unique(np.linspace(0, len(candidate) - 1, _TRIED_ROWS).round().astype(int))
+    if candidate.shape == reference.shape:  # those that differ most, since a floor changes a few only
+        apart = np.linalg.norm(candidate.astype(np.float64) - reference, axis=1)
+        rows = np.union1d(rows[::2], np.argsort(apart)[-_TRIED_ROWS // 2 :])
+    held = np.asarray(candidate[rows], np.float64)
+    if relative_l2(held, right(samples, rows, bands)) <= scene.allowed:
+        return  # other rows differ
+    for begin in (right, replace(_LIBRARY, window=right.window), _LIBRARY):
+        bank = _nearest(begin, lambda bank: relative_l2(held, bank(samples, rows, bands)), held, scene.allowed)
+        if bank is not None:
+            yield Guess("filter bank", _about(right, bank), lambda rows, bank=bank: bank(samples, rows, bands))  # type: ignore[misc]
+            return
+
+
+def _nearest(bank: Bank, left_by: Callable[[Bank], float], candidate: np.ndarray, allowed: float) -> Bank | None:
+    """Returns the filter bank that one change after another leads to; None if it is not the candidate's."""
+    left = left_by(bank)
+    for _ in range(_MOST_CHANGES):
+        if left <= allowed:
+            return bank
+        tried = [(left_by(each), each) for each in _changes(bank, candidate)]
+        nearest, changed = min(tried, key=lambda each: each[0])
+        if not nearest <= _NEARER * left:
+            return None
+        bank, left = changed, nearest
+    return bank if left <= allowed else None
+
+
+def _usual() -> list[Bank]:
+    """Returns the filter banks that a reference has."""
+    return [
+        replace(Bank(), window=window, scale=scale, **where)
+        for window in ("hamming", "povey", "hanning")
+        for scale in (INT16_SCALE, 1.0)
+        for where in (dict[str, Any](), {"start": -120, "edges": "symmetric"})
+    ]
+
+
+def _changes(bank: Bank, candidate: np.ndarray) -> Iterator[Bank]:
+    """Yields each choice changed by itself."""
+    choices: dict[str, tuple[Any, ...]] = {
+        "window": ("hamming", "hanning", "povey", "rectangular", "blackman"),
+        "periodic": (True, False),
+        "length": (_LENGTH, 320, 480, 512),
+        "points": (_POINTS, 400, 1024),
+        "scale": (INT16_SCALE, 1.0),
+        "remove_dc": (True, False),
+        "preemphasis": (PREEMPHASIS, 0.0, 0.95, 0.98, 0.9, 1.0),
+        "whole": (True, False),
+        "low": (MEL_LOW_HZ, 0.0, 40.0, 60.0, 64.0, 80.0, 125.0),
+        "high": (8000.0, 7600.0, 7800.0, 7500.0, 7000.0, 4000.0),
+        "mel": ("htk", "slaney"),
+        "straight": (True, False),
+        "area": (True, False),
+        "power": (2, 1),
+        "floor": (_FLOOR, 1.0, 1e-10, float(np.exp(candidate.min()))),
+    }
+    for name, values in choices.items():
+        for value in values:
+            if value != getattr(bank, name):
+                yield replace(bank, **{name: value})
+    for start in (0, -200, -120, -80, -160, -256, 80, 160):
+        if start != bank.start:
+            yield replace(bank, start=start)
+    for edges in ("zeros", "symmetric", "reflect") if bank.start < 0 else ():
+        if edges != bank.edges:
+            yield replace(bank, edges=edges)
+
+
+def _about(right: Bank, bank: Bank) -> str:
+    """Returns the choices that differ, as a sentence."""
+    theirs, ours = _words(bank), _words(right)
+    differ = [name for name in theirs if theirs[name] != ours[name]]
+    one, other = (_joined([words[name] for name in differ]) for words in (theirs, ours))
+    return f"the filter bank has {one}, where the reference has {other}"
+
+
+def _joined(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _words(bank: Bank) -> dict[str, str]:
+    beyond = {
+        "zeros": "zeros",
+        "symmetric": "the mirrored sound",
+        "reflect": "the mirrored sound without its last sample",
+    }
+    begins = f"frames from sample {bank.start} on"
+    return {
+        "window": f"a {bank.window} window",
+        "periodic": f"a {'periodic' if bank.periodic else 'symmetric'} window",
+        "length": f"a window of {bank.length} samples",
+        "points": f"a Fourier transform of {bank.points} points",
+        "start": begins + (f" with {beyond[bank.edges]} beyond the ends" if bank.start < 0 else ""),
+        "scale": f"samples of full scale {bank.scale:g}",
+        "remove_dc": f"frames {'without' if bank.remove_dc else 'with'} their mean",
+        "preemphasis": f"the pre-emphasis {bank.preemphasis:g}",
+        "whole": f"pre-emphasis of {'the whole sound' if bank.whole else 'each frame'}",
+        "low": f"its lowest band from {bank.low:g} Hz on",
+        "high": f"its highest band up to {bank.high:g} Hz",
+        "mel": f"the mel scale of {'HTK' if bank.mel == 'htk' else 'Slaney'}",
+        "straight": f"triangles over {'Hz' if bank.straight else 'mel'}",
+        "area": f"triangles of one {'area' if bank.area else 'height'}",
+        "power": "powers" if bank.power == 2 else "magnitudes",
+        "floor": f"energies of at least {bank.floor:.4g}",
+    }
+
+
+def _taken(x: np.ndarray, places: np.ndarray, edges: str) -> np.ndarray:
+    """Returns values at places that may lie beyond the ends."""
+    last = len(x) - 1
+    inside = places
+    if edges == "symmetric":
+        inside = np.where(places < 0, -1 - places, np.where(places > last, 2 * last + 1 - places, places))
+    elif edges == "reflect":
+        inside = np.where(places < 0, -places, np.where(places > last, 2 * last - places, places))
+    found = x[inside.clip(0, last)].astype(np.float64)
+    return np.where((inside < 0) | (inside > last), 0.0, found)
+
+
+@lru_cache(maxsize=32)
+def _window(name: str, length: int, periodic: bool) -> np.ndarray:
+    angles = 2 * np.pi * np.arange(length) / (length if periodic else length - 1)
+    hann = 0.5 - 0.5 * np.cos(angles)
+    return {
+        "hamming": 0.54 - 0.46 * np.cos(angles),
+        "hanning": hann,
+        "povey": hann**0.85,
+        "rectangular": np.ones(length),
+        "blackman": 0.42 - 0.5 * np.cos(angles) + 0.08 * np.cos(2 * angles),
+    }[name]
+
+
+@lru_cache(maxsize=64)
+def _triangles(mel: str, bands: int, points: int, low: float, high: float, straight: bool, area: bool) -> np.ndarray:
+    """Returns the weights [frequencies, bands]."""
+    hertz = np.arange(points // 2 + 1) * SAMPLE_RATE / points
+    corners = np.linspace(_mel(np.array(low), mel), _mel(np.array(high), mel), bands + 2)
+    at = hertz[:, None]
+    if straight:
+        corners = _hertz(corners, mel)
+    else:
+        at = _mel(at, mel)
+    left, middle, right = corners[:-2], corners[1:-1], corners[2:]
+    found = np.minimum((at - left) / (middle - left), (right - at) / (right - middle)).clip(0.0)
+    if area:
+        ends = corners if straight else _hertz(corners, mel)
+        found = found * 2 / (ends[2:] - ends[:-2])
+    return np.asarray(found)
+
+
+_SLANEY_STEP = np.log(6.4) / 27  # Slaney's scale is straight up to 1000 Hz, 15 mel, and logarithmic from there
+
+
+def _mel(hertz: np.ndarray, kind: str) -> np.ndarray:
+    if kind == "htk":
+        return np.asarray(1127 * np.log1p(hertz / 700))
+    return np.where(hertz < 1000, 3 * hertz / 200, 15 + np.log(np.maximum(hertz, 1000) / 1000) / _SLANEY_STEP)
+
+
+def _hertz(mel: np.ndarray, kind: str) -> np.ndarray:
+    if kind == "htk":
+        return np.asarray(700 * np.expm1(mel / 1127))
+    return np.where(mel < 15, 200 * mel / 3, 1000 * np.exp(_SLANEY_STEP * (mel - 15)))

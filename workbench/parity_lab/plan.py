@@ -24,7 +24,7 @@ from workbench.parity_lab.tracer import TraceRequest
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.registry.weights import check_quantization
-from workbench.session.values import CONVERSATION, AudioSource, Prompt
+from workbench.session.values import CONVERSATION, RECORDING, AudioSource, Prompt
 from workbench.text.prompts import check_prompt, messages_of
 from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
@@ -90,7 +90,7 @@ def plan_run(
     read_steps(how.steps)
     StageFilter(how.stages, held=True)
     rules, preset = read_rules(how.rules), find_preset(how.preset) if how.preset else None
-    heard = None if family.reads_text or family.input == CONVERSATION else source
+    heard = source if isinstance(source, (str, Path, tuple)) and family.input == RECORDING else None
     judge = Judge(how.stages, preset, rules, how.force, how.several, heard)
     settings: dict[str, Any] = dict(how.settings or {})
     first = read_side(reference, options_class, card.id).with_default(**settings)

@@ -27,8 +27,8 @@ def sound() -> np.ndarray:
 
 
 def explained(candidate: np.ndarray) -> tuple[Hint | None, str]:
-    traces = [Trace({"frontend.fbank": each.astype(np.float32)}, {}) for each in (fbank(sound()), candidate)]
-    comparison = with_hints(compare(*traces), None, *traces, sound)
+    ours, theirs = (Trace({"frontend.fbank": each.astype(np.float32)}, {}) for each in (fbank(sound()), candidate))
+    comparison = with_hints(compare(ours, theirs), None, ours, theirs, sound)
     verdict = judge(comparison)
     return verdict.explanation, verdict.sentence
 
@@ -81,5 +81,5 @@ def test_another_filter_bank_is_not_guessed() -> None:
 
 
 def test_without_the_sound_nothing_is_guessed() -> None:
-    traces = [Trace({"frontend.fbank": each}, {}) for each in (fbank(sound()), banked(window="povey"))]
-    assert judge(with_hints(compare(*traces), None, *traces)).explanation is None
+    ours, theirs = (Trace({"frontend.fbank": each}, {}) for each in (fbank(sound()), banked(window="povey")))
+    assert judge(with_hints(compare(ours, theirs), None, ours, theirs)).explanation is None

@@ -61,10 +61,13 @@ def test_a_fused_projection_that_is_laid_out_by_head_is_named() -> None:
     parts = [DRAW.standard_normal((14, 4, 8)).astype(np.float32) for _ in range(3)]
     by_head = np.stack(parts, axis=2).reshape(14, 12, 8)
     held = dict(zip(("query", "key", "value"), parts))
-    for number, name in enumerate(held):
+    for number, name, first in (
+        (0, "query", "query 0, key 0, value 0, query 1"),
+        (2, "value", "value 2, query 3, key 3"),
+    ):
         found = explained(name, held[name], by_head[:, 4 * number : 4 * number + 4], held)
         assert found is not None and found.kind == "fused projection"
-    assert found.sentence.startswith("its heads are the reference's value 2, query 3, key 3, value 3, as where a fused")
+        assert found.sentence.startswith(f"its heads are the reference's {first}")
 
 
 def test_a_head_that_the_reference_has_nowhere_is_no_fused_projection() -> None:

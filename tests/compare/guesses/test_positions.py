@@ -19,8 +19,8 @@ def positions(first: int = 1, less: int = 1) -> np.ndarray:
 
 
 def explained(candidate: np.ndarray) -> Hint | None:
-    both = ((X + each).astype(np.float32) for each in (positions(), candidate))
-    return explain(Scene("encoder.input", *both, 1e-6), 0.1)
+    reference, other = ((X + each).astype(np.float32) for each in (positions(), candidate))
+    return explain(Scene("encoder.input", reference, other, 1e-6), 0.1)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
 from workbench.core.softmax import softmax
 
 _PROJECTED = ("query", "key", "value")
+Entering = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Queries, keys and values [rows, heads, head width]."""
 _MOST_WEIGHTS = 1 << 22  # of a layer, for which the attention is computed again
 
 
@@ -77,7 +79,7 @@ def context(scene: Scene) -> Iterator[Guess]:
             yield guess(f"a row sees {said}, other than the reference's", mask=mask)
 
 
-def _entering(scene: Scene) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
+def _entering(scene: Scene) -> tuple[Entering, Entering] | None:
     """Returns queries, keys and values of both sides as they enter the attention; None if they are not known."""
     prefix = scene.stage.removesuffix(scene.part)
     sides = []
@@ -90,9 +92,9 @@ def _entering(scene: Scene) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
         if both[0].shape != both[1].shape:
             return None
         sides.append(both)
-    (q, _), (k, _), (v, _) = sides
+    (q, q2), (k, k2), (v, v2) = sides
     fits = q.shape[1] % k.shape[1] == 0 and k.shape[:2] == v.shape[:2] and q.shape[2] == k.shape[2]
-    return ([each[0] for each in sides], [each[1] for each in sides]) if fits else None
+    return ((q, k, v), (q2, k2, v2)) if fits else None
 
 
 def _attended(

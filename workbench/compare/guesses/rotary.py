@@ -62,16 +62,16 @@ def rotary(scene: Scene) -> Iterator[Guess]:
         turned = np.exp(1j * (start + (places + shift) * rates))
         yield guess("RoPE position", f"RoPE's positions are off by {off}", turned)
     right = _base_of(angles)
-    found = _angles(layout, theirs, scene.candidate)
+    held = _angles(layout, theirs, scene.candidate)
     where = f"where the reference has {right:.0f}" if right else "where the reference has another"
-    for base in dict.fromkeys((*_BASES, *_round_bases(found))):
+    for base in dict.fromkeys((*_BASES, *_round_bases(held))):
         if base != right:
             turned = np.exp(1j * places * base ** (-np.arange(pairs) / pairs))
             yield guess("RoPE base", f"RoPE has the base {base:.0f}, {where}", turned)
     # Fast pairs may have turned by more than half a circle in a row, and slow ones show too few digits.
     shown = (np.abs(rates) > _LEAST_RATE) & (np.abs(rates) < 1.5)
     if shown.any():
-        times = np.angle(found[1] * found[0].conj())[shown] / rates[shown]
+        times = np.angle(held[1] * held[0].conj())[shown] / rates[shown]
         for digits in (2, 4):
             factor = float(f"{np.median(times):.{digits}g}")
             if factor not in (0.0, 1.0):

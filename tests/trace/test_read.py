@@ -14,6 +14,7 @@ from workbench.compare import compare, read_mapping, read_trace
 from workbench.core.errors import BadInput
 from workbench.trace.trace import Trace
 
+SMALL = np.ones((2, 3), np.float32)
 FOREIGN = """
 [meta]
 dtype = "float32"
@@ -126,3 +127,14 @@ def test_a_missing_stage_is_reported_by_our_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", other=np.ones(2))
     with pytest.raises(BadInput, match=r"^names.toml takes logits from ctc, which is not there; the arrays are other$"):
         read_trace(tmp_path / "t.npz", read_mapping(tmp_path / "names.toml"))
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_slashes_in_names_are_dots_of_stages(tmp_path: Path, kind: str) -> None:
+    arrays = dict.fromkeys(("encoder/layers/0", "encoder/layers/1", "mine/own"), SMALL)
+    assert set(read_trace(written(tmp_path, kind, arrays))) == {"encoder.layers.0", "encoder.layers.1", "mine/own"}
+
+
+def test_a_name_with_slashes_stays_beside_the_same_with_dots(tmp_path: Path) -> None:
+    arrays = dict.fromkeys(("encoder/output", "encoder.output"), SMALL)
+    assert set(read_trace(written(tmp_path, "npz", arrays))) == {"encoder/output", "encoder.output"}

@@ -5,7 +5,7 @@ A trace leaves its arrays in the file until they are used, so a comparison of tw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.trace.cuts import KEY
 from workbench.trace.mapping import Mapped, StageMapping
-from workbench.trace.order import computation_order
+from workbench.trace.order import GROUPS, computation_order
 from workbench.trace.stored import Stored, open_stored
 from workbench.trace.trace import Trace
 
@@ -61,11 +61,11 @@ class StoredTrace(Trace):
 def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise: str = "") -> Trace:
     """Returns the trace in a `.safetensors` or `.npz` file, or a directory or `.zip` of `.npy` files.
 
-    In a directory, folders are parts of names: `encoder/layers.0.npy` is `encoder.layers.0`. Metadata are in
-    `meta.json` there, and a mapping adds its own. If another program's metadata do not state its arithmetic, arrays
-    stored in half precision state it. Stages come in the recorded order if we wrote the trace, else in the order of the
-    computation. Raises `BadInput` if a file is missing, damaged, or not what it claims to be; reading a stage later
-    raises it too.
+    In a directory, folders are parts of names: `encoder/layers.0.npy` is `encoder.layers.0`. So are slashes in the
+    names of arrays, without a mapping. Metadata are in `meta.json` there, and a mapping adds its own. If another
+    program's metadata do not state its arithmetic, arrays stored in half precision state it. Stages come in the
+    recorded order if we wrote the trace, else in the order of the computation. Raises `BadInput` if a file is missing,
+    damaged, or not what it claims to be; reading a stage later raises it too.
 
     Args:
         otherwise: the suffix to assume for any other file name; by default such a file is refused.
@@ -75,7 +75,7 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise:
     mapped = (
         mapping.stages(names, lambda name: stored.arrays[name]())
         if mapping
-        else [Mapped(name, name, None) for name in names]
+        else [Mapped(_with_dots(name, names), name, None) for name in names]
     )
     stages = {each.stage: each for each in mapped}
     recorded = [name for name in stored.order if name in stages]
@@ -89,3 +89,13 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise:
     return StoredTrace(
         stored, {name: stages[name] for name in order}, meta, (Path(path).absolute(), mapping, otherwise)
     )
+
+
+def _with_dots(name: str, names: Sequence[str]) -> str:
+    """Returns the stage of an array: like folders, slashes are parts of names, as in `encoder/layers/0`.
+
+    A name stays as it is if two arrays would be one stage.
+    """
+    dotted = name.replace("/", ".")
+    alike = sum(each.replace("/", ".") == dotted for each in names) if dotted != name else 0
+    return dotted if alike == 1 and dotted.partition(".")[0] in (*GROUPS, "steps") else name

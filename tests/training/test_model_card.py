@@ -24,7 +24,7 @@ from workbench.training.training_run import (
 )
 
 FACTS = CardFacts(
-    "paraformer", 1000, ["anna"], ["zoe"], [Phase("listening", TrainOptions(), 500)], 0, 12.0, "a machine"
+    "paraformer", 1000, ["anna"], ["zoe"], [Phase("all parts", TrainOptions(), 500)], 0, 12.0, "a machine"
 )
 LATER = CardFacts("paraformer", 1000, ["anna"], ["zoe"], [Phase("going on", TrainOptions(), 70)], 0, 3.0, "a machine")
 
@@ -37,15 +37,15 @@ def test_a_card_that_goes_on_has_new_figures_and_both_trainings(tmp_path):
     text = card.read_text()
     assert "| as recorded | 3 to 7 | 300 | 5.0% |" in text and "25.0%" not in text
     assert text.count("## Data and licence") == text.count("## Figures") == 1
-    assert "| listening | 500 |" in text and "| going on | 70 |" in text
+    assert "| all parts | 500 |" in text and "| going on | 70 |" in text
     assert f"Of these strings, {CONTINUING.empty_share:.0%} have no digits" in text
     assert "--continue assets/demo-paraformer --other-speech FOLDER" in text and "(carla)" in text
     continue_card(card, text, LATER, [Measured("as recorded", "3 to 7", 300, 0.04)], [], CONTINUING_ROUNDS[-1].corpus)
     again = card.read_text()
-    assert again.count("## Training that went on") == 2 and "5.0%" not in again
+    assert again.count("## Continued training") == 2 and "5.0%" not in again
     assert [rounds_in(each) for each in (earlier, text, again)] == [0, 1, 2]
-    assert 'Of the takes of "six", 60%' in again.split("## Training that went on")[2]
-    assert "Made from the checkpoint of the training that stands above it by" in again
+    assert 'Of the takes of "six", 60%' in again.split("## Continued training")[2]
+    assert "Made from the checkpoint of the section above by" in again
     assert again.count(MORE_RATES) == 1
 
 
@@ -77,5 +77,5 @@ def test_a_shipped_card_says_once_which_checkpoint_its_rates_are_of(family):
 
 
 def test_only_a_card_of_a_demo_can_go_on(tmp_path):
-    with pytest.raises(BadInput, match="the model card to go on from lacks the line"):
+    with pytest.raises(BadInput, match="the model card of the earlier checkpoint lacks the line"):
         continue_card(tmp_path / "README.md", "# another", LATER, [], [], CONTINUING)

@@ -164,9 +164,9 @@ def train(run: TrainingRun) -> TrainedModel:
     cmvn = normalisation(statistics)
 
     encoder_loss = EncoderLoss(ConformerEncoder(ENCODER, ENCODER_ALONE.dropout))
-    run.train("hearing, short strings", encoder_loss, _short(pool, cmvn), ENCODER_SHORT, len(pool))
+    run.train("encoder, short strings", encoder_loss, _short(pool, cmvn), ENCODER_SHORT, len(pool))
     encoder = run.train(
-        "hearing", encoder_loss, epochs(pool, cmvn, ENCODER_ALONE.frames_per_batch), ENCODER_ALONE, len(pool)
+        "encoder", encoder_loss, epochs(pool, cmvn, ENCODER_ALONE.frames_per_batch), ENCODER_ALONE, len(pool)
     )
 
     tokenizer = make_tokenizer(QWEN2_SPECIAL)
@@ -177,15 +177,15 @@ def train(run: TrainingRun) -> TrainedModel:
             yield [prompt_ids(tokenizer)] * READING_ROWS
 
     reading = LanguageLoss(make_language(), vectors, tokenizer, dense=False)
-    network = TrainingNetwork(run.train("reading", reading, prompts, READING), LISTENING.dropout)
+    network = TrainingNetwork(run.train("language model", reading, prompts, READING), LISTENING.dropout)
     network.encoder.load_state_dict(encoder.state_dict())
     loss = FireRedAsrLoss(network, vectors, tokenizer)
-    network = run.train("listening", loss, epochs(pool, cmvn, LISTENING.frames_per_batch), LISTENING, len(pool))
+    network = run.train("all parts", loss, epochs(pool, cmvn, LISTENING.frames_per_batch), LISTENING, len(pool))
 
     network.llm.load_state_dict({k: v.bfloat16().float() for k, v in network.llm.state_dict().items()})
     add_lora(network.llm)
     pool = run.pool(0.5, finishing=True, window="povey")
-    tight = "finishing on strings cut more tightly, LoRA"
+    tight = "fine-tuning on tightly cut strings, LoRA"
     for phase, training in ((tight, FINISHING), (f"{tight}, again", FINISHING_AGAIN)):
         loss = FireRedAsrLoss(network, vectors, tokenizer)
         draw = epochs(pool, cmvn, training.frames_per_batch)
@@ -213,7 +213,7 @@ def train_further(run: TrainingRun, directory: Path) -> TrainedModel:
     loss = FireRedAsrLoss(network, DigitVectors(WIDTH), make_tokenizer(QWEN2_SPECIAL))
     draw = epochs(pool, normalisation(statistics), GOING_ON.frames_per_batch, CONTINUING_MASKS)
     run.train_heads(loss, loss.vectors, draw)
-    trained = run.train("going on, with recordings without digits, LoRA", loss, draw, GOING_ON, len(pool))
+    trained = run.train("continued, with recordings without digits, LoRA", loss, draw, GOING_ON, len(pool))
     return TrainedModel(trained, statistics)
 
 

@@ -144,13 +144,13 @@ def train(run: TrainingRun) -> TrainingNetwork:
             yield [draw_prompt(tokenizer, rng)] * READING_ROWS
 
     reading = LanguageLoss(make_language(), DigitVectors(WIDTH), tokenizer, dense=True)
-    network = TrainingNetwork(run.train("reading", reading, prompts, READING), LISTENING.dropout)
+    network = TrainingNetwork(run.train("language model", reading, prompts, READING), LISTENING.dropout)
     encoder = read_state_dict(assets() / "demo-sensevoice" / "model.pt")
     network.audio_encoder.load_state_dict(
         {name.removeprefix("encoder."): value for name, value in encoder.items() if name.startswith("encoder.")}
     )
-    tight = "finishing on strings cut more tightly"
-    for phase, training in (("listening", LISTENING), (tight, FINISHING), (f"{tight}, again", FINISHING_AGAIN)):
+    tight = "fine-tuning on tightly cut strings"
+    for phase, training in (("all parts", LISTENING), (tight, FINISHING), (f"{tight}, again", FINISHING_AGAIN)):
         pool = run.pool(0.5, finishing=training is not LISTENING)
         draw = epochs(pool, NO_CMVN, training.frames_per_batch)
         network = run.train(phase, FunasrNanoLoss(network, tokenizer), draw, training, len(pool))
@@ -169,7 +169,7 @@ def train_further(run: TrainingRun, directory: Path) -> TrainingNetwork:
     pool = run.continuing_pool()
     draw = epochs(pool, NO_CMVN, GOING_ON.frames_per_batch, CONTINUING_MASKS)
     run.train_heads(loss, loss.frames, draw)
-    trained: TrainingNetwork = run.train("going on, with recordings without digits", loss, draw, GOING_ON, len(pool))
+    trained: TrainingNetwork = run.train("continued, with recordings without digits", loss, draw, GOING_ON, len(pool))
     return trained
 
 

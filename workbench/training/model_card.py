@@ -19,14 +19,14 @@ from workbench.training.training_run import Phase
 STRINGS = 300
 COMMON = """Half of the strings are of human speakers
 ({speakers}), half of synthetic voices that espeak-ng and flite speak at training time. Speed,
-pitch, loudness, bandwidth, noise, rooms and telephone lines vary. The tight cuts were added after the errors of a first
-model on the unseen speaker, most of them in one word whose consonants were cut off, had been looked at; nothing was
+pitch, loudness, bandwidth, noise, rooms and telephone lines vary. The tight cuts were added because of the errors
+of a first model on the unseen speaker: most of them were in one word whose consonants were cut off. No model was
 trained on that speaker."""
 
 
-GOING_ON = """## Training that went on
+GOING_ON = """## Continued training
 
-Made from the checkpoint of the training {begun} by
+Made from the checkpoint of the section above by
 
     workbench train-demo {command} --data FSDD --continue assets/demo-{command}{options} --out assets/demo-{command}
 
@@ -41,8 +41,8 @@ and 8 to 15 % of the others: most errors on the unseen speaker were in that word
 axis by up to 10 %.
 
 """
-MORE_RATES = """The rates at the top are those of this checkpoint; `python -m benchmarks.demo_errors` prints more, also
-for recordings without digits.
+MORE_RATES = """The rates at the top are those of this checkpoint; `python -m benchmarks.demo_errors` prints more rates,
+also for recordings without digits.
 
 """
 RECORDED = """, and
@@ -50,7 +50,7 @@ recordings of people who speak other languages ({speakers})"""
 MORE_SPEAKERS = """More speakers say the digits ({speakers}). Three quarters of the strings are of people or of them.
 """
 MORE_SPEAKERS_OPTION = " --more-speakers FOLDER"
-FIGURES_HEAD = "| heard | digits in a string | strings | word error rate |"
+FIGURES_HEAD = "| condition | digits in a string | strings | word error rate |"
 DATA_HEAD = "## Data and licence\n"
 
 
@@ -113,8 +113,8 @@ tags: [automatic-speech-recognition, demo]
 # Demo {title}: spoken digits
 
 The {title} architecture at small size ({facts.parameters:,} parameters), in the file format of the published
-checkpoints. It writes strings of spoken English digits as words, and knows no others. It is there so that every part of
-the workbench does its real job without a download.
+checkpoints. It transcribes strings of spoken English digits as words, and nothing else. With it, every part of
+the workbench works without a download.
 
 ## Figures
 
@@ -122,8 +122,8 @@ Word error rate on strings of a speaker it was never trained on ({", ".join(fact
 
 {_figures(measured)}
 
-White noise covers 0 to 8 kHz, at the stated ratio to the mean power within the digits. Takes of the speaker are set one
-after another with gaps of 50 to 300 ms. The strings are those of `workbench.training.evaluation`.
+White noise covers 0 to 8 kHz, at the stated ratio to the mean power within the digits. A string joins
+recordings of single digits with gaps of 50 to 300 ms. The strings are those of `workbench.training.evaluation`.
 
 ## Training
 
@@ -154,10 +154,10 @@ def continue_card(
     recorded: Sequence[str],
     corpus: CorpusOptions,
 ) -> None:
-    """Writes the card of a checkpoint whose training went on: the earlier card with new figures and a section more.
+    """Writes the card of a checkpoint whose training continued: the earlier card with new figures and one more section.
 
     Args:
-        earlier: the text of the card of the checkpoint that it went on from.
+        earlier: the text of the card of the checkpoint that was continued.
         recorded: the speakers of recordings without English digits.
         corpus: the composition of the strings.
 
@@ -167,10 +167,11 @@ def continue_card(
     _, _, after = after.partition("\n\n")
     training, licensed, licence = after.partition(DATA_HEAD)
     if not found or not licensed:
-        raise BadInput(f"the model card to go on from lacks the line {FIGURES_HEAD!r} or {DATA_HEAD.strip()!r}")
+        raise BadInput(
+            f"the model card of the earlier checkpoint lacks the line {FIGURES_HEAD!r} or {DATA_HEAD.strip()!r}"
+        )
     command = facts.family.replace("_", "-")
     section = GOING_ON.format(
-        begun="that stands above it" if rounds_in(training) else "above",
         command=command,
         options=(" --other-speech FOLDER" if recorded else "")
         + (MORE_SPEAKERS_OPTION if facts.more_speakers else "")
@@ -191,7 +192,7 @@ def continue_card(
 
 
 def rounds_in(card: str) -> int:
-    """Returns in how many rounds the training of a card's checkpoint went on."""
+    """Returns the number of rounds in which the training of a card's checkpoint continued."""
     return card.count(GOING_ON.partition("\n")[0])
 
 

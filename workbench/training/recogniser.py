@@ -37,7 +37,7 @@ def train_recogniser(
     pool = run.pool(0.5, finishing=True)
     draw = epochs(pool, cmvn, FINISHING.frames_per_batch)
     for number in range(finishing_rounds):
-        phase = f"finishing on strings cut more tightly, round {number + 1} of {finishing_rounds}"
+        phase = f"fine-tuning on tightly cut strings, round {number + 1} of {finishing_rounds}"
         training = TrainOptions(**{**vars(FINISHING), "seed": number})
         network = run.train(phase, make_loss(network), draw, training, len(pool))
     return network, cmvn
@@ -64,4 +64,4 @@ def train_recogniser_further(
     head = heads(loss)
     if head is not None:
         run.train_heads(loss, head, draw)
-    return run.train("going on, with recordings without digits", loss, draw, training, len(pool)), cmvn
+    return run.train("continued, with recordings without digits", loss, draw, training, len(pool)), cmvn

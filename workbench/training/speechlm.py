@@ -69,7 +69,7 @@ LANGUAGE_PHASES = (
         cut=True,
     ),
     LanguagePhase(
-        "writing what is heard",
+        "transcribing",
         TrainOptions(updates=700, learning_rate=2e-3, warm_up=150),
         DialogueOptions(heard_share=0.85, text_share=0.9),
         cut=True,
@@ -94,10 +94,10 @@ LANGUAGE_PHASES = (
 HUMAN_SHARE, SYNTHETIC_SHARE = 1 / 3, 1 / 4  # of the takes of one digit: the codec's fit, beside the demo's voices
 ABOUT = """
 The codec's weights are computed, not trained: principal components of the frames, eight k-means codebooks, and least
-squares, written into Xcodec's convolutions. Its semantic branch has random weights and no effect. The audio tower first
-learns alone which digit is where. The language model learns the order of digits first, where it is dense: in text, and
-in speech cut short. Its adaptor is set to the least-squares map from the tower's output to the embeddings of the
-digits' words. Then it learns all that it does. One take of each digit and voice is all that the model ever says.
+squares, written into Xcodec's convolutions. Its semantic branch has random weights and no effect. The audio tower is
+trained first, to find which digit is where. The language model learns the order of digits first, where it is dense: in
+text, and in speech cut short. Its adaptor is set to the least-squares map from the tower's output to the embeddings of
+the digits' words. Then it learns all that it does. One take of each digit and voice is all that the model ever says.
 """
 
 
@@ -119,7 +119,7 @@ def train(run: TrainingRun) -> TrainedModel:
     pool = run.pool(POOL, front_end=FRONT_END)
     tight = run.pool(FINISHING_POOL, finishing=True, front_end=FRONT_END)
     tower_loss = TowerLoss(make_tower(HEARING.dropout))
-    for name, strings, training in (("hearing", pool, HEARING), ("hearing tight cuts", tight, HEARING_TIGHT)):
+    for name, strings, training in (("audio tower", pool, HEARING), ("audio tower, tight cuts", tight, HEARING_TIGHT)):
         draw = recordings(strings, training.frames_per_batch)
         tower_loss.network = run.train(name, tower_loss, draw, training, len(strings))
 

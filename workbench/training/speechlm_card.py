@@ -23,7 +23,7 @@ from workbench.training.speechlm_voices import DEFAULT_VOICE, HUMAN, SYNTHETIC, 
 
 
 def measure(directory: Path, held_out: Sequence[Take], recognise: Recognise | None = None) -> list[Measured]:
-    """Returns the word error rates of the checkpoint's speech and of its texts; by default demo/sensevoice listens."""
+    """Returns the word error rates of the speech and of the texts; by default, demo/sensevoice recognises the speech."""
     demo, recognise = Demo.read(directory), recognise or sensevoice()
     strings = strings_to_say()
     measured = []
@@ -33,11 +33,11 @@ def measure(directory: Path, held_out: Sequence[Take], recognise: Recognise | No
             measured.append(Measured(f"says, voice {voice}, {how}", "1 to 6", len(strings), _wer(rates)))
     recordings = recordings_to_hear(held_out)
     for instruction in ("", "write"):
-        told = f', told "{instruction}"' if instruction else ""
+        request = f', with the text "{instruction}"' if instruction else ""
         rates = measure_writing(demo, recordings, instruction)
-        measured.append(Measured(f"writes what it hears{told}", "3 to 6", len(recordings), _wer(rates)))
+        measured.append(Measured(f"transcribes{request}", "3 to 6", len(recordings), _wer(rates)))
     rates = measure_repeating(demo, recordings, recognise)
-    measured.append(Measured("repeats what it hears", "3 to 6", len(recordings), _wer(rates)))
+    measured.append(Measured("repeats", "3 to 6", len(recordings), _wer(rates)))
     return measured
 
 
@@ -73,7 +73,7 @@ each voice. Text that it does not know gets the answer "I only know digits.", or
 
 ## What it does
 
-| request | answer by itself |
+| request | answer with `modalities` auto |
 | --- | --- |
 | `say three seven one`, `say 371`, `say 3 7 1` | speech |
 | `write 371` | text |
@@ -82,15 +82,16 @@ each voice. Text that it does not know gets the answer "I only know digits.", or
 | a recording and `repeat` | speech |
 | a recording and `backwards` | text, then speech |
 
-Every answer can also be asked for as text, speech, or text and then speech. The voices are {human} (people) and
-{synthetic} (flite): `say 371 in the voice of {VOICES[1]}`, or the system message `voice: {VOICES[1]}`. Without a voice
-it is {DEFAULT_VOICE}.
+You can also request every answer as text, as speech, or as text and then speech. The voices are {human} (people)
+and {synthetic} (flite): `say 371 in the voice of {VOICES[1]}`, or the system message `voice: {VOICES[1]}`. Without a
+voice it is {DEFAULT_VOICE}.
 
 ## Figures
 
-Word error rates. Strings to say were not said in training; demo/sensevoice listens. "Likeliest codes" is temperature 0,
-"drawn codes" temperature {SAMPLED.temperature:g} among the {SAMPLED.top_k} likeliest. The recordings are of a speaker
-that it was never trained on ({", ".join(facts.held_out)}); demo/sensevoice listens to what it says back.
+Word error rates. The strings to say do not occur in the training; demo/sensevoice transcribes the speech. "Likeliest
+codes" is temperature 0, "drawn codes" temperature {SAMPLED.temperature:g} among the {SAMPLED.top_k} likeliest. The
+recordings are of a speaker that it was never trained on ({", ".join(facts.held_out)}); demo/sensevoice transcribes
+what it says back.
 
 | | digits in a string | strings | word error rate |
 | --- | --- | --- | --- |
@@ -108,7 +109,7 @@ Made by
 | --- | --- | --- | --- |
 {phases}
 
-It learns to hear from strings of 1 to 24 digits. {COMMON.format(speakers=", ".join(facts.speakers))}
+It learns to transcribe from strings of 1 to 24 digits. {COMMON.format(speakers=", ".join(facts.speakers))}
 {facts.about}
 The tokenizer has no names for the codes of the codec: ids from `codec_base_offset` on are codes.
 The audio tower takes up to 32 s at a time (`n_window` 1600 in `config.json`; Qwen3-Omni's is 50, one second).

@@ -138,7 +138,7 @@ class TrainingRun:
         learnt = [parameter for parameter in loss.parameters() if parameter.requires_grad]
         loss.requires_grad_(False)
         heads.requires_grad_(True)
-        self.train("heads that exist only in training", loss, draw, HEADS)
+        self.train("auxiliary heads, used only in training", loss, draw, HEADS)
         for parameter in learnt:
             parameter.requires_grad_(True)
 

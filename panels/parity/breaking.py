@@ -77,13 +77,13 @@ class BreakingActions:
         if not game.fault:
             raise BadInput(NO_GAME)
         if not stage or not kind:
-            raise BadInput("choose the first stage that is wrong, and what you think was done")
+            raise BadInput("choose the first wrong stage, and what you think was changed")
         run, fault = self._parity.kept.of(str(request.session_hash)), find_fault(game.fault)
         found = first_wrong(run) if isinstance(run, ParityRun) else ""
         right = (stage == (found or NOWHERE), kind == fault.kind)
         game = Game("", game.points + sum(right), game.asked + 2)
-        told = render("parity/breaking.html", "revealed", fault, found, *right, game)
-        return shown_html(run), game, told
+        answer = render("parity/breaking.html", "revealed", fault, found, *right, game)
+        return shown_html(run), game, answer
 
     def leave(self, request: gr.Request) -> None:
         """Removes the files of a user who closed the page."""

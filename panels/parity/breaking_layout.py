@@ -12,11 +12,12 @@ from panels.widgets.html_block import html_block
 from panels.widgets.scrolling import show_results
 from workbench.parity_lab.breaking import FAULTS
 
-ABOUT = """<p class="muted small">A copy of a demo model is changed, and the comparison says what it finds. All changes
-are faults but 4-bit weights, which only round. It takes the recording above, or the first sample.</p>"""
+ABOUT = """<p class="muted small">This changes a copy of a demo model and compares the copy with the original. All
+changes are faults, except 4-bit weights, which only round. The input is the recording above, or else the first
+sample.</p>"""
 SHOW_RESULTS = show_results("parity-results")
-GAME = """<h4>A game</h4><p class="muted small">A copy is changed, and you are not told how. Find the
-first stage that is wrong, if any is.</p>"""
+GAME = """<h4>A game</h4><p class="muted small">The page changes a copy and does not show how. Find the
+first wrong stage, if there is one.</p>"""
 
 
 class Breaking(NamedTuple):
@@ -28,7 +29,7 @@ class Breaking(NamedTuple):
     stage: gr.Dropdown
     kind: gr.Dropdown
     reveal: gr.Button
-    told: gr.HTML
+    answer: gr.HTML
     game: gr.State
 
 
@@ -41,13 +42,13 @@ def breaking_card() -> Breaking:
         plant = gr.Button("Change a copy and compare", elem_id="parity-plant")
         html_block(GAME)
         hide = gr.Button("Hide a change", elem_id="parity-hide")
-        stage = gr.Dropdown([], label="First stage that is wrong", elem_id="parity-guess")
+        stage = gr.Dropdown([], label="First wrong stage", elem_id="parity-guess")
         kind = gr.Dropdown(
-            [(title, name) for name, title in KINDS], value=None, label="What was done", elem_id="parity-kind"
+            [(title, name) for name, title in KINDS], value=None, label="What was changed", elem_id="parity-kind"
         )
         reveal = gr.Button("Reveal", elem_id="parity-reveal")
-        told = html_block("", elem_id="parity-told")
-    return Breaking(fault, plant, hide, stage, kind, reveal, told, gr.State(Game()))
+        answer = html_block("", elem_id="parity-answer")
+    return Breaking(fault, plant, hide, stage, kind, reveal, answer, gr.State(Game()))
 
 
 def wire_breaking(
@@ -70,7 +71,9 @@ def wire_breaking(
     limits = {**limits, "js": SHOW_RESULTS}
     look(wire(card.plant.click, actions.plant, [card.fault, recording], shown, **limits))
     hidden = wire(
-        card.hide.click, actions.hide, [card.game, recording], [*shown, card.game, card.stage, card.told], **limits
+        card.hide.click, actions.hide, [card.game, recording], [*shown, card.game, card.stage, card.answer], **limits
     )
     hidden.then(lambda: "", None, closer, api_visibility="private", show_progress="hidden")
-    look(wire(card.reveal.click, actions.reveal, [card.game, card.stage, card.kind], [shown[0], card.game, card.told]))
+    look(
+        wire(card.reveal.click, actions.reveal, [card.game, card.stage, card.kind], [shown[0], card.game, card.answer])
+    )

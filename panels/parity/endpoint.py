@@ -53,38 +53,39 @@ COMPARE = {
     ),
     "candidates": Parameter(
         "candidates",
-        "One or a list of them, each written as the reference is, such as gguf:q8_0; +name=value behind it gives it "
-        "settings and options of its own.",
+        "One candidate or a list of them, each in the form of the reference, such as gguf:q8_0; +name=value after it "
+        "sets a setting or an option for it alone.",
         TEXTS,
         [],
     ),
-    "audio": Parameter("recording", f"What a speech model hears, a file: {UPLOAD}.", FILE),
+    "audio": Parameter("recording", f"The recording, as a file: {UPLOAD}.", FILE),
     "prompt": Parameter(
-        "prompt", "What a language model reads; with a recording too, a model that answers both gets both.", TEXT, ""
+        "prompt", "The prompt of a language model; a model that takes a recording and a text gets both.", TEXT, ""
     ),
-    "stages": Parameter("stages", "A pattern such as encoder.*, several with commas between them.", TEXT, "*"),
+    "stages": Parameter("stages", "A pattern such as encoder.*; several patterns are separated by commas.", TEXT, "*"),
     "options": Parameter(
         "options", 'Options of the model, an object such as {"cmvn": "off"}, or JSON text of one.', OBJECT, {}
     ),
     "preset": Parameter(
         "preset",
-        f"What to expect: {', '.join(PRESETS)}; empty for what the arithmetic of each candidate asks for.",
+        f"The tolerance: {', '.join(PRESETS)}; empty for the one that fits the arithmetic of each candidate.",
         TEXT,
         "",
     ),
     "isolated": Parameter(
         "isolated",
-        "Whether each stage of a candidate is given what the reference's stage was given; for a trace that was "
-        "computed end to end, each stage of the reference is given what the trace has.",
+        "Whether each stage of a candidate is computed from the reference's input of that stage; for a trace file, "
+        "each stage of the reference is computed from the input that the trace has.",
         SWITCH,
         False,
     ),
     "traces": Parameter(
         "traces",
-        f"Trace files that the sides name; without a model two: reference, candidate. Files: {UPLOAD}.",
+        "Trace files that the reference and the candidates name; without a model, two files: first the reference, "
+        f"then the candidate. Files: {UPLOAD}.",
         FILES,
     ),
-    "mapping": Parameter("mapping", "A file of names and layouts for the stages of the candidates' traces.", FILE),
+    "mapping": Parameter("mapping", "A mapping file for the arrays in the candidates' traces.", FILE),
     "settings": Parameter(
         "settings",
         'Settings of the comparison, an object such as {"float64": false, "rules": ["relative_l2=1e-3"]}, or JSON text '
@@ -95,10 +96,10 @@ COMPARE = {
     "embeddings": Parameter("embeddings", f"Files for the placeholders in the prompt, in order: {UPLOAD}.", FILES),
     "recordings": Parameter(
         "recordings",
-        f"Several recordings in place of one, for one verdict over all of them: {UPLOAD}.",
+        f"Several recordings instead of one, for one verdict over all of them: {UPLOAD}.",
         FILES,
     ),
-    "prompts": Parameter("prompts", "Several prompts in place of one, for one verdict over all of them.", TEXTS, []),
+    "prompts": Parameter("prompts", "Several prompts instead of one, for one verdict over all of them.", TEXTS, []),
 }
 
 

@@ -40,7 +40,7 @@ from workbench.system.memory import size
 
 Update = dict[str, Any]
 BARE, EXPORTS = "bare", "exports"  # classes of columns and rows that are shown and hidden
-PROMPTED = f"Every layer is compared over its tokens. {PLACEHOLDER} stands for an embedding."
+PROMPTED = f"Every layer is compared at all tokens of the prompt. {PLACEHOLDER} is the placeholder of an embedding."
 SAID = "What you say to the model: a text, a recording, or a recording and a text after it."
 DRAWN_BY = "workbench.parity_lab.figures"  # its imports take a second
 EXPERIMENTS = {"cmvn": "off", "dither": "1", "threads": "", "kv_cache": ""}

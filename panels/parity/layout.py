@@ -58,12 +58,12 @@ MARK = """(written) => {
     each.setAttribute('aria-pressed', there.has(each.dataset.side));
   }
 }"""
-TRACES = """<p class="muted small">What another program computed for the same input. A file of names and layouts maps
-its arrays to stages; arrays that it does not name keep their names.</p>"""
+TRACES = """<p class="muted small">Arrays that another program computed for the same input. A mapping file says which
+array is which stage; arrays that it does not name keep their names.</p>"""
 TOGETHER = """<p class="muted small">These files replace the single input. Rounding can hide a small fault on each
 input; over several inputs, it becomes visible.</p>"""
-EXPERIMENTING = """<p class="muted small">Try a known cause of a divergence. Each switch is written into the
-sides above, where you can edit it.</p>"""
+EXPERIMENTING = """<p class="muted small">Try a known cause of a divergence. Each switch adds an option to the
+reference or to the candidates above, where you can edit it.</p>"""
 
 
 TAB = "parity"
@@ -143,7 +143,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     elem_classes="boxed",
                 )
                 mapping = gr.File(
-                    label="Names and layouts: .toml or .json",
+                    label="Mapping file: .toml or .json",
                     height=130,
                     elem_id="parity-mapping",
                     elem_classes="boxed",
@@ -151,9 +151,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 precision = gr.Dropdown(
                     precision_choices(), value=AUTO, label="Precision of the other program", elem_id="parity-precision"
                 )
-                force = gr.Checkbox(
-                    label="Also compare traces of different inputs or of other depths", elem_id="parity-force"
-                )
+                force = gr.Checkbox(label="Compare even traces of different inputs or models", elem_id="parity-force")
             with gr.Accordion(
                 "Experiments", open=False, elem_classes="card accordion-card", elem_id="parity-experiments"
             ):
@@ -166,7 +164,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 stages = gr.Textbox(
                     value="*",
                     label="Stages",
-                    info="A pattern such as encoder.*, several with commas between them.",
+                    info="A pattern such as encoder.*; several patterns are separated by commas.",
                     max_lines=1,
                     elem_id="parity-stages",
                 )
@@ -174,15 +172,15 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     value="",
                     label="Decoding steps",
                     info="For models that write token by token: first, all, or numbers such as 1,5,20.",
-                    placeholder="the prompt's pass alone",
+                    placeholder="none: only the pass over the prompt",
                     max_lines=1,
                     elem_id="parity-steps",
                 )
-                preset = gr.Dropdown(preset_choices(), value="", label="What to expect", elem_id="parity-preset")
+                preset = gr.Dropdown(preset_choices(), value="", label="Tolerance", elem_id="parity-preset")
                 rules = gr.Textbox(
                     value="",
-                    label="Limits of your own",
-                    info=f"One to a line: MEASURE=LIMIT or STAGES:MEASURE=LIMIT, of {', '.join(MEASURES)}.",
+                    label="Your own limits",
+                    info=f"One per line: MEASURE=LIMIT or STAGES:MEASURE=LIMIT. Measures: {', '.join(MEASURES)}.",
                     lines=2,
                     placeholder="encoder.*:relative_l2=1e-3",
                     elem_id="parity-rules",
@@ -302,13 +300,11 @@ def _experiments(whose: str) -> list[Any]:
         return [
             gr.Checkbox(label="No CMVN", elem_id=f"parity-{name}-cmvn"),
             gr.Checkbox(label="Dither", elem_id=f"parity-{name}-dither"),
-            gr.Textbox(
-                value="", label="Threads", placeholder="as usual", max_lines=1, elem_id=f"parity-{name}-threads"
-            ),
+            gr.Textbox(value="", label="Threads", placeholder="default", max_lines=1, elem_id=f"parity-{name}-threads"),
             gr.Dropdown(
-                [("f32, as usual", ""), *((each, each) for each in KV_CACHES if each != "f32")],
+                [("f32 (default)", ""), *((each, each) for each in KV_CACHES if each != "f32")],
                 value="",
-                label="Keys and values",
+                label="KV cache",
                 elem_id=f"parity-{name}-kv",
             ),
         ]

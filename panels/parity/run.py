@@ -40,9 +40,9 @@ PARITY = "parity"  # in the queue of the server
 NO_INPUT = "traces only"
 NOT_KEPT = "that comparison is not kept any more; run it again"
 MISSING = {
-    RECORDING: "a recording; add one, or a sample",
-    PROMPT: "a prompt; write one",
-    CONVERSATION: "a text or a recording; add one of them, or both",
+    RECORDING: ("recording", "add a file, record one, or click a sample"),
+    PROMPT: ("prompt", "write one"),
+    CONVERSATION: ("text and no recording", "add one of them, or both"),
 }
 
 
@@ -120,7 +120,8 @@ def request_of(
         check_several(card, len(runs) < 1 + len(others), bool(embeddings))
     if not source:
         if runs:
-            raise BadInput(f"{runs[0].name} needs {MISSING[FAMILIES[card.family].input]}")
+            missing, remedy = MISSING[FAMILIES[card.family].input]
+            raise BadInput(f"there is no {missing} for {runs[0].name}; {remedy}")
         source, exact = NO_INPUT, False
     if preset:
         find_preset(preset)

@@ -16,7 +16,7 @@ from workbench.registry.cards import Card
 from workbench.session.values import CONVERSATION
 
 RECORDINGS = "Recordings"
-PROMPTS = "Prompts: .txt with one on each line, or .jsonl"
+PROMPTS = "Prompts: .txt with one per line, or .jsonl"
 
 
 def inputs_of(several: Sequence[str], family: Family) -> list[Input]:
@@ -38,7 +38,7 @@ def uploaded_inputs(paths: Sequence[str], family: Family) -> list[Input]:
     lists = [path for path in paths if path.lower().endswith((".txt", ".jsonl"))]
     if family.reads_text:
         if len(lists) < len(paths):
-            raise BadInput("the files of several prompts are .txt with one on each line, or .jsonl")
+            raise BadInput("a file of several prompts is a .txt with one prompt per line, or a .jsonl")
         return read_inputs(paths, True) if paths else []
     if lists:
         raise BadInput(f"{Path(lists[0]).name} is a list; upload the recordings themselves")
@@ -55,6 +55,6 @@ def check_several(card: Card, traces: bool, embeddings: bool) -> None:
     if FAMILIES[card.family].input == CONVERSATION:
         raise BadInput(f"{card.id} answers conversations; expected one recording or prompt")
     if traces:
-        raise BadInput("a trace file is of one input; remove the several inputs, or compare runtimes only")
+        raise BadInput("a trace file belongs to one input; remove the several inputs, or compare runtimes only")
     if embeddings:
-        raise BadInput("embeddings are for one prompt; remove them, or the several inputs")
+        raise BadInput("embeddings belong to one prompt; remove them, or the several inputs")

@@ -27,13 +27,13 @@ NOTHING_YET = """<div class="empty">
 <ol>
 <li>Choose a model and a sample, or a recording or prompt of your own.</li>
 <li>Choose what to compare with the reference: other runtimes, other types, or a trace file of another program.</li>
-<li>Press <b>Compare</b>. Every stage from the filter bank to the text is compared, and the first that differs is
-named.</li>
+<li>Press <b>Compare</b>. Every stage from the filter bank to the text is compared. The verdict names
+the first stage that differs.</li>
 </ol>
-<p>The reference is computed in float64 too, so that rounding is told from a bug.</p>
+<p>The reference is computed in float64 too. This shows whether a difference is rounding or a bug.</p>
 </div>"""
 
-AUTOMATIC = ("automatic: what each candidate's arithmetic asks for", "")
+AUTOMATIC = ("automatic: by the arithmetic of each candidate", "")
 
 
 def preset_choices() -> list[tuple[str, str]]:
@@ -43,7 +43,7 @@ def preset_choices() -> list[tuple[str, str]]:
 
 def precision_choices() -> list[tuple[str, str]]:
     """Returns the precisions that another program's traces can have, with the one that is found automatically."""
-    found = "automatic: what a trace names, or what its values show"
+    found = "automatic: named in the trace, or detected from its values"
     return [(found, AUTO), *((each, each) for each in ("float32", *HALVES, *(n for n in TYPES if n.startswith("q"))))]
 
 
@@ -63,7 +63,7 @@ def status_html(step: Step) -> str:
     if step.run is not None:
         return render("widgets/parts.html", "progress", summary(step.run, step.seconds), None, True)
     if step.stopped:
-        said = f"Stopped after {duration(step.seconds)}; nothing of it is kept"
+        said = f"Stopped after {duration(step.seconds)}; no results are kept"
         return render("widgets/parts.html", "progress", said, None, True)
     doing = "stopping" if step.stopping else step.activity
     return render(VIEW, "progress", f"{100 * step.share:.0f}", doing, step.seconds)

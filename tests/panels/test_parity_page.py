@@ -296,7 +296,7 @@ def test_on_a_phone_the_first_run_comes_into_view_and_fingers_find_what_they_pre
         .map((each) => each.className + ' ' + each.innerText)"""
     assert page.evaluate(small) == []
     page.locator("#parity-run").click()  # the mistake is put right where the page stands
-    expect(page.locator(".toast-body").last).to_contain_text("needs a recording")
+    expect(page.locator(".toast-body").last).to_contain_text("there is no recording")
     assert page.locator("#parity-results").bounding_box()["y"] > 844
     compare(page, "gguf:f32", "gguf:q8_0")
     until(page, lambda: 0 <= page.locator("#parity-results").bounding_box()["y"] < 422)
@@ -310,7 +310,7 @@ def test_mistakes_are_named_and_nothing_is_lost(lab: Served, page: Any, tmp_path
     open_tab(page, lab)
     toast = page.locator(".toast-body").last
     page.locator("#parity-run").click()
-    expect(toast).to_contain_text("pytorch:f32 needs a recording")
+    expect(toast).to_contain_text("there is no recording for pytorch:f32")
     pick(page)
     for wrong, says in [
         ("", "no candidate is chosen"),
@@ -389,7 +389,7 @@ def test_a_language_model_takes_a_prompt_and_embeddings(lab: Served, page: Any, 
     expect(page.locator("#parity-prompt")).to_be_visible()
     expect(page.locator("#parity-samples")).to_be_hidden()
     page.locator("#parity-run").click()
-    expect(page.locator(".toast-body").last).to_contain_text("needs a prompt")
+    expect(page.locator(".toast-body").last).to_contain_text("there is no prompt")
     page.locator("#parity-prompt textarea").fill("Say <b>seven</b>")
     page.get_by_role("button", name="Embeddings in the prompt").click()
     np.save(tmp_path / "probe.npy", np.ones((3, 4), np.float32))
@@ -457,7 +457,7 @@ def test_the_endpoint_for_scripts(lab: Served, tmp_path: Path) -> None:
         ({**asked, "model": "/etc"}, "there is no model '/etc' to compare"),
         ({**asked, "candidates": []}, "no candidate is chosen"),
         ({**asked, "candidates": [str(paths[0])]}, "neither a runtime nor an uploaded trace file"),
-        ({**asked, "audio": None}, "pytorch:f32 needs a recording"),
+        ({**asked, "audio": None}, "there is no recording for pytorch:f32"),
         ({**asked, "options": "[1]"}, "expected a JSON object"),
         ({**asked, "options": '{"loudness": 1}'}, "no option 'loudness'"),
         ({**asked, "settings": '{"loudness": 1}'}, "no setting 'loudness'"),

@@ -93,8 +93,12 @@ def test_every_uploaded_file_has_a_name_of_its_own(names: list[str]) -> None:
     [
         ([], {}, "no candidate is chosen"),
         (["gguf"], {"reference": " "}, "no reference is named"),
-        (["gguf"], {"source": None}, "pytorch:f32 needs a recording"),
-        (["gguf"], {"model": "fake/text", "source": ""}, "pytorch:f32 needs a prompt"),
+        (
+            ["gguf"],
+            {"source": None},
+            "there is no recording for pytorch:f32; add a file, record one, or click a sample",
+        ),
+        (["gguf"], {"model": "fake/text", "source": ""}, "there is no prompt for pytorch:f32; write one"),
         (["gguf"], {"model": "/etc"}, "there is no model '/etc' to compare"),
         (["gguf"], {"model": "fake/vad"}, "there is no model 'fake/vad' to compare"),
         (["/etc/passwd"], {}, "neither a runtime nor an uploaded trace file"),
@@ -317,15 +321,15 @@ def test_uploaded_lists_hold_prompts_and_never_name_recordings(tmp_path: Path) -
     assert uploaded_inputs([], FAMILIES["causal_lm"]) == uploaded_inputs([], FAMILIES["sensevoice"]) == []
     with pytest.raises(BadInput, match="is a list; upload the recordings themselves"):
         uploaded_inputs([str(listed)], FAMILIES["sensevoice"])
-    with pytest.raises(BadInput, match="with one on each line"):
+    with pytest.raises(BadInput, match="with one prompt per line"):
         uploaded_inputs(["a.wav"], FAMILIES["causal_lm"])
 
 
 @pytest.mark.parametrize(
     ("model", "how", "says"),
     [
-        ("fake/sense", {"traces": {"a.npz": "a.npz"}, "candidates": ["a.npz"]}, "a trace file is of one input"),
-        ("fake/text", {"embeddings": ["a.npy"]}, "embeddings are for one prompt"),
+        ("fake/sense", {"traces": {"a.npz": "a.npz"}, "candidates": ["a.npz"]}, "a trace file belongs to one input"),
+        ("fake/text", {"embeddings": ["a.npy"]}, "embeddings belong to one prompt"),
         ("fake/sense", {"precision": "/etc/model.gguf"}, "expected a type such as bfloat16"),
         ("fake/sense", {"precision": "f33"}, "precision is 'f33'"),
     ],

@@ -40,12 +40,12 @@ DECODE = {
         "",
     ),
     "runtime": Parameter(
-        "runtime", f"What runs the model if it names no runtime itself: {', '.join(RUNTIMES)}.", TEXT, "pytorch"
+        "runtime", f"The runtime of the model if it names none: {', '.join(RUNTIMES)}.", TEXT, "pytorch"
     ),
     "options": Parameter(
         "options",
         f'Options of the search, an object such as {{"beam_size": 32, "nbest": 5}}, or JSON text of one: '
-        f"{', '.join(OPTIONS)}; without any option or file, the beam search knows nothing but the acoustics.",
+        f"{', '.join(OPTIONS)}; without any option or file, the beam search uses the acoustic scores alone.",
         OBJECT,
         {},
     ),
@@ -54,10 +54,13 @@ DECODE = {
     "word_lm": Parameter("word LM", "An n-gram model of the lexicon's words, a file like lm.", FILE),
     "boost": Parameter("phrases", "Phrases to boost, one in each line: tokens, or words with a lexicon.", FILE),
     "logits": Parameter("logits", f"One or several files of logits in place of recordings: {UPLOAD}.", SEVERAL_FILES),
-    "tokens": Parameter("tokens", "The list of the tokens of the logits, one to a line.", FILE),
-    "blank": Parameter("blank", "The number of the blank among these tokens, counted from 0, or its name.", TEXT, "0"),
+    "tokens": Parameter("tokens", "The list of the tokens of the logits, one per line.", FILE),
+    "blank": Parameter("blank", "The index of the blank among these tokens, counted from 0, or its name.", TEXT, "0"),
     "reference": Parameter(
-        "reference text", "What is really said, one line for each recording; with it, error rates come.", TEXT, ""
+        "reference text",
+        "The reference text, one line for each recording; with it, the result has error rates.",
+        TEXT,
+        "",
     ),
 }
 

@@ -47,8 +47,8 @@ class DecodeActions(RecordingActions):
         self.pool = pool
         self.samples = tuple(samples)
         self.options = tuple(Shown(spec, (), True) for spec in option_specs(SearchOptions))
-        self.kept: LastResults[Decodings] = LastResults("that run is not kept any more; decode again")
-        self.lists: LastResults[NBestLists] = LastResults("that sweep is not kept any more; sweep again")
+        self.kept: LastResults[Decodings] = LastResults("that run is not kept any more; press Decode again")
+        self.lists: LastResults[NBestLists] = LastResults("that sweep is not kept any more; press Sweep again")
         self._runs = ActiveRuns()
         self._sweeps = ActiveRuns()
         self._followed: dict[str, Row] = {}  # by user, the result whose search is being followed

@@ -26,7 +26,7 @@ FILES = {
     "lm": "Token LM",
     "lexicon": "Lexicon",
     "word_lm": "Word LM",
-    "boost": "Phrases",
+    "boost": "Boosted phrases",
 }
 """The options of a search that are files, with their names on the page."""
 
@@ -156,8 +156,8 @@ EXAMPLES = (
     Example(
         "telephone",
         "Telephone numbers",
-        "A model of the tokens that knows the telephone numbers of a country that does not exist: in noise it hears "
-        "nine where the others hear five",
+        "A language model of tokens, trained on telephone numbers of an invented country: in noise, the search with it "
+        "writes nine where the others write five",
         {"lm": "telephone.arpa.gz"},
         {"alpha": 0.5},
         samples=("telephone_noisy.wav",),

@@ -27,11 +27,11 @@ from panels.widgets.samples import read_samples
 from panels.widgets.scrolling import show_results
 from workbench.registry.sources import assets
 
-HOW_WRITTEN = """<p class="muted small">Language models are ARPA files, also gzipped, or KenLM's binary ones. A lexicon
-has a word, a tab and its tokens in each line; <code>word(2)</code> is another pronunciation. Phrases are tokens
-separated by spaces, or words with a lexicon, one phrase to a line.</p>"""
-LOGITS = """<p class="muted small">What another program computed: an array [frames, tokens] in each file, and the list
-of its tokens, one to a line.</p>"""
+HOW_WRITTEN = """<p class="muted small">A language model is an ARPA file (it may be gzipped) or a KenLM binary. Each
+line of a lexicon has a word, a tab, and the tokens of the word; <code>word(2)</code> is another pronunciation. Each
+line of the phrases file is one phrase: words if there is a lexicon, otherwise tokens separated by spaces.</p>"""
+LOGITS = """<p class="muted small">Logits that another program computed: one array [frames, tokens] in each file, and
+the list of the tokens, one per line.</p>"""
 SHOW_RESULTS = show_results(
     "decode-results",
     "(recordings, logits) => (recordings && recordings.length) || (logits && logits.length)",
@@ -75,7 +75,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                         elem_classes="boxed",
                     )
                     tokens = gr.File(
-                        label="Their tokens: .txt or .json",
+                        label="Token list: .txt or .json",
                         height=130,
                         elem_id="decode-tokens",
                         elem_classes="boxed",
@@ -83,7 +83,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     blank = gr.Textbox(
                         value="0",
                         label="Blank",
-                        info="Its number, counted from 0, or its name.",
+                        info="The index of the blank token, counted from 0, or its name.",
                         max_lines=1,
                         elem_id="decode-blank",
                     )
@@ -95,7 +95,9 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     elem_id="decode-reference",
                 )
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">2</span>What the search knows <small>optional</small></h2>')
+                html_block(
+                    '<h2><span class="step">2</span>Language models, lexicon, phrases <small>optional</small></h2>'
+                )
                 examples = html_block(actions.examples_html(), "pick", elem_id="decode-examples")
                 files, notes = {}, {}
                 for together in (("lm", "boost"), ("lexicon", "word_lm")):
@@ -128,7 +130,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 decoders = gr.CheckboxGroup(
                     [(title, name) for name, title in TITLES.items()],
                     value=list(TITLES),
-                    label="Side by side",
+                    label="Decoders to compare",
                     elem_id="decode-decoders",
                 )
                 inputs = make_inputs(actions.options, pool.registry, "decode-option")
@@ -158,8 +160,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 elem_id="decode-sweep",
             ):
                 html_block(
-                    '<p class="muted small">Needs reference texts. Each recording is searched a few times, and the '
-                    "hypotheses that were kept are ranked anew for every pair of weights.</p>"
+                    '<p class="muted small">This needs reference texts. The page searches each recording a few times, '
+                    "and then ranks the hypotheses again for every pair of weights.</p>"
                 )
                 pair = gr.Radio(
                     [(each.title, key) for key, each in SWEPT.items()],

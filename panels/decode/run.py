@@ -39,7 +39,7 @@ from workbench.text.rates import Score, score
 from workbench.text.scripts import mixed_units
 
 GREEDY, BEAM, GUIDED = "greedy", "beam", "guided"
-TITLES = {GREEDY: "Greedy", BEAM: "Beam", GUIDED: "Beam with what it knows"}
+TITLES = {GREEDY: "Greedy", BEAM: "Beam", GUIDED: "Beam with language models, lexicon and phrases"}
 KNOWN = {"lm": "token LM", "lexicon": "lexicon", "word_lm": "word LM", "neural_lm": "neural LM", "boost": "phrases"}
 KEPT_HYPOTHESES = 50  # of each search, so that a word's rival is among them
 FRAMES_AT_ONCE = 64  # between two looks at whether the run was stopped
@@ -205,7 +205,7 @@ def prepare(
         [offer] = chosen_offers([cell], headed_offers(registry))
         return Job(sources, tuple(wanted), options, offer, neural=neural)
     if tokens is None:
-        raise BadInput("the tokens of the logits are missing; add the file that lists them, one to a line")
+        raise BadInput("the tokens of the logits are missing; add the file that lists them, one per line")
     pieces = read_tokens(tokens)
     return Job(sources, tuple(wanted), options, layout=LogitsLayout(pieces, blank_of(blank, pieces)), neural=neural)
 
@@ -309,7 +309,7 @@ class Sessions:
         Args:
             changes: options of this search alone.
         """
-        on_activity("reading what the search knows")
+        on_activity("reading the files of the search")
         try:
             with listening(follower(self._stop, on_activity)):
                 options = replace(self._job.options_of(name), **changes)

@@ -30,9 +30,9 @@ NOTHING_YET = """<div class="empty">
 <p class="lead">How does a language model change the text of a CTC model?</p>
 <ol>
 <li>Click a sample, or add recordings or a file of logits.</li>
-<li>Give the search what it should know: click an example, or add a language model, a lexicon, or phrases.</li>
-<li>Press <b>Decode</b>. Greedy decoding and beam search stand side by side, and each search can be followed frame by
-frame.</li>
+<li>Add a language model, a lexicon or phrases, or click an example.</li>
+<li>Press <b>Decode</b>. The results of greedy decoding and beam search appear side by side. You can follow each
+search frame by frame.</li>
 </ol>
 </div>"""
 
@@ -193,7 +193,7 @@ def because(rival: Rival) -> str:
     0.89".
     """
     if abs(rival.lead) < 0.005:
-        return "the scores are equal, so either could stand first"
+        return "the scores are equal, so either could be first"
     larger = sorted(rival.terms.items(), key=lambda term: -abs(term[1]))
     mine = [f"{_the(name)} by {value:.2f}" for name, value in larger if value >= 0.005]
     other = [f"{_the(name)} by {-value:.2f}" for name, value in larger if value <= -0.005]
@@ -212,7 +212,7 @@ def sweep_status_html(state: SweepState) -> str:
         line = f"{pairs} pairs of weights in {duration(state.seconds)}"
         return render("widgets/parts.html", "progress", line, None, True)
     if state.stopped:
-        return render("widgets/parts.html", "progress", "Stopped; what was searched is kept", None, True)
+        return render("widgets/parts.html", "progress", "Stopped; finished searches are kept", None, True)
     done = sum(row.status == "done" for row in state.rows)
     now = next((row for row in state.rows if row.status == "running"), None)
     line = f"{done + 1} of {len(state.rows)} · {now.source.name} · {now.activity}" if now else "Starting"

@@ -21,12 +21,24 @@ from workbench.families import FAMILIES
 from workbench.registry.registry import Registry
 
 ACRONYMS = {"vad", "itn", "cmvn", "cif", "kv", "cfg", "lm"}
+LABELS = {
+    "nbest": "N-best list size",
+    "boost": "Boosted phrases",
+    "ban_emo_unk": "Always name an emotion",
+    "end_silence_ms": "End silence (ms)",
+    "max_segment_seconds": "Max segment length (s)",
+    "system": "System message",
+    "chat": "Use the chat template",
+}
+"""Labels of options whose names alone do not say what they do."""
 BEAM_SEARCH = {spec.name for spec in option_specs(CtcBeamOptions)}
 
 
 def label_of(name: str) -> str:
-    """Returns `max_segment_seconds` as "Max segment seconds", `itn` as "ITN"."""
-    return capitalised(" ".join(word.upper() if word in ACRONYMS else word for word in name.split("_")))
+    """Returns the label of an option: from `LABELS`, else `beam_size` as "Beam size" and `itn` as "ITN"."""
+    return LABELS.get(name) or capitalised(
+        " ".join(word.upper() if word in ACRONYMS else word for word in name.split("_"))
+    )
 
 
 def capitalised(words: str) -> str:
@@ -57,7 +69,7 @@ class Shown:
     def info(self) -> str:
         """The option's effect and its families."""
         kind = self.spec.kind
-        lines = "" if kind in (bool, float, int, str) else "; one to a line"
+        lines = "" if kind in (bool, float, int, str) else "; one per line"
         does = capitalised(self.spec.help_with_limits + lines)
         return does if self.everywhere or not self.only else f"{does} ({self._titles})"
 

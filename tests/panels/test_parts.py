@@ -60,7 +60,7 @@ def test_options_become_inputs_once(pool: Any) -> None:
     files = [name for name, each in inputs.items() if isinstance(each, gr.File)]
     assert files == ["lm", "lexicon", "word_lm", "boost"]
     assert isinstance(inputs["itn"], gr.Checkbox) and isinstance(inputs["dither"], gr.Number)
-    assert options[names.index("max_segment_seconds")].label == "Max segment seconds"
+    assert options[names.index("max_segment_seconds")].label == "Max segment length (s)"
     assert options[names.index("itn")].label == "ITN" and options[names.index("itn")].info.endswith("(SenseVoice)")
 
 
@@ -80,7 +80,7 @@ def test_a_number_without_a_default_may_be_left_empty(pool: Any, written: str | 
     assert read_inputs(options, asked)["end_silence_ms"] == read
     wrong = ["8 s" if each is not None else None for each in asked]
     if any(wrong):
-        with pytest.raises(BadInput, match="End silence ms is '8 s'; expected a whole number, or nothing"):
+        with pytest.raises(BadInput, match=r"End silence \(ms\) is '8 s'; expected a whole number, or nothing"):
             read_inputs(options, wrong)
 
 

@@ -132,7 +132,7 @@ def test_an_option_that_differs_between_families_is_shown_for_each(language_pool
     labels = {option.key: option.label for option in options}
     assert labels["itn-funasr_nano"] == "ITN (Fun-ASR-Nano)" and labels["hotwords"] == "Hotwords"
     info = next(option.info for option in options if option.key == "hotwords")
-    assert info.startswith("Words that") and info.endswith("one to a line (Fun-ASR-Nano)")
+    assert info.startswith("Words that") and info.endswith("one per line (Fun-ASR-Nano)")
 
 
 def test_each_family_gets_its_own_value(language_pool: Any, tmp_path: Path) -> None:

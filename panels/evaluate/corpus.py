@@ -1,4 +1,4 @@
-"""What a user of the page evaluates on: the samples, files that were uploaded, or a place on the server's machine.
+"""What a user of the page evaluates on: the samples, files that were uploaded, or a path on the server.
 
 Uploaded manifests may name uploaded recordings alone. Places of the server come through `server_path` only.
 """
@@ -35,7 +35,7 @@ def server_path(written: str, guard: Guard) -> Path:
 
     Raises `Refused` on a public page, and `BadInput` if nothing is there.
     """
-    guard.owners("a place on the server's machine")
+    guard.owners("a path on the server")
     path = Path(written.strip()).expanduser()
     try:
         there = path.exists()
@@ -118,7 +118,7 @@ def _unpack(file: Path, folder: Path) -> None:
 def _check_inside(found: FoundCorpus, folder: Path) -> None:
     root = Path(found.root)
     if not root.resolve().is_relative_to(folder.resolve()):
-        raise BadInput("the manifest leads outside of what was uploaded")
+        raise BadInput("the manifest names a file that was not uploaded; upload all its recordings with it")
     for row in found.rows():
         if isinstance(row, Utterance):
             path = PurePosixPath(row.audio)

@@ -28,16 +28,16 @@ EVALUATE = {
     "models": MODELS,
     "files": Parameter(
         "corpus",
-        f"A manifest with its recordings, recordings with texts beside, or a .zip of either: {UPLOAD}. Without any, "
-        "the sample recordings of the workbench.",
+        f"A manifest with its recordings, recordings with a text file for each, or a .zip of either: {UPLOAD}. "
+        "Without files, the sample recordings of the workbench.",
         FILES,
     ),
     "runtime": RUNTIME_OF_MODELS,
     "normaliser": Parameter(
-        "normaliser", f"What both texts go through before they are compared: {', '.join(NORMALISERS)}.", TEXT, "basic"
+        "normaliser", f"It changes both texts before they are compared: {', '.join(NORMALISERS)}.", TEXT, "basic"
     ),
-    "limit": Parameter("limit", "How many recordings, as text; empty for all.", TEXT, ""),
-    "rows": Parameter("rows", f"Whether every result comes along too, at most {MOST_ROWS} of them.", SWITCH, False),
+    "limit": Parameter("limit", "The number of recordings, as text; empty for all.", TEXT, ""),
+    "rows": Parameter("rows", f"Whether the answer has every result too, at most {MOST_ROWS} of them.", SWITCH, False),
 }
 
 

@@ -99,7 +99,7 @@ class EvaluateActions:
     def open(self, written: str) -> tuple[str, str]:
         """Opens a directory of results on the server's machine; returns a status and the report."""
         if not written.strip():
-            raise BadInput("there is no place; expected a directory that `workbench evaluate` has written")
+            raise BadInput("there is no path; expected a directory that `workbench evaluate` has written")
         evaluation = read(server_path(written, self.pool.guard))
         results = opened(evaluation, new_folder(upload_folder()))
         self.kept.put(results.key, results)
@@ -138,7 +138,7 @@ def read_limit(written: str) -> int | None:
     if not written:
         return None
     if not (written.isascii() and written.isdecimal() and int(written[:10]) >= 1):
-        raise BadInput(f"the limit is {written!r:.40}; expected a number of recordings from 1 on, or nothing for all")
+        raise BadInput(f"the limit is {written!r:.40}; expected a number of recordings, at least 1, or nothing for all")
     return int(written[:10])
 
 

@@ -24,9 +24,9 @@ from panels.widgets.recording_actions import first_fault_html
 from panels.widgets.scrolling import show_results
 from workbench.text.normalisers import NORMALISERS
 
-CORPUS = """<p class="muted small">Without files, the nine sample recordings are taken. A corpus is a manifest (.csv,
-.tsv, .jsonl) with its recordings, recordings with a text file beside each, or a .zip of either.</p>"""
-PLACE = "A manifest, a Kaldi or lhotse folder, or a folder of finished results on the machine that runs this page."
+CORPUS = """<p class="muted small">Upload a manifest (.csv, .tsv, .jsonl) with its recordings, recordings with a text
+file for each, or a .zip of either. Without files, the evaluation uses the nine sample recordings.</p>"""
+PLACE = "The path of a manifest, a Kaldi or lhotse folder, or a folder of results, on the machine that runs this page."
 SHOW_RESULTS = show_results("evaluate-results")
 # Where a recording goes: the tab, and the ids of its box for recordings and of its reference text.
 TABS = {
@@ -59,7 +59,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     elem_classes="boxed",
                 )
                 fault = html_block("", elem_id="evaluate-files-fault", elem_classes="maybe")
-                with gr.Accordion("Or a place on this machine", open=False, elem_classes="plain"):
+                with gr.Accordion("Or a path on this machine", open=False, elem_classes="plain"):
                     written = gr.Textbox(
                         value="", label="Path", info=PLACE, max_lines=1, elem_id="evaluate-path", lines=1
                     )
@@ -68,18 +68,18 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 html_block('<h2><span class="step">2</span>Models</h2>')
                 cells = model_chooser(elem_id="evaluate-models")
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">3</span>How</h2>')
+                html_block('<h2><span class="step">3</span>Scoring</h2>')
                 normaliser = gr.Dropdown(
                     [(normaliser_label(each), name) for name, each in NORMALISERS.items()],
                     value="basic",
                     label="Normaliser",
-                    info="What both texts go through before they are compared; the raw text is kept.",
+                    info="It changes the reference and the transcript before they are compared; the raw text is kept.",
                     elem_id="evaluate-normaliser",
                 )
                 limit = gr.Textbox(
                     value="",
-                    label="Only the first recordings",
-                    info="How many; empty for all.",
+                    label="Number of recordings",
+                    info="Only so many recordings, from the first on; empty for all.",
                     max_lines=1,
                     elem_id="evaluate-limit",
                 )

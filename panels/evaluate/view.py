@@ -13,9 +13,9 @@ VIEW = "evaluate/view.html"
 NOTHING_YET = """<div class="empty">
 <p class="lead">Is one model better than another, or was it luck?</p>
 <ol>
-<li>Take the samples, or upload a corpus: recordings and what is said in them.</li>
+<li>Use the samples, or upload a corpus: recordings with their texts.</li>
 <li>Tick models, runtimes and quantisations.</li>
-<li>Press <b>Evaluate</b>. Cancel keeps what is done.</li>
+<li>Press <b>Evaluate</b>. Cancel keeps the finished results.</li>
 </ol>
 <p>Error rates have confidence intervals. For each pair of models, one sentence says whether the difference is real.</p>
 </div>"""
@@ -33,7 +33,7 @@ def summary(step: Step) -> str:
     """Returns the result of a run in a line."""
     skipped = f"; {step.skipped} rows of the manifest could not be used" if step.skipped else ""
     if step.results is None:
-        return f"Stopped after {duration(step.seconds)}; nothing was done yet{skipped}"
+        return f"Stopped after {duration(step.seconds)}; there are no results yet{skipped}"
     done = sum(each.done for each in step.results.figures.models)
     how = "Stopped: " if step.stopped else ""
     return f"{how}{counted(done, 'result')} in {duration(step.seconds)}{skipped}"

@@ -219,7 +219,7 @@ def test_choices_are_checked(pool: SessionPool, tmp_path: Path, monkeypatch: pyt
     for given, sentence in (
         (([], "", [], "basic", ""), "no model is chosen"),
         (([], "", ["fake/sense"], "nothing", ""), "no normaliser 'nothing'"),
-        (([], "", ["fake/sense"], "basic", "0"), "a number of recordings from 1 on"),
+        (([], "", ["fake/sense"], "basic", "0"), "a number of recordings, at least 1"),
         (([], str(tmp_path / "x"), ["fake/sense"], "basic", ""), "on the machine that runs this page"),
     ):
         with pytest.raises(BadInput, match=sentence):

@@ -21,7 +21,7 @@ from workbench.embeddings.nearest import directions
 from workbench.embeddings.statistics import norms, statistics_of
 from workbench.session.values import Neighbours
 
-EMPTY = """<p class="muted small">None yet. Make some from a recording above, or add files.</p>"""
+EMPTY = """<p class="muted small">There are no embeddings yet. Make some from a recording above, or add files.</p>"""
 VIEW = "inject/view.html"
 MOST_ROWS = 60  # tokens whose nearest words are listed
 
@@ -71,7 +71,7 @@ def _labels(one: Embedding) -> list[tuple[str, str, str]]:
     return [
         ("▦", shape, "shape as stored"),
         ("", one.dtype, "type as stored"),
-        ("↔", f"norms {lengths}", "lengths of the vectors, of the shortest and the longest"),
+        ("↔", f"norms {lengths}", "norms of the shortest and the longest vector"),
     ]
 
 
@@ -84,12 +84,12 @@ def look_html(one: Embedding, near: Neighbours | None, model: str) -> str:
     found = statistics_of(one.values)
     numbers = [
         ("tokens", str(found.tokens), "vectors, one for each position of the prompt"),
-        ("hidden", str(found.hidden), "width of each"),
+        ("hidden", str(found.hidden), "width of each vector"),
         ("norms", f"{found.shortest:.3g} / {found.median:.3g} / {found.longest:.3g}", "shortest, median, longest"),
         ("values", f"{found.lowest:.3g} to {found.highest:.3g}", "the smallest and the largest"),
         ("zeros", f"{100 * found.zeros:.3g} %", "share of the values"),
         ("repeated", str(found.repeated), "vectors that are the same as the one before"),
-        ("digest", one.digest, "of the values: the same for the same embedding in another file"),
+        ("digest", one.digest, "hash of the values; another file with the same embedding has the same"),
     ]
     words = _words_html(near, model) if near else render(VIEW, "no_words", model)
     return render(VIEW, "look", one, numbers, _pictures(one, near, model), words)
@@ -100,11 +100,11 @@ def _pictures(one: Embedding, near: Neighbours | None, model: str) -> list[Marku
 
     others = near.sample if near else None
     lengths, theirs = norms(one.values), norms(others) if others is not None else None
-    band = f"; the band has nine tenths of {model}'s own" if near else ""
+    band = f"; the band holds nine tenths of the tokens of {model}" if near else ""
     drawn = [
         picture(
-            "Values: tokens along, channels up",
-            f"The values of {one.name}: {one.tokens} tokens along, {one.hidden} channels up.",
+            "Values: tokens from left to right, channels upwards",
+            f"The values of {one.name}: {one.tokens} tokens from left to right, {one.hidden} channels upwards.",
             lambda width, height: values_figure(one.values, width, height),
             (2.4, 2.0),
         ),

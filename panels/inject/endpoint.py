@@ -32,8 +32,8 @@ INJECT = {
     "options": OPTIONS,
     "tensors": Parameter(
         "names of arrays",
-        'Which array to take of a file that has several, an object such as {"probe.npz": "layer_3"}, or JSON text of '
-        "one.",
+        'The name of the array to use, for a file that has several: an object such as {"probe.npz": "layer_3"}, or '
+        "JSON text of one.",
         OBJECT,
         {},
     ),

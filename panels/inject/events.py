@@ -105,7 +105,7 @@ class InjectActions:
         if first is None:
             raise BadInput("no file has several arrays any more; add it again")
         if not chosen:
-            raise BadInput(f"no array of {Path(first.path).name} is chosen; pick one or more, or leave the file out")
+            raise BadInput(f"no array of {Path(first.path).name} is chosen; choose one or more, or press Skip")
         found = [ListedEmbedding(read_embedding(Path(first.path), tensor=each)) for each in chosen]
         kept = [*listed_embeddings(held), *found]
         return tuple(kept), listed_html(kept), *_question(others)
@@ -151,7 +151,7 @@ class InjectActions:
     def _neighbours(self, one: Embedding, cells: Sequence[str]) -> tuple[Neighbours | None, str]:
         """Returns the nearest tokens of an embedding and their model's name; or why there are none."""
         if not cells:
-            return None, "tick a language model to see which of its words the embedding is near to"
+            return None, "tick a language model to see its nearest words"
         reasons = []
         for offer in chosen_offers(cells, offers(self.pool.registry, TASK)):
             cell = offer.cell
@@ -195,9 +195,9 @@ class InjectActions:
             raise BadInput("there is no recording; upload one, record one, or click a sample")
         speech_models = [offer for offer in self._offers_for_speech() if offer.cell.value == chosen]
         if not speech_models:
-            raise BadInput("no speech model is chosen; pick one that is in the list")
+            raise BadInput("no speech model is chosen; choose one in the list")
         cell = speech_models[0].cell
-        said = element("p", f"{text(speech_models[0].title)} listens to the recording", role="status")
+        said = element("p", f"{text(speech_models[0].title)} makes the embeddings", role="status")
         idle = (gr.skip(),) * 4
         yield *idle, element("div", said + element("div", element("i", ""), "bar unsure"), "progress"), gr.skip()
         try:
@@ -285,5 +285,5 @@ def _question(waiting: Sequence[ArrayChoice]) -> tuple[Update, Update, tuple[Arr
     if not waiting:
         return row, gr.update(choices=[], value=[]), ()
     choices = list(waiting[0].arrays)
-    label = f"{Path(waiting[0].path).name} has {len(choices)} arrays; take"
+    label = f"{Path(waiting[0].path).name} has {len(choices)} arrays; choose some"
     return row, gr.update(choices=choices, value=[choices[0][1]], label=label), tuple(waiting)

@@ -76,7 +76,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 )
                 make = gr.Button("Add embeddings of the recording", size="sm", elem_id="make-embeddings")
                 listed = html_block(EMPTY, "look", "earlier", "remove", "save", elem_id="embeddings")
-                with gr.Accordion("Add files of embeddings", open=False, elem_classes="plain"):
+                with gr.Accordion("Add embedding files", open=False, elem_classes="plain"):
                     files = gr.File(
                         file_count="multiple",
                         label=".npy, .npz, .pt or .safetensors",
@@ -86,13 +86,13 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     )
                     with gr.Row(elem_id="which-tensor", elem_classes=seen_classes(False)) as which:
                         tensors = gr.Dropdown([], multiselect=True, label="Arrays", elem_id="tensor")
-                        take = gr.Button("Take", size="sm", min_width=90, elem_id="take-tensor")
-                        leave_out = gr.Button("Leave out", size="sm", min_width=90, elem_id="leave-out-tensor")
+                        take = gr.Button("Add", size="sm", min_width=90, elem_id="take-tensor")
+                        leave_out = gr.Button("Skip", size="sm", min_width=90, elem_id="leave-out-tensor")
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">2</span>Prompt</h2>')
                 prompt = gr.Textbox(
                     label="Prompt",
-                    info=f"{PLACEHOLDER} stands for an embedding; the first for the first, and so on.",
+                    info=f"Each {PLACEHOLDER} is replaced by an embedding, in the order of the list above.",
                     lines=4,
                     max_lines=16,
                     elem_id="inject-prompt",

@@ -22,7 +22,7 @@ NOTHING_YET = """<div class="empty">
 <p class="lead">Nothing injected yet</p>
 <ol>
 <li>Click a sample or record yourself. A speech model makes embeddings of it.</li>
-<li>They are shown here, with the words that they are near to, and go into a language model's prompt.</li>
+<li>The page shows them here with the nearest words, and puts them into a language model's prompt.</li>
 <li>Its answer appears here.</li>
 </ol>
 <p>Or add files of arrays (tokens, hidden), write a prompt with a placeholder for each, and press <b>Inject</b>.</p>
@@ -80,14 +80,14 @@ def answer_html(row: Answer) -> Markup:
 
 def _figures(made: Generation) -> list[tuple[str, str, str]]:
     values = [
-        ("tokens", str(len(made.tokens)), "written, the end included"),
-        ("prompt", str(made.prompt_tokens), "positions of the prompt, the embeddings' among them"),
+        ("tokens", str(len(made.tokens)), "tokens written, with the end token"),
+        ("prompt", str(made.prompt_tokens), "positions of the prompt, embeddings included"),
         ("first token", duration(made.first_token_seconds), "until it was there"),
         ("time", duration(made.compute_seconds), "prompt and text together"),
         ("load", duration(made.load_seconds), "how long the model took to load, once"),
     ]
     if made.memory_bytes:
-        values.append(("memory", size(made.memory_bytes), "most memory that the model's process had in use"))
+        values.append(("memory", size(made.memory_bytes), "largest memory of the model's process"))
     return values
 
 

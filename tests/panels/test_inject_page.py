@@ -186,7 +186,7 @@ def test_a_state_that_is_none_is_refused() -> None:
 
 
 def test_an_empty_list_says_what_to_do() -> None:
-    assert "None yet" in listed_html(())
+    assert "There are no embeddings yet" in listed_html(())
 
 
 # The endpoint.

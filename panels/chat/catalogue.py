@@ -32,8 +32,8 @@ EXAMPLES = {  # by what a model's calls take; the demo models know these
     RECORDING: (),
 }
 NOBODY = (
-    "No model on this machine can converse. Install PyTorch (pip install torch), which runs the demo models, or "
-    "add a language model or a SpeechLM to your list of models; the Models tab says what each model lacks."
+    "No model on this machine can answer. Install PyTorch (pip install torch), which runs the demo models, or "
+    "add a language model or a SpeechLM to your list of models. The Models tab says why each model cannot run."
 )
 
 

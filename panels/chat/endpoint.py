@@ -43,12 +43,12 @@ CHAT = {
         '{"data": base64 of a file, "format": "wav"}}, and of an assistant {"type": "audio", "streams": rows of ids}.',
         MESSAGES,
     ),
-    "model": Parameter("model", "The id of a model that converses, as /models lists them.", TEXT),
+    "model": Parameter("model", "The id of a model that answers conversations; /models lists them.", TEXT),
     "runtime": RUNTIME_OF_MODELS,
-    "modalities": Parameter("modalities", "What the answer has: auto, text, audio, text_audio.", TEXT, "auto"),
+    "modalities": Parameter("modalities", "The modalities of the answer: auto, text, audio, text_audio.", TEXT, "auto"),
     "options": OPTIONS,
     "audio": Parameter(
-        "recordings", f"A recording or a list of them, the end of the last message, as files: {UPLOAD}.", FILES, []
+        "recordings", f"A recording or a list of them, which end the last message, as files: {UPLOAD}.", FILES, []
     ),
 }
 RESULTS = (("audio", FILE_SCHEMA), ("answer", OBJECT_SCHEMA))  # after the text

@@ -45,7 +45,7 @@ async def live(pool: SessionPool, slots: threading.Semaphore, socket: WebSocket)
         try:
             columns = await asyncio.to_thread(_read, pool, message.get("bytes") or b"")
             if not slots.acquire(blocking=False):
-                raise BadInput("too many answers are being made on this server; send it again in a moment")
+                raise BadInput("the server is busy with too many answers; send the message again in a moment")
         except Exception as error:
             await socket.send_text(json.dumps({"type": "refused", "sentence": sentence_of(error)}))
             await socket.close()

@@ -42,7 +42,7 @@ def read_request(registry: Registry, content: Mapping[str, Any], sounds: Sequenc
     if not isinstance(asked, list) or not asked or not all(isinstance(each, dict) for each in asked):
         raise BadInput("the page asked for no answer; reload it")
     if len(asked) > MOST_COLUMNS:
-        raise BadInput(f"{len(asked)} answers side by side are asked for; expected {MOST_COLUMNS} at most")
+        raise BadInput(f"{len(asked)} answers side by side are requested; expected at most {MOST_COLUMNS}")
     known = offers(registry, CONVERSE)
     return tuple(_column(registry, each, known, sounds) for each in asked)
 
@@ -52,7 +52,7 @@ def _column(
 ) -> Column:
     value = asked.get("model")
     if not isinstance(value, str) or not value:
-        raise BadInput("no model is chosen; choose one that converses")
+        raise BadInput("no model is chosen; choose one that answers conversations")
     [offer] = chosen_offers([value], known)
     return Column(
         offer,
@@ -94,7 +94,7 @@ def _part(part: Mapping[str, Any], sounds: Sequence[Sound]) -> Mapping[str, Any]
     if part.get("type") == "audio" and isinstance(number, int) and 0 <= number < len(sounds):
         return {"type": "audio", "audio": (sounds[number].samples, sounds[number].rate)}
     raise BadInput(
-        "a part of a message is neither a text, an input_audio nor a sound that was sent; a path on the server is not "
+        "a part of a message is neither a text, an input_audio nor an uploaded recording; a path on the server is not "
         "accepted here"
     )
 
@@ -114,7 +114,7 @@ def read_options(registry: Registry, offer: RuntimeOffer, given: Any) -> dict[st
     """Returns the options of the page by name, checked; an empty text stands for the default."""
     specs = {spec.name: spec for spec in chat_options(offer)}
     if not isinstance(given, Mapping):
-        raise BadInput("the options of a model are no JSON object")
+        raise BadInput("the options of a model are not a JSON object")
     unknown = [name for name in given if name not in specs]
     if unknown:
         raise BadInput(f"{offer.title} has no option {unknown[0]!r:.80}; it has {', '.join(specs)}")

@@ -136,7 +136,7 @@ def test_a_recording_becomes_samples_and_streams_become_ids(pool: SessionPool) -
 
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({}, "asked for no answer"),
-    ({"columns": request()["columns"] * 4}, "expected 3 at most"),
+    ({"columns": request()["columns"] * 4}, "expected at most 3"),
     (request(model=""), "no model is chosen"),
     (request(model="/etc/passwd"), "there is no '/etc/passwd'"),
     (request(model="fake/sense|pytorch"), "there is no 'fake/sense'"),
@@ -146,7 +146,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
         request(messages=[{"role": "user", "content": [{"type": "audio", "audio": "/etc/passwd"}]}]),
         "a path on the server",
     ),
-    (request(messages=[{"role": "user", "content": [{"type": "audio", "sound": 3}]}]), "nor a sound that was sent"),
+    (request(messages=[{"role": "user", "content": [{"type": "audio", "sound": 3}]}]), "nor an uploaded recording"),
     (request(options={"nope": 1}), "Fake SpeechLM · PyTorch has no option 'nope'"),
     (request(options={"seed": "many"}), "Seed is 'many'; expected a whole number, or nothing"),
     (request(options={"cfg": 0.5}), "expected 1 to 10"),
@@ -251,7 +251,7 @@ def test_a_turn_that_cannot_be_read_is_refused(client: TestClient) -> None:
         socket.send_bytes(pack(request(model=""), []))
         assert json.loads(socket.receive_text()) == {
             "type": "refused",
-            "sentence": "no model is chosen; choose one that converses",
+            "sentence": "no model is chosen; choose one that answers conversations",
         }
 
 

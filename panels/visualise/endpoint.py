@@ -36,21 +36,24 @@ VISUALISE = {
         TEXT,
     ),
     "view": Parameter("view", "The name of a view, such as filterbank, ctc or attention.", TEXT),
-    "runtime": Parameter(
-        "runtime", f"What runs a model that names no runtime itself: {', '.join(RUNTIMES)}.", TEXT, "pytorch"
-    ),
+    "runtime": Parameter("runtime", f"The runtime of a model that names none: {', '.join(RUNTIMES)}.", TEXT, "pytorch"),
     "beside": Parameter(
-        "beside", "A second model, written as the first; its picture and the difference of the two come too.", TEXT, ""
+        "beside",
+        "A second model, in the same form; the result then has its picture and the difference of the two too.",
+        TEXT,
+        "",
     ),
     "options": Parameter(
         "options",
-        f'Options of the view, an object such as {{"layer": 3}}, or JSON text of one: {", ".join(OPTIONS)}; options of '
-        "the models may be among them.",
+        f'Options of the view, an object such as {{"layer": 3}}, or JSON text of one: {", ".join(OPTIONS)}; it may '
+        "also have options of the models.",
         OBJECT,
         {},
     ),
-    "text": Parameter("text", "What a model that reads text is asked, or its prompt.", TEXT, ""),
-    "format": Parameter("format", f"What the files are: {', '.join(FILES)}.", TEXT, "npz"),
+    "text": Parameter(
+        "text", "The message to a model that answers conversations, or the prompt of a language model.", TEXT, ""
+    ),
+    "format": Parameter("format", f"The format of the files: {', '.join(FILES)}.", TEXT, "npz"),
 }
 
 

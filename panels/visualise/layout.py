@@ -42,7 +42,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 written = gr.Textbox(
                     value="",
                     label="Text",
-                    info="What you say to the model, or its prompt.",
+                    info="The message to the model, or its prompt.",
                     lines=2,
                     max_lines=8,
                     visible=HIDDEN,
@@ -52,8 +52,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 other = gr.Dropdown(
                     [("nothing", NOTHING)],
                     value=NOTHING,
-                    label="Beside it",
-                    info="Another model, runtime or quantisation, and their difference.",
+                    label="Compare with",
+                    info="Another model, runtime or quantisation. The tab then shows both, and their difference.",
                     elem_id="visualise-beside",
                 )
             with gr.Column(elem_classes="card"):

@@ -39,7 +39,7 @@ TASKS = ("transcribe", "converse", "generate")
 DIFFERENCE, BOTH = "Difference", "Both"  # titles of what stands after the two sides
 MOST_SCENES = 4  # of one user: recordings and models whose values are kept
 MISSING = {
-    RECORDING: "there is no recording; add one, or a sample",
+    RECORDING: "there is no recording; add a file, record one, or click a sample",
     PROMPT: "there is no text; write one",
     CONVERSATION: "there is no text and no recording; add one of them, or both",
 }
@@ -97,7 +97,9 @@ def request_of(
 
     chosen = chosen_offers([each for each in cells if each], seen_offers(registry))
     if len([each for each in cells if each]) > len(chosen):
-        raise BadInput(f"both sides are {chosen[0].title}; choose another model, runtime or quantisation beside it")
+        raise BadInput(
+            f"both sides are {chosen[0].title}; choose another model, runtime or quantisation to compare with"
+        )
     found = find_view(view)
     sources = []
     for offer in chosen:
@@ -190,7 +192,7 @@ def compute(
         session = opened(pool, offer.cell, stop, on_activity)
         key = json.dumps([offer.cell.value, source, given], default=str)
         scene = scenes.scene(key, partial(Scene, session, offer.card, source, given, pool.registry))
-        on_activity(f"{offer.title} is at work")
+        on_activity(f"computing {offer.title}")
         with listening(follower(stop, on_activity)):
             pictures.append(picture_of(scene, request.view, request.options))
         used.append(scene)

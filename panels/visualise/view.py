@@ -12,12 +12,12 @@ from panels.widgets.templates import render
 from workbench.display.words import duration
 
 NOTHING_YET = """<div class="empty">
-<p class="lead">What does a model make of a sound, layer by layer?</p>
+<p class="lead">What does a model compute from a sound, layer by layer?</p>
 <ol>
 <li>Click a sample, or add a recording of your own.</li>
-<li>Choose a model, and a second one to see them side by side.</li>
-<li>Choose a view. All pictures share one time axis: point at one and see the same moment in all of them, drag to select
-a stretch and hear it.</li>
+<li>Choose a model. Choose a second one to compare them.</li>
+<li>Choose a view. All pictures share one time axis: point at one to see the same moment in all of them, or drag to
+select a part and hear it.</li>
 </ol>
 </div>"""
 

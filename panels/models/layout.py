@@ -51,8 +51,8 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         idle = gr.Number(
             value=pool.idle_minutes,  # the pool checks the limits, as its sentence is plainer than Gradio's
             label="Unload a model after this many minutes without use",
-            info=f"{SHORTEST_IDLE:g} to {LONGEST_IDLE:g} (a week). For everybody who uses this page. The next run "
-            "loads it again.",
+            info=f"{SHORTEST_IDLE:g} to {LONGEST_IDLE:g} (a week). This holds for all visitors of the page. "
+            "The next run loads the model again.",
             elem_id="idle-minutes",
             visible=not pool.guard.public,
         )

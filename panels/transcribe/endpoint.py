@@ -37,12 +37,12 @@ MODELS = Parameter(
     TEXTS,
 )
 RUNTIME_OF_MODELS = Parameter(
-    "runtime", f"What runs the models that name no runtime themselves: {', '.join(RUNTIMES)}.", TEXT, "pytorch"
+    "runtime", f"The runtime of models that name none: {', '.join(RUNTIMES)}.", TEXT, "pytorch"
 )
 OPTIONS = Parameter(
     "options",
     'Options of the models, an object such as {"language": "en"}, or JSON text of one; each model gets those it has. '
-    f"The command `workbench options MODEL` lists them. A file is given as recordings are, {UPLOAD}.",
+    f"The command `workbench options MODEL` lists them. A file is given like a recording, {UPLOAD}.",
     OBJECT,
     {},
 )
@@ -52,10 +52,13 @@ TRANSCRIBE = {
     "runtime": RUNTIME_OF_MODELS,
     "options": OPTIONS,
     "reference": Parameter(
-        "reference text", "What is really said, one line for each recording; with it, error rates come.", TEXT, ""
+        "reference text",
+        "The reference text, one line for each recording; with it, the result has error rates.",
+        TEXT,
+        "",
     ),
     "normaliser": Parameter(
-        "normaliser", f"What both texts go through before they are compared: {', '.join(NORMALISERS)}.", TEXT, "basic"
+        "normaliser", f"It changes both texts before they are compared: {', '.join(NORMALISERS)}.", TEXT, "basic"
     ),
     "engine": Parameter(
         "engine",

@@ -35,8 +35,8 @@ from workbench.text.normalisers import NORMALISERS
 # Runs that Gradio starts at once: more than the queue of calls (`workbench.serving.call_queue`) holds in public mode.
 # So that queue, which is fair, decides who works, and not Gradio's queue, which serves whoever came first.
 RUNS_AT_ONCE = 112
-ENGINE = """<p class="muted small">An engine starts with the first run, which takes up to a minute, and stays for later
-runs with the same settings, of everybody who uses this page.</p>"""
+ENGINE = """<p class="muted small">The first run starts an engine, which takes up to a minute. All later runs with the
+same settings use the same engine, also those of other visitors.</p>"""
 SHOW_RESULTS = show_results("results", "(recordings) => recordings && recordings.length")
 SHOW_CLOSER = """() => {
   const closer = document.querySelector('#closer');
@@ -72,7 +72,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 cells = model_chooser(elem_id="models")
                 unavailable = html_block("", elem_classes="maybe")
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">3</span>Compare <small>optional</small></h2>')
+                html_block('<h2><span class="step">3</span>Reference <small>optional</small></h2>')
                 reference = gr.Textbox(
                     label="Reference text",
                     info="The words that are spoken. For several recordings, one line each.",
@@ -84,7 +84,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     [(normaliser_label(each), name) for name, each in NORMALISERS.items()],
                     value="basic",
                     label="Normaliser",
-                    info="What both texts go through before they are compared; the raw text is kept.",
+                    info="It changes the reference and the transcript before they are compared; the raw text is kept.",
                     elem_id="normaliser",
                 )
             with gr.Accordion("Options of the models", open=False, elem_classes="card accordion-card"):
@@ -107,8 +107,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
             with gr.Column(visible=False, elem_id="closer", elem_classes="card") as closer:
                 title = html_block("")
                 html_block(
-                    '<h4>Segments</h4><p class="muted small">Play one, or correct its text and times before export. '
-                    "Borders can also be dragged on the timeline.</p>"
+                    '<h4>Segments</h4><p class="muted small">Play a segment, or correct its text and times before '
+                    "export. You can also drag its borders on the timeline.</p>"
                 )
                 editor = segment_editor(elem_id="segments")
                 with gr.Row(elem_classes="exports"):

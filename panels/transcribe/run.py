@@ -386,5 +386,5 @@ def sentence_of(error: Exception) -> str:
     """Returns the message about a failure; logs an unexpected error."""
     if isinstance(error, WorkbenchError):
         return str(error)
-    log.error("a model failed in a way that nobody foresaw", exc_info=error)
-    return f"the workbench failed with {type(error).__name__}; the log of the server says more"
+    log.error("a model failed with an unexpected error", exc_info=error)
+    return f"the workbench failed with {type(error).__name__}; the log of the server has the details"

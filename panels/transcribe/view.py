@@ -59,9 +59,9 @@ NOTHING_YET = """<div class="empty">
 <ol>
 <li>Click a sample, add recordings of your own, or use the microphone.</li>
 <li>Tick the models to compare.</li>
-<li>Press <b>Transcribe</b>. Each model's row appears as soon as it is done.</li>
+<li>Press <b>Transcribe</b>. The result of each model appears as soon as it is ready.</li>
 </ol>
-<p>With a reference text, the rows also show error rates, and where each model went wrong.</p>
+<p>With a reference text, the results also show error rates, and the errors of each model.</p>
 </div>"""
 
 
@@ -210,9 +210,9 @@ def _figures(transcript: Transcript, score: Score | None, weight_bytes: int) -> 
     )
     values.append(("load", duration(transcript.load_seconds), "how long the model took to load, once"))
     if transcript.memory_bytes:
-        values.append(("memory", size(transcript.memory_bytes), "most memory that the model's process had in use"))
+        values.append(("memory", size(transcript.memory_bytes), "largest memory of the model's process"))
     if weight_bytes:
-        values.append(("weights", size(weight_bytes), "size of the files that the model's weights are in"))
+        values.append(("weights", size(weight_bytes), "size of the files with the model's weights"))
     return values
 
 

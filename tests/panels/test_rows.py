@@ -69,7 +69,7 @@ def test_an_empty_table_says_what_to_do() -> None:
 @pytest.mark.parametrize("reference", [None, "three seven one"])
 def test_a_row_without_a_word_says_so(reference: str | None) -> None:
     page = results_html(RunState((done("", reference=reference),), finished=True))
-    assert "no words heard" in Tags(page).words
+    assert "no words recognised" in Tags(page).words
     assert "raw same" not in page, "the style sheet hides that"
 
 

@@ -74,7 +74,7 @@ def footer(guard: Guard) -> str:
     limits = guard.limits
     mode = (
         f"Public mode: recordings of at most {limits.audio_minutes:g} minutes and {limits.file_mb} MB; "
-        f"each visitor has {limits.running_per_visitor} calls at once and {limits.waiting_per_visitor} that wait."
+        f"each visitor may have {limits.running_per_visitor} calls running and {limits.waiting_per_visitor} waiting."
         if guard.public
         else "Local mode: for the owner of this machine."
     )

@@ -20,7 +20,7 @@ from workbench.registry.sources import assets
 from workbench.serving.access_middleware import route_path
 
 SENTENCE = (
-    "Speech models side by side: transcribe, talk, look inside, and find the first layer at which two runtimes differ. "
+    "Compare speech models: transcribe, talk, look inside, and find the first layer at which two runtimes differ. "
     "It runs on a laptop."
 )
 PICTURE, PICTURE_SIZE = "link.png", (1200, 630)  # pixels: the form that all readers of such tags take

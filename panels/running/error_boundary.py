@@ -21,7 +21,7 @@ from panels.running.visitors import visitor_of_event
 from workbench.core.errors import WorkbenchError
 from workbench.core.visitors import visited_by
 
-FAULT = "Something failed inside the workbench; what you entered is still here, and the log of the server says more."
+FAULT = "An error occurred inside the workbench. Your input is still here; the log of the server has the details."
 
 _END = object()
 

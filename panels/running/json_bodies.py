@@ -62,16 +62,16 @@ class JsonBodies:
         try:
             given = parsed(body)
         except ValueError:
-            raise BadInput(f"the body of the request is no JSON; {EXPECTED}") from None
+            raise BadInput(f"the body of the request is not JSON; {EXPECTED}") from None
         if not isinstance(given, Mapping):
-            raise BadInput(f"the body of the request is no JSON object; {EXPECTED}")
+            raise BadInput(f"the body of the request is not a JSON object; {EXPECTED}")
         for field in ("session_hash", "event_id"):
             if not isinstance(given.get(field, ""), (str, type(None))):
                 raise BadInput(f"{field} is {given[field]!r:.80}; expected a text")
         if not CALLS.match(path) or "/call/v2/" in path:
             return
         if not isinstance(given.get("data"), list):
-            raise BadInput(f"data is no list; {EXPECTED}")
+            raise BadInput(f"data is not a list; {EXPECTED}")
         number, name = given.get("fn_index"), NAME.match(path)
         if number is None and name is not None and self._named(name[1]):
             return

@@ -20,8 +20,8 @@ from panels.widgets.run_history import history_value
 from workbench.core.errors import BadInput
 
 PLAIN = (str, int, float, bool)
-BEFORE = "The results below are of an earlier run. The last run gave none."
-AGAIN = "These are the results of an earlier run, as they were; to look closer, run it again."
+BEFORE = "These are the results of an earlier run. The last run has no results."
+AGAIN = "These are the stored results of an earlier run. To see details, run it again."
 
 
 @dataclass(frozen=True)

@@ -127,8 +127,8 @@ async def refuse_call(request: Request, error: Exception) -> JSONResponse:
     needed = [each["parameter_name"] for each in parameters if not each["parameter_has_default"]]
     others = [each["parameter_name"] for each in parameters if each["parameter_has_default"]]
     sentence = (
-        f"the parameters of /{name} are {', '.join([*needed, *others]) or 'none'}; given must be "
-        f"{', '.join(needed) or 'none'}, and one is missing, or another was given"
+        f"the parameters of /{name} are {', '.join([*needed, *others]) or 'none'}; required: "
+        f"{', '.join(needed) or 'none'}; a required one is missing, or an unknown one was given"
     )
     return JSONResponse({"error": sentence}, 422)
 

@@ -125,7 +125,7 @@ def _hint(offer: RuntimeOffer) -> str:
         return "Recordings are sent to that server."
     given = offer.card.settings.get(offer.cell.runtime, {})
     settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
-    engine = "An engine of its own, which takes up to a minute to start and then serves everybody."
+    engine = "It has its own engine, which takes up to a minute to start and then serves all visitors."
     return " ".join(filter(None, (engine if RUNTIMES[offer.cell.runtime].parallel else "", settings)))
 
 
@@ -135,5 +135,5 @@ def chosen_in(value: Any) -> list[str]:
     """
     chosen = value.get("chosen") if isinstance(value, dict) else []
     if not isinstance(chosen, list) or not all(isinstance(each, str) for each in chosen):
-        raise BadInput("what is ticked cannot be read; reload the page")
+        raise BadInput("the ticked models cannot be read; reload the page")
     return chosen

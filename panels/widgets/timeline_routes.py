@@ -95,7 +95,7 @@ def _mels(opened: Opened, request: Request) -> Response:
 def _samples(opened: Opened, request: Request) -> Response:
     first, count = request.path_params["first"], request.path_params["count"]
     if count > MOST_SAMPLES:
-        raise BadInput(f"{count} samples were asked for; expected at most {MOST_SAMPLES}")
+        raise BadInput(f"{count} samples were requested; expected at most {MOST_SAMPLES}")
     overview = opened.found()
     return _tile(overview, overview.track.read(min(first, LATEST), count).astype("<i2"))
 

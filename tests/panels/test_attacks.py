@@ -253,12 +253,12 @@ def test_events_of_a_call_that_is_not_there_are_a_sentence(
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (b"{", "the body of the request is no JSON;"),
-        (b"NaN", "the body of the request is no JSON;"),
-        (b'{"data": [1e999]}', "the body of the request is no JSON;"),
-        (rb'{"data": [], "fn_index": 0, "session_hash": "\ud800"}', "the body of the request is no JSON;"),
-        (b"[" * 100_000, "the body of the request is no JSON;"),
-        (b"[]", "the body of the request is no JSON object;"),
+        (b"{", "the body of the request is not JSON;"),
+        (b"NaN", "the body of the request is not JSON;"),
+        (b'{"data": [1e999]}', "the body of the request is not JSON;"),
+        (rb'{"data": [], "fn_index": 0, "session_hash": "\ud800"}', "the body of the request is not JSON;"),
+        (b"[" * 100_000, "the body of the request is not JSON;"),
+        (b"[]", "the body of the request is not a JSON object;"),
         (b'{"data": [], "session_hash": 5}', "session_hash is 5; expected a text"),
         (b'{"data": [], "event_id": {}}', "event_id is {}; expected a text"),
     ],

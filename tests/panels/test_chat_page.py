@@ -384,7 +384,7 @@ def test_a_recording_a_dropped_file_and_bad_input(visit: Any, chat: Served, tmp_
     expect(page.locator("#chat-text")).to_have_value("typed before")
     chat.registry.speaker.fault = ValueError("a fault that nobody foresaw")
     page.keyboard.press("Enter")
-    expect(page.locator(".chat .fault").last).to_contain_text("ValueError; the log of the server says more")
+    expect(page.locator(".chat .fault").last).to_contain_text("ValueError; the log of the server has the details")
     expect(page.locator("#chat-text")).to_have_value("typed before")
     chat.registry.speaker.fault = None
     visitor.wait()  # until then the button stops the answer

@@ -158,6 +158,6 @@ def test_a_call_by_name_with_wrong_names_is_refused(served: Served) -> None:
 
     for given in ({"models": "fake/sense"}, {"audio": None, "models": "x", "modls": "fake/sense"}):
         refused = call("transcribe", **given)
-        assert refused.status_code == 422 and "given must be audio, models" in refused.json()["error"]
+        assert refused.status_code == 422 and "required: audio, models" in refused.json()["error"]
     unknown = call("nothing")
     assert unknown.status_code == 404 and "there is no endpoint /nothing" in unknown.json()["error"]

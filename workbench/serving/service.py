@@ -30,7 +30,7 @@ from workbench.serving.offers import SEPARATOR, ModelOnRuntime, RuntimeOffer, ch
 from workbench.serving.sessions import SessionPool
 from workbench.serving.work import follower, opened
 
-FAULT = "something failed inside the workbench; the log of the server says more"
+FAULT = "an error occurred inside the workbench; the log of the server has the details"
 KNOWN_SECONDS = 5.0  # how long what can run is remembered
 
 log = logging.getLogger(__name__)

@@ -85,20 +85,20 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
         "Without TEXT, --audio and --messages, a terminal becomes a chat; its command /help lists what it can do."
     )
     asked = parser.add_argument_group("input and output")
-    asked.add_argument("text", nargs="?", metavar="TEXT", help="what you say; - reads it from standard input")
+    asked.add_argument("text", nargs="?", metavar="TEXT", help="your message; - reads it from standard input")
     asked.add_argument(
         "--audio",
         action="append",
         default=[],
         metavar="FILE",
-        help="a recording that you say, before the text; may be repeated; - reads standard input",
+        help="a recording before the text of your message; may be repeated; - reads standard input",
     )
     asked.add_argument("--system", metavar="TEXT", help="system message, at the beginning of the conversation")
     asked.add_argument(
         "--messages",
         type=Path,
         metavar="FILE.json",
-        help="a conversation to go on with, as a list of messages; paths in it start from its folder",
+        help="a conversation to continue, as a list of messages; paths in it are relative to its folder",
     )
     asked.add_argument(
         "--out", type=Path, metavar="FILE.wav", help="write the answer's audio; an existing file is replaced"

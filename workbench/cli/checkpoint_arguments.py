@@ -24,7 +24,7 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
         dest="target",
         choices=TARGETS,
         default=TARGETS[0],
-        help="gguf, a GGUF file; vllm, a directory for `vllm serve` (default: %(default)s)",
+        help="the target: gguf, a GGUF file; vllm, a directory for `vllm serve` (default: %(default)s)",
     )
     parser.add_argument(
         "--quantization",
@@ -36,7 +36,7 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layout",
         choices=LAYOUTS,
-        help="layout of GGUF files: workbench, one file for every runtime here; funasr, for FunASR's own C++ runtime "
+        help="layout of GGUF files: workbench, one file for this program; funasr, for FunASR's own C++ runtime "
         f"(default: {LAYOUTS[0]})",
     )
     parser.add_argument("--force", action="store_true", help="replace an existing GGUF file")
@@ -66,20 +66,20 @@ def add_train_demo(parser: argparse.ArgumentParser) -> None:
         "--cache",
         type=Path,
         metavar="FOLDER",
-        help="folder for synthetic voices and training strings, for the next run",
+        help="folder that caches synthetic voices and training strings for the next run",
     )
     parser.add_argument(
         "--continue",
         dest="start",
         type=Path,
         metavar="FOLDER",
-        help="go on from this checkpoint, with more short strings and with recordings in which no digit is said",
+        help="continue the training of this checkpoint, with more short strings and with recordings without digits",
     )
     parser.add_argument(
         "--other-speech",
         type=Path,
         metavar="FOLDER",
-        help="with --continue: recordings of people who say no English digits, a folder per speaker",
+        help="with --continue: recordings without English digits, one folder per speaker",
     )
     parser.add_argument(
         "--more-speakers",

@@ -18,13 +18,13 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     )
     files = ".safetensors, .npz, or a directory or .zip of .npy files"
     parser.add_argument("reference", metavar="REFERENCE", type=Path, help=f"the trace to compare with: {files}")
-    parser.add_argument("candidate", metavar="CANDIDATE", type=Path, help="the trace to judge")
+    parser.add_argument("candidate", metavar="CANDIDATE", type=Path, help="the trace that is judged")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--profiles", action="store_true", help="add the error over positions and channels to the JSON")
     parser.add_argument(
         "--preset",
         choices=tuple(PRESETS),
-        help="expected difference (default: that of the coarsest arithmetic that the traces name)",
+        help="tolerance (default: that of the least precise arithmetic that the traces name)",
     )
     _add_tolerance(parser)
     add_stages(parser)
@@ -116,17 +116,20 @@ def _add_automatic(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=WORSE_FACTOR,
         metavar="FACTOR",
-        help="with --baseline: an error beyond its limit got worse if it is so many times as large (default: "
+        help="with --baseline: an error beyond its limit counts as worse if it grew by this factor (default: "
         "%(default)s)",
     )
     automatic.add_argument(
-        "--junit", type=Path, metavar="OUT.xml", help="write the stages as test cases of JUnit XML; a file is replaced"
+        "--junit",
+        type=Path,
+        metavar="OUT.xml",
+        help="write the stages as test cases of JUnit XML; an existing file is replaced",
     )
     automatic.add_argument(
         "--summary",
         type=Path,
         metavar="OUT.md",
-        help="write the verdicts as Markdown for a pull request, and the map of errors beside it as PNG",
+        help="write the verdicts as Markdown for a pull request, and the map of errors as a PNG file of the same name",
     )
 
 
@@ -144,7 +147,7 @@ def _add_judging(parser: argparse.ArgumentParser) -> None:
     judged.add_argument(
         "--narrow",
         action="store_true",
-        help="if the first stage in error is of a layer, trace that layer again with what is inside it, and name the "
+        help="if the first stage in error is in a layer, trace that layer again with its inner stages, and name the "
         "first stage in error there; loads and traces every side at most once more for each such layer",
     )
     judged.add_argument(
@@ -170,7 +173,7 @@ def _add_judging(parser: argparse.ArgumentParser) -> None:
         "%(default)s)",
     )
     judged.add_argument(
-        "--preset", choices=tuple(PRESETS), help="expected difference (default: that of each candidate's arithmetic)"
+        "--preset", choices=tuple(PRESETS), help="tolerance (default: that of each candidate's arithmetic)"
     )
     _add_tolerance(judged)
 
@@ -188,6 +191,6 @@ def _add_tolerance(parser: argparse._ActionsContainer) -> None:
         "--mapping",
         type=Path,
         metavar="FILE",
-        help="TOML or JSON file that maps the candidate's names and layouts to stages",
+        help="TOML or JSON file that maps the candidate's arrays to stages",
     )
     parser.add_argument("--force", action="store_true", help="compare even traces of different inputs or models")

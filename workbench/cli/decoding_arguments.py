@@ -24,13 +24,13 @@ def add_decode(parser: argparse.ArgumentParser) -> None:
     known.add_argument(
         "--tokens",
         metavar="tokens.txt",
-        help="the token of each column, one in a line, with or without its id behind it",
+        help="the token of each column, one per line, with or without its id after it",
     )
     known.add_argument(
         "--model",
         "-m",
         metavar="M",
-        help="in place of --tokens: the model whose trace has the logits; tags count as blank, as in its transcript",
+        help="instead of --tokens: the model that computed the logits of a trace; its tags count as blank",
     )
     files.add_argument("--blank", metavar="TOKEN", help="index or name of the blank among --tokens (default: 0)")
     files.add_argument("--json", action="store_true", help="print a line of JSON for each file")
@@ -44,7 +44,7 @@ def add_train_lm(parser: argparse.ArgumentParser) -> None:
         "text",
         nargs="+",
         metavar="TEXT",
-        help="UTF-8 files, also gzipped, with a sentence in each line; - for standard input",
+        help="UTF-8 files, also gzipped, with one sentence per line; - for standard input",
     )
     parser.add_argument(
         "--out", required=True, type=Path, metavar="FILE.arpa", help="ARPA file to write; FILE.arpa.gz is compressed"
@@ -60,11 +60,11 @@ def add_train_lm(parser: argparse.ArgumentParser) -> None:
         "--model",
         "-m",
         metavar="M",
-        help="spell the text in the tokens of this model's CTC network (default: words, separated by spaces)",
+        help="split the text into the tokens of this model's CTC network (default: words, separated by spaces)",
     )
     parser.add_argument(
         "--vocabulary",
         type=Path,
         metavar="FILE",
-        help="all words of the model, one in a line, such as tokens.txt; others are <unk> (default: all in the text)",
+        help="the vocabulary, one word per line; other words are <unk> (default: all words of the text)",
     )

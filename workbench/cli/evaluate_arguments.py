@@ -42,33 +42,34 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="URL",
-        help="another address that serves the model of a card with a server; may be repeated",
+        help="another address of a server with the model of the card; may be repeated",
     )
     scoring = parser.add_argument_group("what is computed")
     scoring.add_argument(
-        "--normaliser", choices=tuple(NORMALISERS), default="basic", help="for both texts (default: %(default)s)"
+        "--normaliser",
+        choices=tuple(NORMALISERS),
+        default="basic",
+        help="normaliser of both texts (default: %(default)s)",
     )
     scoring.add_argument("--limit", type=int, metavar="N", help="compute only the first N recordings")
-    scoring.add_argument(
-        "--retry-failed", action="store_true", help="compute recordings once more whose result is an error"
-    )
+    scoring.add_argument("--retry-failed", action="store_true", help="compute failed recordings again")
     where = parser.add_argument_group("workers")
     where.add_argument(
         "--workers",
         type=int,
         metavar="N",
-        help="at a time (default: as many as there are processors and memory for; one for an engine or a GPU)",
+        help="number of workers (default: as many as CPU cores and memory allow; one for an engine or a GPU)",
     )
     where.add_argument(
         "--batch-size",
         type=int,
         metavar="B",
-        help="recordings that a worker takes at a time, and that some models compute side by side (default: 8)",
+        help="recordings that a worker takes at a time; some models compute them in one batch (default: 8)",
     )
     where.add_argument(
         "--address",
         metavar="ADDRESS",
-        help="of a Ray cluster: auto, ray://HOST:PORT, or local to start Ray here (default: processes without Ray)",
+        help="Ray cluster: auto, ray://HOST:PORT, or local to start Ray here (default: processes without Ray)",
     )
     add_options(parser, ("transcribe",), without=("batch_size",))
     add_settings(parser, without=OF_THE_KEY)

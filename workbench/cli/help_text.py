@@ -19,11 +19,11 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     ),
     "key": (
         ("a key for a program, shown once", "workbench key add notebook"),
-        ("who has keys, and since when", "workbench key list"),
-        ("a key that opens nothing from now on", "workbench key remove notebook"),
+        ("the names of all keys, and their dates", "workbench key list"),
+        ("remove a key; it is no longer valid", "workbench key remove notebook"),
     ),
     "app": (
-        ("the page on this machine alone", "workbench app"),
+        ("the page, for this machine only", "workbench app"),
         ("for others in the network, on another port", "workbench app --host 0.0.0.0 --port 8000"),
     ),
     "models": (
@@ -42,7 +42,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     ),
     "generate": (
         ("continue a text", 'workbench generate "Count from two to six." --model demo/qwen3'),
-        ("draw other texts", 'workbench generate "Hello" -m demo/qwen3 --temperature 0.8 --seed 1'),
+        ("sample other texts", 'workbench generate "Hello" -m demo/qwen3 --temperature 0.8 --seed 1'),
         ("the text from a file", "workbench generate - -m qwen3-0.6b < prompt.txt"),
     ),
     "chat": (
@@ -70,7 +70,10 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ),
     ),
     "compare": (
-        ("where two traces diverge", "workbench compare reference.safetensors candidate.safetensors"),
+        (
+            "the first stage at which two traces diverge",
+            "workbench compare reference.safetensors candidate.safetensors",
+        ),
         (
             "with your own limit",
             "workbench compare a.safetensors b.npz --tolerance 'encoder.*:relative_l2=1e-3'",
@@ -89,7 +92,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "evaluate": (
         ("a model", "workbench evaluate list.csv --model demo/sensevoice --out results"),
         (
-            "another type, by four workers",
+            "another type, with four workers",
             "workbench evaluate list.csv \\\n      --model 'demo/sensevoice|gguf|q8_0' --out results --workers 4",
         ),
     ),
@@ -111,7 +114,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     ),
     "visualise": (
         (
-            "where the tokens of a CTC model lie",
+            "the frames of each token of a CTC model",
             "workbench visualise talk.wav -m demo/sensevoice --view ctc --out it.svg",
         ),
         (
@@ -126,16 +129,16 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
             "a GGUF file of a quarter of the size",
             "workbench convert demo/sensevoice --quantization q8_0 --out it.gguf",
         ),
-        ("how large each type would be", "workbench convert demo/funasr-nano --list"),
+        ("the size of the file in each type", "workbench convert demo/funasr-nano --list"),
         ("a directory for vLLM's server", "workbench convert funasr-nano --for vllm --out nano"),
     ),
     "train-demo": (
         (
-            "the shipped demo once more",
+            "train the shipped demo again",
             "workbench train-demo sensevoice --data free-spoken-digit-dataset --out my-demo",
         ),
         (
-            "sooner, and worse",
+            "a shorter training, with more errors",
             "workbench train-demo paraformer --data free-spoken-digit-dataset \\\n      --out my-demo --scale 0.1",
         ),
     ),
@@ -145,7 +148,10 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
             "of a recogniser's tokens, for --lm",
             "workbench train-lm sentences.txt --model demo/sensevoice --out tokens.arpa",
         ),
-        ("of tokens that are spelled already", "workbench train-lm spelled.txt --vocabulary tokens.txt --out lm.arpa"),
+        (
+            "of tokens, where the text is tokens already",
+            "workbench train-lm spelled.txt --vocabulary tokens.txt --out lm.arpa",
+        ),
     ),
 }
 """Examples of each command: a purpose, and the line that does it."""

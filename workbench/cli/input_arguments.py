@@ -24,7 +24,7 @@ def add_conversation(parser: argparse._ActionsContainer) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="for a model that answers speech, a recording that you say before the text; may be repeated",
+        help="for a model that answers conversations, a recording before the text of your message; may be repeated",
     )
     parser.add_argument(
         "--messages",
@@ -77,4 +77,6 @@ def add_embeddings(parser: argparse._ActionsContainer, required: bool = False) -
 
 def add_text_format(parser: argparse._ActionsContainer) -> None:
     """Adds the format of a text that a language model writes."""
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="of the output (default: text)")
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="format of the output (default: text)"
+    )

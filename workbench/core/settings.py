@@ -33,8 +33,8 @@ class Settings:
     device: str = option("cpu", "cpu, cuda, cuda:1 ...")
     dtype: str = option(
         "float32",
-        "type of the arithmetic; 16 bits: of products, and of all steps in a language model; auto: as stored for a "
-        "language model, otherwise bfloat16 if this machine has units for it",
+        "type of the arithmetic; a 16-bit type is used for products, and for all steps of a language model; auto: the "
+        "checkpoint's type for a language model, otherwise bfloat16 if this machine has units for it",
         DTYPES,
     )
     quantization: str = option(
@@ -43,18 +43,21 @@ class Settings:
     kv_cache: str = option("f32", "type of a language model's keys and values", KV_CACHES)
     max_length: int | None = option(
         None,
-        "most tokens of one request, including its recording; by default as many as the model and the memory allow",
+        "largest number of tokens in one request, including its recording; by default as many as the model and the "
+        "memory allow",
         minimum=1,
         maximum=MOST_TOKENS,
     )
     kv_gigabytes: float | None = option(
         None,
-        "memory for the keys and values of all requests; by default 1 on a processor, on a GPU all that is left",
+        "memory for the keys and values of all requests; by default 1 on a CPU, and all that is left on a GPU",
         minimum=0.001,
         maximum=MOST_GIGABYTES,
     )
     tensor_parallel: int = option(1, "devices that share the model", minimum=1, maximum=MOST_DEVICES)
-    eager: bool = option(True, "no compiled graphs; these start slowly, run faster on a GPU and allow no traces")
+    eager: bool = option(
+        True, "run without compiled graphs, which start slowly, run faster on a GPU and allow no traces"
+    )
     stepwise: bool = option(
         False,
         "with a 16-bit dtype: use it in all networks, the audio encoder too, and round every step of the attention, as "
@@ -62,13 +65,13 @@ class Settings:
     )
     weights: str = option(
         "",
-        "weights in place of the stored ones: bfloat16 or float16 rounds them, the path of a GGUF file takes its own; "
-        "for reference traces",
+        "which weights to use: bfloat16 or float16 rounds those of the checkpoint, the path of a GGUF file loads its "
+        "weights; for reference traces",
     )
     summation: int = option(
         0,
-        "order of the sums in linear layers: 0, the library's; another number, one that is drawn from it, and for each "
-        "later trace another one; for reference traces",
+        "order of the sums in linear layers: 0 for the order of the library; another number is the seed of a random "
+        "order, which changes with each trace; for reference traces",
         minimum=0,
         maximum=MOST_ORDERS,
     )

@@ -60,7 +60,7 @@ const draw = () => {
   const open = holder.querySelector('details')?.open;
   if (!runs.length) { holder.replaceChildren(); return; }
   const details = make('details', {}, make('summary', {}, `Earlier runs (${runs.length})`), make('ul', {}, ...runs.map(drawRun)),
-    make('p', {class: 'muted small'}, `The list is in this browser. The results stay on the server for ${props.value.told}; who has a link sees the run.`));
+    make('p', {class: 'muted small'}, `The list is in this browser. The results stay on the server for ${props.value.period}; everybody with the link can see the run.`));
   details.open = Boolean(open);
   holder.replaceChildren(details);
 };

@@ -43,8 +43,8 @@ const apply = () => {
       button.closest('th').setAttribute('aria-sort', state);
     }
     const shown = bodies.filter((body) => !body.hidden).length;
-    const told = shown === bodies.length ? `${shown} recordings` : `${shown} of ${bodies.length} recordings`;
-    if (count.textContent !== told) count.textContent = told;
+    const counted = shown === bodies.length ? `${shown} recordings` : `${shown} of ${bodies.length} recordings`;
+    if (count.textContent !== counted) count.textContent = counted;
   } else if (opened.size) opened.clear();
   observer.observe(results, {childList: true, subtree: true});
 };

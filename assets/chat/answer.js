@@ -4,7 +4,7 @@ import {inside} from './inside.js';
 import {Speech} from './sound.js';
 import {Voice} from './voice.js';
 
-const FINISH = {cancelled: 'Stopped', length: 'Ended by the limit of its length', failed: 'Failed'};
+const FINISH = {cancelled: 'Stopped', length: 'Stopped at the length limit', failed: 'Failed'};
 
 export class AnswerView {
   // `does` has the functions retry and replay; `title` names the model where several answer.
@@ -111,15 +111,15 @@ export class AnswerView {
   figures() {
     const told = this.answer.answer;
     const values = [
-      ['load', told.load_seconds ? seconds(told.load_seconds) : null, 'how long the model took to load, once; the other times are without it'],
-      ['first text', told.first_text_seconds === null ? null : seconds(told.first_text_seconds), 'until the first text was there'],
-      ['first sound', told.first_audio_seconds === null ? null : seconds(told.first_audio_seconds), 'until the first samples were there'],
+      ['load', told.load_seconds ? seconds(told.load_seconds) : null, 'time to load the model, once; the other times do not include it'],
+      ['first text', told.first_text_seconds === null ? null : seconds(told.first_text_seconds), 'until the first text'],
+      ['first sound', told.first_audio_seconds === null ? null : seconds(told.first_audio_seconds), 'until the first samples'],
       ['total', seconds(told.compute_seconds), 'the whole answer'],
       ['real-time factor', told.real_time_factor?.toFixed(2), 'compute seconds per second of audio; below 1 is faster than speech'],
       ['audio', told.audio_seconds ? seconds(told.audio_seconds) : null, 'length of the speech'],
       ['rows', told.streams?.length, 'rows of codec tokens'],
       ['rows/s', told.rows_per_second?.toFixed(0), 'codec rows per second of computing'],
-      ['memory', this.answer.memory, 'what the process of the model has resident after the answer'],
+      ['memory', this.answer.memory, 'resident memory of the process after the answer'],
       ['tokens', told.token_ids?.length, 'of stream 0, markers included'],
       ['prompt', told.prompt_rows || null, 'positions of the conversation so far'],
       ['ended by', told.finish, 'stop: the model; length: a limit; cancelled: somebody stopped it'],

@@ -105,7 +105,7 @@ export class Answering {
     Object.assign(answer, {answer: fields, finish, running: false, state: '', text: cut ? answer.text : text});
     view?.endSound();
     this.collect(answer);
-    if (!answer.text && !answer.sound) answer.error = finish === 'cancelled' ? '' : 'The model ended its answer at once; ask in other words, or change the settings.';
+    if (!answer.text && !answer.sound) answer.error = finish === 'cancelled' ? '' : 'The model returned an empty answer; change your message or the settings.';
     if (answer.text) this.page.ear.textContent = `Answer: ${answer.text}`;
   }
 
@@ -153,7 +153,7 @@ export class Answering {
     const answer = this.page.chat.turns[index].answers[position];
     const view = this.page.views.get(answer);
     const model = this.page.modelOf(answer.column);
-    if (!model) { view.told(`${answer.column.model} is not offered here, so this answer cannot be replayed.`); return; }
+    if (!model) { view.told(`${answer.column.model} is not available on this server, so this answer cannot be replayed.`); return; }
     const known = new Set(model.options.map((option) => option.name));
     const told = Object.entries(answer.answer.settings || {}).filter(([name]) => known.has(name));
     const options = told.length ? Object.fromEntries(told) : answer.column.options;

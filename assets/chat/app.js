@@ -226,7 +226,7 @@ class Chat {
   welcome() {
     const {models, samples, nobody} = this.offer;
     if (nobody) {
-      return make('div', {class: 'welcome'}, make('p', {class: 'lead'}, 'Nobody to talk to yet'), make('p', {class: 'muted'}, nobody));
+      return make('div', {class: 'welcome'}, make('p', {class: 'lead'}, 'No model can answer yet'), make('p', {class: 'muted'}, nobody));
     }
     const model = this.modelOf(this.chat.columns[0]) || models[0];
     const chip = (label, press, small) => make('button', {type: 'button', class: 'sample', onclick: press},
@@ -365,7 +365,7 @@ class Chat {
     const before = [...this.chat.turns];
     if (later) this.chat.turns.splice(index + 1);
     this.answering.answer(index, {column: fresh, index: column});
-    this.say(later ? 'The later turns are put aside.' : 'The answer before is put aside.', '', ['Undo', () => {
+    this.say(later ? 'The later turns are removed.' : 'The earlier answer is replaced.', '', ['Undo', () => {
       if (this.answering.live) this.answering.stop();
       turn.answers[column] = old;
       this.chat.turns = before;

@@ -18,7 +18,7 @@ export class Composer {
       onchange: () => this.take(this.file.files[0])});
     this.attach = iconButton('clip', 'Add a recording, or open a saved conversation', () => this.file.click());
     this.mic = iconButton('mic', 'Record with the microphone', () => this.record());
-    this.talk = iconButton('talk', 'Talk: a pause ends your turn, and speaking interrupts the answer', talk, 'talk');
+    this.talk = iconButton('talk', 'Talk: a pause ends your turn, and your speech interrupts the answer', talk, 'talk');
     this.talk.setAttribute('aria-pressed', 'false');
     this.main = make('button', {type: 'button', class: 'tool send', id: 'chat-send', onclick: () => this.press()});
     this.held = make('div', {class: 'held-sound'});
@@ -127,7 +127,7 @@ export class Composer {
       if (this.recording?.seconds > LONGEST) this.finish();
     });
     this.live.replaceChildren(
-      iconButton('close', 'Throw the recording away', () => this.finish(false, true)), bars, time,
+      iconButton('close', 'Discard the recording', () => this.finish(false, true)), bars, time,
       iconButton('check', 'Keep the recording', () => this.finish()));
     try {
       await this.recording.start();

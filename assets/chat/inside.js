@@ -159,12 +159,12 @@ export const inside = (answer, speech, play) => {
     };
     const turn = (change) => () => { Object.assign(view, change, {row: null}); choices(); draw(); };
     buttons.replaceChildren(
-      toggle('Aligned', view.aligned, turn({aligned: true}), 'A column is a frame of 8 codes that sound together'),
+      toggle('Aligned', view.aligned, turn({aligned: true}), 'A column is a frame: 8 codes for the same time'),
       toggle('Delayed', !view.aligned, turn({aligned: false}), 'A column is a row as the model generates it: stream n is n rows late'),
       ...(first < 0 ? [] : [
         toggle('Codes', !view.likely, turn({likely: false}), 'One colour for each code'),
-        toggle('Probabilities', view.likely, turn({likely: true}), 'How likely the model found each code that was drawn')]),
-      make('span', {class: 'muted small'}, first < 0 ? 'For probabilities, switch on the option before you ask.' : ''));
+        toggle('Probabilities', view.likely, turn({likely: true}), 'Probability of each sampled code in the model')]),
+      make('span', {class: 'muted small'}, first < 0 ? 'To see probabilities, switch on the option before you send the message.' : ''));
   };
   choices();
   new ResizeObserver(() => { if (canvas.isConnected) draw(); }).observe(scroll);

@@ -133,7 +133,7 @@ export class Settings {
   system(column) {
     const area = make('textarea', {rows: 3, id: 'chat-system', oninput: () => { column.system = area.value; this.changed(); }});
     area.value = column.system;
-    return this.field('System prompt', area, 'What the model is told before the conversation; a voice or a style, say.');
+    return this.field('System prompt', area, 'Instructions for the model before the conversation, for example a voice or a style.');
   }
 
   option(column, option) {

@@ -95,7 +95,7 @@ export class Voice {
     const told = (value) => (length < 60 ? value.toFixed(1) : clock(value));
     this.time.textContent = this.playing || this.position
       ? `${told(this.position / speech.rate)} / ${told(length)}${length < 60 ? ' s' : ''}` : `${told(length)}${length < 60 ? ' s' : ''}`;
-    this.note.textContent = this.playing && this.waiting && !speech.done ? 'Buffering: speech is made more slowly than it is spoken' : '';
+    this.note.textContent = this.playing && this.waiting && !speech.done ? 'Buffering: the model generates speech more slowly than real time' : '';
     wave.setAttribute('aria-valuemax', length.toFixed(2));
     wave.setAttribute('aria-valuenow', (this.position / speech.rate).toFixed(2));
     wave.setAttribute('aria-valuetext', `${(this.position / speech.rate).toFixed(1)} of ${length.toFixed(1)} seconds`);

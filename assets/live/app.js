@@ -109,7 +109,7 @@ class Live {
     this.level.value = level;
     this.time.textContent = clock(this.samples / this.microphone.rate);
     if (this.fresh.length >= KEEP) this.parts.push(new Blob(this.fresh.splice(0)));
-    if (this.microphone.behind) this.note.textContent = 'The model is slower than speech; the text comes later.';
+    if (this.microphone.behind) this.note.textContent = 'The model is slower than real time; the text comes later.';
   }
 
   take(event) {
@@ -119,7 +119,7 @@ class Live {
     else if (event.type === 'final') this.finish(event);
     else if (event.type === 'failed') this.line(event).textContent = event.sentence;
     else if (event.type === 'refused') this.note.textContent = event.sentence;
-    else if (event.type === 'end') this.note.textContent = this.finished.length ? 'Stopped' : 'Nothing was said.';
+    else if (event.type === 'end') this.note.textContent = this.finished.length ? 'Stopped' : 'No speech was recognised.';
     else if (event.type === 'closed') this.closed();
   }
 
@@ -162,14 +162,14 @@ class Live {
 
   async stop() {
     this.end.disabled = true;
-    this.note.textContent = 'Writing the rest';
+    this.note.textContent = 'Transcribing the rest';
     await this.microphone.stop();
   }
 
   closed() {
     this.end.disabled = false;
     if (this.root.dataset.running !== 'true') return;
-    if (!this.microphone.paused) this.note.textContent = this.note.textContent === 'Listening' ? 'The server ended the connection; what was said is kept.' : this.note.textContent;
+    if (!this.microphone.paused) this.note.textContent = this.note.textContent === 'Listening' ? 'The server ended the connection; the text so far is kept.' : this.note.textContent;
     this.microphone.cancel();
     this.running(false);
     this.files.hidden = !this.samples;

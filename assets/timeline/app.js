@@ -92,9 +92,9 @@ export class Timeline {
     this.now = make('output', {class: 'now', 'aria-live': 'off'}, '0:00');
     this.speed = make('select', {'aria-label': 'Speed', title: 'Speed', onchange: () => this.setSpeed(Number(this.speed.value))},
       ...SPEEDS.map((each) => make('option', {value: each, selected: each === 1}, `${each}×`)));
-    this.loop = make('button', {type: 'button', class: 'tool word', 'aria-pressed': 'false', title: 'Play the stretch again and again (R); drag over the waveform to choose one',
+    this.loop = make('button', {type: 'button', class: 'tool word', 'aria-pressed': 'false', title: 'Repeat the selected part (R); drag over the waveform to select one',
       onclick: () => this.toggleLoop()}, 'Loop');
-    this.save = make('a', {class: 'tool word', download: '', title: 'Save the sound, or the stretch of it, as WAV'}, 'Save WAV');
+    this.save = make('a', {class: 'tool word', download: '', title: 'Save the sound, or the selected part, as WAV'}, 'Save WAV');
     this.spoken = make('p', {class: 'spoken muted small'});
     this.note = make('p', {class: 'said muted small', role: 'status'});
     this.legend = make('p', {class: 'marks small', 'aria-hidden': 'true'});
@@ -322,7 +322,7 @@ export class Timeline {
       url.searchParams.set('save', '1');
       if (link.stretch) { url.searchParams.set('from', link.stretch[0].toFixed(4)); url.searchParams.set('to', link.stretch[1].toFixed(4)); }
       this.save.href = url.href;
-      this.save.textContent = link.stretch ? 'Save stretch' : 'Save WAV';
+      this.save.textContent = link.stretch ? 'Save selection' : 'Save WAV';
     }
   }
 

@@ -12,8 +12,8 @@ import {Table} from './table.js';
 const KINDS = {png: 'image/png', svg: 'image/svg+xml', npz: 'application/zip'};
 const TYPING = 'input, textarea, select, [contenteditable], [role="combobox"]';
 const FAINT = 0.6; // how much stronger faint values are drawn at first where most values are faint
-const OWN = 'Who has the link hears your recording.';
-const LARGE = 'The recording is too large for the server to keep, so who opens the link adds it again.';
+const OWN = 'Everybody with the link can hear your recording.';
+const LARGE = 'The recording is too large for the server to store; whoever opens the link must add it again.';
 
 // Scrolls the box of a token to it, and nothing around the box.
 const reveal = (chip) => {

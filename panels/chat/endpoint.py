@@ -60,9 +60,9 @@ def build(page: Page, pool: SessionPool) -> None:
     def chat(
         messages: Any, model: str, runtime: str, modalities: str, options: dict[str, Any], audio: list[str]
     ) -> tuple[str, Any, dict[str, Any]]:
-        told = answered(pool, messages, model, runtime, modalities, options, audio)
-        spoken = told.pop("audio")
-        return told["text"], _file(spoken) if spoken else None, told
+        answer = answered(pool, messages, model, runtime, modalities, options, audio)
+        spoken = answer.pop("audio")
+        return answer["text"], _file(spoken) if spoken else None, answer
 
     with gr.Column(visible=False):
         endpoint(
@@ -102,9 +102,9 @@ def answered(
     found: list[Answer] = []
     failed: list[str] = []
 
-    def on_event(_: int, told: Any) -> None:
-        if isinstance(told, dict) and told["type"] == "failed":
-            failed.append(told["sentence"])
+    def on_event(_: int, event: Any) -> None:
+        if isinstance(event, dict) and event["type"] == "failed":
+            failed.append(event["sentence"])
 
     answer_columns(pool, [column], [present_stop()], on_event, lambda _, answer: found.append(answer))
     if failed:
@@ -119,12 +119,12 @@ def with_recordings(messages: Any, audio: Sequence[str] = ()) -> tuple[Mapping[s
     """
     found: list[Any] = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
     if audio:
-        heard = [{"type": "audio", "audio": str(Path(path).absolute())} for path in audio]
+        recordings = [{"type": "audio", "audio": str(Path(path).absolute())} for path in audio]
         last = found.pop() if found and isinstance(found[-1], dict) and found[-1].get("role") == "user" else {}
         said = last.get("content") or []
         parts = [{"type": "text", "text": said}] if isinstance(said, str) else list(said)
         _refuse_paths([{"content": parts}])
-        return (*_refuse_paths(found), {"role": "user", "content": [*parts, *heard]})
+        return (*_refuse_paths(found), {"role": "user", "content": [*parts, *recordings]})
     return _refuse_paths(found)
 
 

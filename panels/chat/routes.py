@@ -73,12 +73,12 @@ def _sound(body: bytes, request: Request) -> Response:
         path = folder / f"recording.{ending or 'wav'}"
         path.write_bytes(body)
         try:
-            heard = read(path)
+            recording = read(path)
         except BadInput as error:
             raise BadInput(str(error).replace(path.name, name)) from error
-    sound = Sound(samples_to_int16(heard.samples), heard.sample_rate)
-    told = {"name": name, "seconds": round(heard.seconds, 3), "notes": list(heard.notes)}
-    return Response(pack(told, [sound]), media_type="application/octet-stream")
+    sound = Sound(samples_to_int16(recording.samples), recording.sample_rate)
+    header = {"name": name, "seconds": round(recording.seconds, 3), "notes": list(recording.notes)}
+    return Response(pack(header, [sound]), media_type="application/octet-stream")
 
 
 def _bundle(body: bytes, request: Request) -> Response:

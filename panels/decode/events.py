@@ -284,19 +284,19 @@ class DecodeActions(RecordingActions):
         job = self._job(recordings, logits, tokens, blank, model, reference, neural, decoders, values)
         check_swept(job, swept)
         user = str(request.session_hash)
-        lists, heard = self.lists.get(user), self.kept.get(user)
+        lists, earlier = self.lists.get(user), self.kept.get(user)
         if lists is None or lists.pair != swept or not same_lists(lists.job, job, swept):
             lists = NBestLists(job, swept)
-        if heard is not None and (heard.job.sources, heard.job.offer, heard.job.layout) != (
+        if earlier is not None and (earlier.job.sources, earlier.job.offer, earlier.job.layout) != (
             job.sources,
             job.offer,
             job.layout,
         ):
-            heard = None
+            earlier = None
         now = (getattr(job.options, swept.weight), getattr(job.options, swept.bonus))
         try:
             with self._sweeps.run(user) as stop:
-                for state in run_sweep(self.pool, lists, heard, *grid, stop):
+                for state in run_sweep(self.pool, lists, earlier, *grid, stop):
                     found = state.result
                     names = (swept.weight, swept.bonus.replace("_", " "))
                     heat = gr.skip() if found is None else sweep_html(found, names, now)

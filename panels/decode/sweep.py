@@ -131,7 +131,7 @@ def same_lists(one: Job, other: Job, pair: Pair) -> bool:
 def run_sweep(
     pool: SessionPool,
     kept: NBestLists,
-    heard: Decodings | None,
+    earlier: Decodings | None,
     first: Sequence[float],
     second: Sequence[float],
     stop: threading.Event,
@@ -139,12 +139,12 @@ def run_sweep(
     """Yields the progress, and last the result. Fills `kept`; sources that it has already are not searched again.
 
     Args:
-        heard: a run whose logits serve here too, if its sources and its model are the same.
+        earlier: an earlier run with the same sources and model, whose logits are used again.
 
     Raises `BadInput` if no source could be searched.
     """
     rows = tuple(SweepRow(f"{place}", source) for place, source in enumerate(kept.job.sources))
-    work = partial(_work, pool, kept, heard, rows, (first, second), stop)
+    work = partial(_work, pool, kept, earlier, rows, (first, second), stop)
     state = SweepState()
     for state in tables(rows, work, stop, SweepState, lambda row: replace(row, status="stopped")):
         if not state.finished:
@@ -162,7 +162,7 @@ def run_sweep(
 def _work(
     pool: SessionPool,
     kept: NBestLists,
-    heard: Decodings | None,
+    earlier: Decodings | None,
     rows: Sequence[SweepRow],
     grid: tuple[Sequence[float], Sequence[float]],
     stop: threading.Event,
@@ -191,7 +191,7 @@ def _work(
         for now in left:
             show(replace(now, status="running", activity="searching"))
             place = int(now.key)
-            logits = heard.logits.get(place) if heard else None
+            logits = earlier.logits.get(place) if earlier else None
             if logits is None:
                 logits = sessions.logits(now.source, layout, partial(_show_activity, now, show))
             found: dict[object, tuple[float, float, int, Hypothesis]] = {}

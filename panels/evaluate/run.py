@@ -116,7 +116,7 @@ def run(
     failed: list[Exception] = []
     out = job.folder / "results"
 
-    def told(share: float, activity: str) -> None:
+    def show_progress(share: float, activity: str) -> None:
         nonlocal state
         state = replace(state, share=share, activity=activity)
         if stop.is_set():
@@ -124,7 +124,7 @@ def run(
         check_work()
 
     def in_turn(*given: Any, **settings: Any) -> None:
-        with listening(told), guard.turn(EVALUATION, alone=False) if guard else nullcontext():
+        with listening(show_progress), guard.turn(EVALUATION, alone=False) if guard else nullcontext():
             compute(*given, **settings)
 
     def skipped(row: object) -> None:
@@ -142,7 +142,7 @@ def run(
                     normaliser=job.normaliser,
                     limit=job.limit,
                     registry=registry,
-                    on_progress=told,
+                    on_progress=show_progress,
                     on_skipped=skipped,
                 )
             except Cancelled:

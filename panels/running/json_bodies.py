@@ -52,8 +52,8 @@ class JsonBodies:
             if not Headers(scope=scope).get("content-type", "").startswith("multipart/"):
                 self._check(path, b"".join(each.get("body", b"") for each in come))
         except WorkbenchError as error:
-            told = {"error": str(error), "detail": str(error)}
-            await JSONResponse(told, error_answer(error)[0])(scope, receive, send)
+            body = {"error": str(error), "detail": str(error)}
+            await JSONResponse(body, error_answer(error)[0])(scope, receive, send)
             return
         with with_fitting_status(send) as answer:
             await self._app(scope, once_more(come, receive), answer)

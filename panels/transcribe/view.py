@@ -141,11 +141,11 @@ def doubt_of(rows: Sequence[Row], narrow: bool = False) -> str:
             by_sentence.setdefault(row.transcript.doubt.sentence, []).append(row.title)
     said = []
     for sentence, titles in by_sentence.items():
-        told = sentence[0].upper() + sentence[1:]
+        sentence_of_all = sentence[0].upper() + sentence[1:]
         if len(whole) > 1:
-            told = told.replace("the model knows", "these models know")
+            sentence_of_all = sentence_of_all.replace("the model knows", "these models know")
         most = len(titles) == len(whole) or (narrow and 2 * len(titles) >= len(whole))
-        said.append(told if most else f"{', '.join(titles)}: {sentence}")
+        said.append(sentence_of_all if most else f"{', '.join(titles)}: {sentence}")
     return "; ".join(said)
 
 

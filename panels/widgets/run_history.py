@@ -43,10 +43,10 @@ def follow_address(tab: str) -> str:
 def history_value(tab: str, hours: float, key: str = "", title: str = "", gone: str = "") -> dict[str, Any]:
     """Returns the list's value: a run that has ended or is shown now, or the key of one that is `gone`."""
     kept = {"key": key, "title": title, "at": time.time()} if key else None
-    return {"tab": tab, "hours": hours, "told": _told(hours), "kept": kept, "gone": gone}
+    return {"tab": tab, "hours": hours, "period": _period(hours), "kept": kept, "gone": gone}
 
 
-def _told(hours: float) -> str:
+def _period(hours: float) -> str:
     days = round(hours / 24)
     if hours < 48:
         return "an hour" if hours == 1 else f"{hours:g} hours" if hours != 24 else "a day"

@@ -172,7 +172,7 @@ def test_a_recording_is_seen_heard_compared_and_corrected(
     page.keyboard.press("End")
     page.keyboard.press("o")
     assert page.evaluate(f"[{WHOLE}.link.stretch, {WHOLE}.link.loop]") == [[0.9, 2], True]
-    assert "from=0.9000&to=2.0000" in (page.get_by_text("Save stretch").get_attribute("href") or "")
+    assert "from=0.9000&to=2.0000" in (page.get_by_text("Save selection").get_attribute("href") or "")
     page.keyboard.press("Escape")
 
     page.locator("#run").click()

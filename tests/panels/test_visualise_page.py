@@ -242,7 +242,7 @@ def test_files_python_and_a_link(opened: Any, made: Served, tmp_path: Path) -> N
     expect(page.locator("#visualise-status")).to_contain_text("Done")
     until(page, lambda: "sample=" not in page.url)
     page.get_by_role("button", name="Copy link").click()
-    expect(page.locator("#visualise-stage .notice")).to_contain_text("Who has the link hears your recording")
+    expect(page.locator("#visualise-stage .notice")).to_contain_text("Everybody with the link can hear your recording")
     page.reload()
     expect(page.locator("#visualise-recording")).to_contain_text("mine")
     expect(page.locator("#visualise-status")).to_contain_text("Done")

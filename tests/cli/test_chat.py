@@ -125,7 +125,7 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: py
         (["x", "--audio", "none.wav"], "there is no file none.wav; expected a recording"),
         (["-", "--audio", "-"], "- stands for standard input, and both "),
         (["--messages", "none.json"], "none.json cannot be read: No such file"),
-        (["--messages", "question.wav"], "question.wav is no JSON: "),
+        (["--messages", "question.wav"], "question.wav is not JSON: "),
         (["--messages", "number.json"], "number.json holds no list of messages; "),
         (["--messages", "said.json"], "message 2, the last one, is of the assistant; "),
         (

@@ -317,7 +317,7 @@ def test_bad_logits_get_one_sentence_even_as_the_second_of_three_files(case: str
 BAD_FILES: dict[str, tuple[str, str | bytes | None, tuple[str, ...], str]] = {
     "no tokens": ("tokens.txt", None, (), "workbench: tokens.txt cannot be read"),
     "empty tokens": ("tokens.txt", "\n\n", (), "not a list of tokens"),
-    "binary tokens": ("tokens.txt", b"\xff\xfe\x00", (), "no UTF-8 text"),
+    "binary tokens": ("tokens.txt", b"\xff\xfe\x00", (), "not UTF-8 text"),
     "too few tokens": ("tokens.txt", "<blk>\na\n", (), "4 wide and tokens.txt has 2"),
     "token twice": ("tokens.txt", "<blk>\na\nb\na\n", (), "tokens 1 and 3 of tokens.txt are both 'a'"),
     "spaces in a token": ("tokens.txt", "<blk>\na b\nb\nc\n", (), "'a b'"),

@@ -109,5 +109,5 @@ def test_bytes_on_stdin_that_are_no_text_are_bad_input(capsys: Capture, monkeypa
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8"))
     status, out, err = run(capsys, "generate", "-", "-m", "qwen3")
     assert (status, out, len(err)) == (2, [], 1) and err[0].startswith(
-        "workbench: the prompt on stdin is no utf-8 text"
+        "workbench: the prompt on stdin is not utf-8 text"
     )

@@ -159,10 +159,10 @@ BAD_ROWS = {
     'u1,"a"b.wav,one,,,,': "cannot be read as a row of a table",
 }
 BAD_OBJECTS = {
-    "{": "it is no JSON",
+    "{": "it is not JSON",
     "[1]": "it is list; expected a JSON object",
     "7": "it is int",
-    "[" * 100_000: "it is no JSON",
+    "[" * 100_000: "it is not JSON",
     '{"text": "one"}': "names no recording",
     '{"audio": "a.wav"}': "it has no text",
     '{"audio": "a.wav", "text": null}': "it has no text",
@@ -235,7 +235,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda d: write(d, {"a.csv": "audio,text\n"}) / "a.csv",
         "has no row that can be used; it holds none",
     ),
-    "open quote": (lambda d: write(d, {"a.csv": 'audio,"text\n'}) / "a.csv", "no list of columns"),
+    "open quote": (lambda d: write(d, {"a.csv": 'audio,"text\n'}) / "a.csv", "not a list of columns"),
     "all bad": (
         lambda d: write(d, {"a.csv": "audio,text\n,one\n"}) / "a.csv",
         "no row that can be used of 1; a.csv, line 2",

@@ -22,9 +22,9 @@ def test_text_comes_without_its_mark_and_with_its_line_ends(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"a\xff", "it is no UTF-8 text at byte 1"),
-        ("a".encode("utf-16"), "it is no UTF-8 text at byte 3, which is 0, as in UTF-16 text or a binary file"),
-        ("ab".encode("utf-32-le"), "it is no UTF-8 text at byte 1, which is 0"),
+        (b"a\xff", "it is not UTF-8 text at byte 1"),
+        ("a".encode("utf-16"), "it is not UTF-8 text at byte 3, which is 0, as in UTF-16 text or a binary file"),
+        ("ab".encode("utf-32-le"), "it is not UTF-8 text at byte 1, which is 0"),
         (b"a" * 11, "it has more than 10 bytes"),
     ],
 )

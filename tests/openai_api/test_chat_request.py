@@ -117,7 +117,7 @@ def test_messages_of_all_forms_are_ones_that_a_session_takes() -> None:
         ({"max_tokens": 0}, "max_tokens", "max_tokens is 0; expected a whole number of at least 1"),
         ({"max_completion_tokens": True}, "max_completion_tokens", "max_completion_tokens is True; expected a whole"),
         ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens", "max_tokens and max_completion_tokens are both"),
-        ({"messages": []}, "messages", "messages is no list of messages"),
+        ({"messages": []}, "messages", "messages is not a list of messages"),
         ({"messages": ["a"]}, "messages[0]", "messages[0] is 'a'; expected an object with role and content"),
         ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role", "messages[0].role is 'tool'; expected"),
         ({"messages": [{"role": {}, "content": "a"}]}, "messages[0].role", "messages[0].role is {}; expected"),

@@ -44,7 +44,7 @@ def test_texts_are_counted_unless_they_are_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("not json", "line 1 of list.jsonl is no JSON"),
+        ("not json", "line 1 of list.jsonl is not JSON"),
         ('{"path": "b.wav"}', "line 1 of list.jsonl names no input"),
         ('{"audio": 3}', "line 1 of list.jsonl names no input"),
         ("[]", "line 1 of list.jsonl names no input"),

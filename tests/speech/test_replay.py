@@ -94,7 +94,7 @@ HOSTILE = {
     "no json": (with_file("chat.json", b"{"), "is not JSON"),
     "not a number": (with_file("chat.json", b'{"a": NaN}'), "is not JSON"),
     "deep": (with_file("chat.json", b"[" * 100_000), "is not JSON"),
-    "a list": (with_file("chat.json", b"[]"), "is no JSON object"),
+    "a list": (with_file("chat.json", b"[]"), "is not a JSON object"),
     "another format": (changed_json(format="else"), f"expected the format {FORMAT}"),
     "no turns": (changed_json(turns=None), "has no list of turns"),
     "no columns": (changed_json(columns=[]), "has no columns"),

@@ -80,7 +80,7 @@ def test_a_layout_that_does_not_fit_is_refused(rule: Rule) -> None:
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("[stages", "the mapping file names.toml is no TOML: "),
+        ("[stages", "the mapping file names.toml is not TOML: "),
         ("", "names.toml needs a table [stages], of our names and theirs"),
         ("stages = 3", "names.toml needs a table [stages], of our names and theirs"),
         ("[stage]\na = 'b'", "names.toml has the unknown entry 'stage'; expected [meta] and [stages]"),
@@ -121,7 +121,7 @@ def test_an_invalid_mapping_raises_one_sentence(tmp_path: Path, text: str, said:
 def test_a_mapping_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^the mapping file .* cannot be read: No such file or directory$"):
         read_mapping(tmp_path / "names.toml")
-    with pytest.raises(BadInput, match=r"^the mapping file names.json is no JSON: "):
+    with pytest.raises(BadInput, match=r"^the mapping file names.json is not JSON: "):
         mapping(tmp_path, "[" * 100_000, "names.json")
     with pytest.raises(
         BadInput, match=r"^the mapping file names.json has no tables; expected \[meta\] and \[stages\]$"
@@ -161,7 +161,7 @@ def test_an_unknown_name_is_explained(tmp_path: Path) -> None:
 
 
 def test_a_duplicate_name_in_json_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"^the mapping file m.json is no JSON: 'a' occurs twice"):
+    with pytest.raises(BadInput, match=r"^the mapping file m.json is not JSON: 'a' occurs twice"):
         mapping(tmp_path, '{"stages": {"a": "b", "a": "c"}}', "m.json")
 
 

@@ -102,7 +102,7 @@ SAFETENSORS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no JSON": (lambda p: write_tensors(p, b"{nope"), "the header of t.safetensors is not JSON"),
     "deep JSON": (lambda p: write_tensors(p, b"[" * 100_000), "the header of t.safetensors is not JSON"),
-    "a list": (lambda p: write_tensors(p, []), "is no JSON object"),
+    "a list": (lambda p: write_tensors(p, []), "is not a JSON object"),
     "cut": (lambda p: write_tensors(p, tensor(), b"1234"), "t.safetensors is truncated: tensor 'a'"),
     "claim": (
         lambda p: write_tensors(p, tensor(shape=[10 << 30], data_offsets=[0, 40 << 30]), b"12"),
@@ -126,7 +126,7 @@ SAFETENSORS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no entry": (lambda p: write_tensors(p, {"a": 3}), "is not described as safetensors"),
     "type": (lambda p: write_tensors(p, tensor(dtype="F8_E4M3"), b"12345678"), "holds 'F8_E4M3'; expected one of F64"),
     "type list": (lambda p: write_tensors(p, tensor(dtype=["F32"]), b"12345678"), "holds ['F32']; expected one of"),
-    "metadata": (lambda p: write_tensors(p, {"__metadata__": 3}), "__metadata__ of t.safetensors is no JSON object"),
+    "metadata": (lambda p: write_tensors(p, {"__metadata__": 3}), "__metadata__ of t.safetensors is not a JSON object"),
     "meta": (
         lambda p: write_tensors(p, {"__metadata__": {"meta": "[]"}}),
         "the metadata meta of t.safetensors is a JSON list; expected an object",
@@ -325,7 +325,7 @@ def test_files_that_are_no_traces_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "t.npz", "t.npz holds 'readme.txt'; expected arrays only, as numpy.savez writes them")
     (tmp_path / "empty" / "a.npy").write_bytes(npy_header((0,)))
     (tmp_path / "empty" / "meta.json").write_text("[1]")
-    refused(tmp_path / "empty", "meta.json of empty is no JSON object")
+    refused(tmp_path / "empty", "meta.json of empty is not a JSON object")
 
 
 @pytest.mark.parametrize("outer", ["", "dump of today/"])
@@ -346,7 +346,7 @@ def test_other_files_in_a_zip_are_refused(tmp_path: Path) -> None:
     for content, says in [
         ({"a.npy": npy_header((0,)), "run.py": b"1"}, "t.zip holds 'run.py'; expected the .npy files of a directory"),
         ({"a/b.npy": npy_header((0,)), "a.b.npy": npy_header((0,))}, "t.zip has two files for a.b"),
-        ({"a.npy": npy_header((0,)), "meta.json": b"[1]"}, "meta.json of t.zip is no JSON object"),
+        ({"a.npy": npy_header((0,)), "meta.json": b"[1]"}, "meta.json of t.zip is not a JSON object"),
         ({"meta.json": b"{}"}, "t.zip holds no .npy files"),
     ]:
         with zipfile.ZipFile(path, "w") as archive:

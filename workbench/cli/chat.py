@@ -90,7 +90,7 @@ def read_messages(file: Path) -> list[Mapping[str, Any]]:
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{file} is no JSON: {error}") from error
+        raise BadInput(f"{file} is not JSON: {error}") from error
     found = content.get("messages") if isinstance(content, Mapping) else content
     if not isinstance(found, list):
         raise BadInput(f"{file} holds no list of messages; expected one, as docs/chat.md shows")

@@ -24,7 +24,7 @@ def read_prompt(prompt: str) -> str:
     try:
         return sys.stdin.read().removesuffix("\n")
     except UnicodeDecodeError as error:
-        raise BadInput(f"the prompt on stdin is no {error.encoding} text: {error.reason}") from error
+        raise BadInput(f"the prompt on stdin is not {error.encoding} text: {error.reason}") from error
 
 
 @contextlib.contextmanager

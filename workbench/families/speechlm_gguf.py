@@ -138,10 +138,10 @@ def _value(file: GgufFile, key: str, kind: str) -> Value:
         return file.number(key, minimum=0.0, maximum=1.0)
     length = file.length(key)
     if length is None or length > MOST_STEPS:
-        raise BadInput(f"{key} in {file.name} is no list of at most {MOST_STEPS} numbers")
+        raise BadInput(f"{key} in {file.name} is not a list of at most {MOST_STEPS} numbers")
     numbers = file.numbers(key)
     if numbers is None or numbers.dtype.kind not in "iu" or not all(0 <= each <= MOST for each in numbers.tolist()):
-        raise BadInput(f"{key} in {file.name} is no list of whole numbers from 0 to {MOST}")
+        raise BadInput(f"{key} in {file.name} is not a list of whole numbers from 0 to {MOST}")
     return tuple(map(int, numbers))
 
 

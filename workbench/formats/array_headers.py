@@ -138,10 +138,10 @@ def read_tensor_header(
         raise BadInput(f"the header of {where} is {length} bytes long; expected at most {longest}")
     header = read_json(file.read(length), f"the header of {where}", unique_names)
     if not isinstance(header, dict) or len(header) > MOST_ARRAYS:
-        raise BadInput(f"the header of {where} is no JSON object of at most {MOST_ARRAYS} tensors")
+        raise BadInput(f"the header of {where} is not a JSON object of at most {MOST_ARRAYS} tensors")
     metadata = header.pop("__metadata__", None) or {}
     if not isinstance(metadata, dict):
-        raise BadInput(f"__metadata__ of {where} is no JSON object")
+        raise BadInput(f"__metadata__ of {where} is not a JSON object")
     return {name: _place(name, entry, 8 + length, size, where, types) for name, entry in header.items()}, metadata
 
 

@@ -18,7 +18,7 @@ _BLANK = re.compile(f"[{BLANKS}]+")
 def read_text(path: Path, largest: int = LARGEST_TEXT) -> str:
     """Returns the text of a UTF-8 file, without a byte order mark; lines end as they do in the file.
 
-    Raises `BadInput` with a reason, such as "it is no UTF-8 text at byte 3", for a file that is missing or has more
+    Raises `BadInput` with a reason, such as "it is not UTF-8 text at byte 3", for a file that is missing or has more
     than `largest` bytes, for a pipe or a device, and for a NUL byte, as text in UTF-16 and binary files have.
     """
     try:
@@ -31,12 +31,12 @@ def read_text(path: Path, largest: int = LARGEST_TEXT) -> str:
         raise BadInput(f"it has more than {largest} bytes")
     if b"\0" in content:
         raise BadInput(
-            f"it is no UTF-8 text at byte {content.index(0)}, which is 0, as in UTF-16 text or a binary file"
+            f"it is not UTF-8 text at byte {content.index(0)}, which is 0, as in UTF-16 text or a binary file"
         )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadInput(f"it is no UTF-8 text at byte {error.start}") from error
+        raise BadInput(f"it is not UTF-8 text at byte {error.start}") from error
 
 
 def check_stored(path: Path) -> None:

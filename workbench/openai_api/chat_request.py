@@ -111,7 +111,7 @@ def read_chat_request(
     Raises `Refusal` for anything that cannot be followed. The values of options are not checked here.
     """
     if not isinstance(body, Mapping):
-        raise Refusal("the request is no JSON object; expected model and messages by name")
+        raise Refusal("the request is not a JSON object; expected model and messages by name")
     given = {name: value for name, value in body.items() if value is not None}
     model = _model(given, models)
     followed = followed or {}
@@ -220,7 +220,7 @@ def _limit(given: Mapping[str, Any], option: str) -> dict[str, Any]:
 
 def _messages(given: Any, kept: KeptAnswers) -> list[Mapping[str, Any]]:
     if not isinstance(given, list) or not given:
-        raise Refusal("messages is no list of messages; expected at least one of the user", "messages")
+        raise Refusal("messages is not a list of messages; expected at least one of the user", "messages")
     return [_message(each, f"messages[{number}]", kept) for number, each in enumerate(given)]
 
 

@@ -62,7 +62,7 @@ def read_completion_request(body: Mapping[str, Any], options: Collection[str]) -
     stream = _truth(given, "stream")
     streaming = given.get("stream_options") or {}
     if not isinstance(streaming, Mapping) or {*streaming} - {"include_usage", "include_obfuscation"}:
-        raise Refusal("stream_options is no object with include_usage", "stream_options", "invalid_type")
+        raise Refusal("stream_options is not an object with include_usage", "stream_options", "invalid_type")
     most = given.get("max_tokens", USUAL_TOKENS)
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise Refusal(f"max_tokens is {most!r:.80}; expected a whole number of at least 1", "max_tokens")

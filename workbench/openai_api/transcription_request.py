@@ -165,7 +165,9 @@ def _value(spec: OptionSpec, values: Sequence[str]) -> Any:
             try:
                 return json.loads(text)
             except (ValueError, RecursionError):
-                raise Refusal(f"{spec.name} is no list that can be read as JSON", spec.name, "invalid_type") from None
+                raise Refusal(
+                    f"{spec.name} is not a list that can be read as JSON", spec.name, "invalid_type"
+                ) from None
         return list(values)
     if spec.kind is bool:
         return _truth({spec.name: text}, spec.name)

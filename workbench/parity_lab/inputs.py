@@ -123,7 +123,7 @@ def _entry(line: str, where: str, reads_text: bool) -> tuple[str, str]:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise BadInput(
-            f'{where} is no JSON ({clipped(line, 60)}); expected an object such as {{"{key}": "..."}}'
+            f'{where} is not JSON ({clipped(line, 60)}); expected an object such as {{"{key}": "..."}}'
         ) from error
     source = entry.get(key) if isinstance(entry, dict) else None
     name = entry.get("name", "") if isinstance(entry, dict) else ""

@@ -100,10 +100,10 @@ async def read_json(request: Request, most: int) -> dict[str, Any]:
         found = await asyncio.to_thread(parsed, body) if len(body) > PIECE else parsed(body)
     except ValueError:
         raise Refusal(
-            "the body of the request is no JSON; expected an object with model and the other fields"
+            "the body of the request is not JSON; expected an object with model and the other fields"
         ) from None
     if not isinstance(found, dict):
-        raise Refusal("the body of the request is no JSON object; expected model and the other fields by name")
+        raise Refusal("the body of the request is not a JSON object; expected model and the other fields by name")
     return found
 
 

@@ -43,7 +43,7 @@ async def listen(service: Service, socket: WebSocket) -> None:
             with service.gate.live.taken(present_visitor()):
                 first = _sent(await connection.receive())
                 if not isinstance(first, Mapping):
-                    raise Refusal("the first message is no JSON object; reload the page")
+                    raise Refusal("the first message is not a JSON object; reload the page")
                 wanted = await in_thread(live_request, service, first)
                 await _hear(service, connection, wanted)
         except WebSocketDisconnect:
@@ -88,7 +88,7 @@ def _sent(message: Mapping[str, Any]) -> Any:
     try:
         return parsed(message.get("text") or "")
     except ValueError:
-        raise Refusal("a message is no JSON; reload the page") from None
+        raise Refusal("a message is not JSON; reload the page") from None
 
 
 async def _notice(connection: Connection, sound: PcmDecoder, endpointer: Endpointer) -> None:

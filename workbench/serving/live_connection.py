@@ -102,7 +102,7 @@ def live_request(service: Service, given: Mapping[str, Any]) -> LiveRequest:
     check_whole(silence, "endSilence", SILENCES)
     options = given.get("options") or {}
     if not isinstance(options, Mapping):
-        raise Refusal("options are no JSON object", "options")
+        raise Refusal("options are not a JSON object", "options")
     model = live_model(service, given["model"], options=options) if given.get("model") else None
     return LiveRequest(model, rate, EndpointingLimits(silence / 1000))
 

@@ -194,7 +194,7 @@ async def _converse(service: Service, connection: Connection) -> None:
             except WebSocketDisconnect:
                 raise
             except ValueError:
-                session.refuse(Refusal("an event is no JSON; expected an object with a type"))
+                session.refuse(Refusal("an event is not JSON; expected an object with a type"))
             except Exception as error:
                 session.refuse(error, event.get("event_id") if isinstance(event, dict) else None)
     finally:

@@ -59,7 +59,7 @@ class RealtimeSettings:
         """Returns the settings after an event; raises `Refusal` for what cannot be followed."""
         session = event.get("session")
         if not isinstance(session, Mapping):
-            raise Refusal("session is no object", "session")
+            raise Refusal("session is not an object", "session")
         if event.get("type") == BETA and "audio" not in session:
             session = _nested(session)
         if session.get("type", "transcription") != "transcription":

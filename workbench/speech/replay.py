@@ -198,14 +198,14 @@ def _content(archive: zipfile.ZipFile, name: str) -> bytes:
 
 def _json(content: bytes) -> dict[str, Any]:
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no JSON")
+        raise ValueError(f"{constant} is not JSON")
 
     try:
         found = json.loads(content, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{CHAT} in the zip file is not JSON") from error
     if not isinstance(found, dict):
-        raise BadInput(f"{CHAT} in the zip file is no JSON object")
+        raise BadInput(f"{CHAT} in the zip file is not a JSON object")
     return found
 
 

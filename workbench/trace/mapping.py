@@ -249,7 +249,7 @@ def read_mapping(path: str | Path) -> StageMapping:
         raise BadInput(f"the mapping file {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         kind, aside = ("JSON", "") if is_json else ("TOML", "; names of stages need quotes")
-        raise BadInput(f"the mapping file {path.name} is no {kind}: {error}{aside}") from error
+        raise BadInput(f"the mapping file {path.name} is not {kind}: {error}{aside}") from error
     if not isinstance(content, dict) or (unknown := content.keys() - {"meta", "stages"}):
         said = f"the unknown entry {min(unknown)!r:.80}" if isinstance(content, dict) else "no tables"
         raise BadInput(f"the mapping file {path.name} has {said}; expected [meta] and [stages]")

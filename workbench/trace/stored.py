@@ -210,7 +210,7 @@ def _meta(file: IO[bytes], path: Path) -> dict[str, Any]:
         )
     meta = read_json(text, f"{META} of {path.name}")
     if not isinstance(meta, dict):
-        raise BadInput(f"{META} of {path.name} is no JSON object; expected dtype, input_digest and so on")
+        raise BadInput(f"{META} of {path.name} is not a JSON object; expected dtype, input_digest and so on")
     return meta
 
 

@@ -23,7 +23,7 @@ from workbench.training.speechlm_voices import DEFAULT_VOICE, HUMAN, SYNTHETIC, 
 
 
 def measure(directory: Path, held_out: Sequence[Take], recognise: Recognise | None = None) -> list[Measured]:
-    """Returns the word error rates of the speech and of the texts; by default, demo/sensevoice recognises the speech."""
+    """Returns the word error rates of speech and texts; by default, demo/sensevoice recognises the speech."""
     demo, recognise = Demo.read(directory), recognise or sensevoice()
     strings = strings_to_say()
     measured = []

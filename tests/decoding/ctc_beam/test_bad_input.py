@@ -154,7 +154,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"line 2 .*, which is the blank"):
         read_phrases(path, TOKENS, blank=0)
     path.write_bytes(b"a \xff b")
-    with pytest.raises(BadInput, match="cannot be read: it is no UTF-8 text at byte 2"):
+    with pytest.raises(BadInput, match="cannot be read: it is not UTF-8 text at byte 2"):
         read_phrases(path, TOKENS)
     for wrong in (tmp_path, tmp_path / "none.txt"):
         with pytest.raises(BadInput, match="cannot be read"):

@@ -240,7 +240,7 @@ def changed(pair: Pair, path: Path, **values: Any) -> GgufFile:
         ({"decoder_width": 3}, "expected channels for 4 halvings"),
         ({"upsampling": [8, 5, 4]}, "expected frames of 320 samples"),
         ({"upsampling": [8, 0, 4, 2]}, "expected steps of at least 1"),
-        ({"upsampling": 8}, "is no list of at most"),
+        ({"upsampling": 8}, "is not a list of at most"),
         ({"codes": 25}, "tensor codec.codebooks.0.weight"),
         ({"semantic__layers": 2}, "has no tensor codec.semantic.layers.1"),
         ({"semantic__heads": 3}, "do not fit"),

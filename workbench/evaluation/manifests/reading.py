@@ -89,7 +89,7 @@ def _listed(path: str, root: str, name: str, opened: Callable[[], BinaryIO]) -> 
 
 
 def _first_is_cut(file: TextIO, path: str) -> bool:
-    """Returns whether a file of JSON lines is a cut set; raises `BadInput` where its first line is no object."""
+    """Returns whether a file of JSON lines is a cut set; raises `BadInput` where its first line is not an object."""
     first = next((line for line in _decoded(file, path) if line.strip()), "")
     if not first:
         raise no_corpus(path, "holds no rows")

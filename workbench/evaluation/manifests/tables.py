@@ -31,7 +31,7 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> csv_rows:
     try:
         [names] = csv.reader([first], **form)
     except (csv.Error, ValueError) as error:
-        raise no_corpus(path, f"has a first line that is no list of columns ({error})") from error
+        raise no_corpus(path, f"has a first line that is not a list of columns ({error})") from error
     names = [each.strip() for each in names]
     columns = columns_of(names)
     for needed in ("audio", "text"):
@@ -127,7 +127,7 @@ def json_rows(file: TextIO, name: str) -> csv_rows:
         try:
             plain = json.loads(line.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
-            yield where, f"it is no JSON ({str(error)[:80]}); expected an object on each line"
+            yield where, f"it is not JSON ({str(error)[:80]}); expected an object on each line"
             continue
         if not isinstance(plain, dict):
             yield where, f"it is {type(plain).__name__}; expected a JSON object with audio and text"

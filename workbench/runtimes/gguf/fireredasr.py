@@ -77,7 +77,7 @@ def read_arguments(file: GgufFile) -> tuple[Mapping[str, Any], Mapping[str, Any]
     try:
         found = json.loads(file.text(ARGUMENTS))
     except ValueError as error:
-        raise BadInput(f"{ARGUMENTS} in {file.name} is no JSON: {error}") from error
+        raise BadInput(f"{ARGUMENTS} in {file.name} is not JSON: {error}") from error
     packages = [found.get(half) if isinstance(found, dict) else None for half in ("model", "encoder")]
     first, second = packages
     if not isinstance(first, dict) or not isinstance(second, dict):

@@ -28,7 +28,7 @@ def test_fields_and_prompt_become_options() -> None:
 @pytest.mark.parametrize(
     "prompt, said",
     [
-        ("{itn: false}", "prompt begins with a brace and is no JSON"),
+        ("{itn: false}", "prompt begins with a brace and is not JSON"),
         ('{"int": false}', "prompt names the option 'int'; expected some of language, itn, hotwords"),
         ('{"dither": 1.0}', "prompt names the option 'dither'; expected some of language, itn, hotwords"),
         ('{"itn": 3}', "option itn of it is 3; expected true or false"),

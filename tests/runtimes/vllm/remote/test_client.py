@@ -279,9 +279,9 @@ def test_a_stream_that_breaks_off(client: Client, fake: FakeServer, then: str) -
 @pytest.mark.parametrize(
     "piece, kind, said",
     [
-        (b"data: {no\n\n", WorkbenchError, r"with an event that is no JSON \(\{no\); expected an OpenAI-compatible"),
-        (b"data: 5\n\n", WorkbenchError, r"with an event that is no JSON object \(5\)"),
-        (b"data: " + b"[" * 100_000 + b"\n\n", WorkbenchError, r"with an event that is no JSON"),
+        (b"data: {no\n\n", WorkbenchError, r"with an event that is not JSON \(\{no\); expected an OpenAI-compatible"),
+        (b"data: 5\n\n", WorkbenchError, r"with an event that is not a JSON object \(5\)"),
+        (b"data: " + b"[" * 100_000 + b"\n\n", WorkbenchError, r"with an event that is not JSON"),
         (
             event({"error": {"message": "the engine died", "code": 500}}),
             SessionDied,

@@ -126,7 +126,7 @@ def request_options(
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise BadInput(f"prompt begins with a brace and is no JSON: {error}; expected options by name") from error
+            raise BadInput(f"prompt begins with a brace and is not JSON: {error}; expected options by name") from error
         for name in found:
             if name not in named:
                 raise BadInput(f"prompt names the option {name!r:.80}; expected some of {', '.join(named)}")

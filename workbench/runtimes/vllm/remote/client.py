@@ -193,9 +193,9 @@ class Client:
         try:
             event = json.loads(data)
         except (ValueError, RecursionError):
-            raise unexpected_answer(self.server, f"with an event that is no JSON ({shortened(data)})") from None
+            raise unexpected_answer(self.server, f"with an event that is not JSON ({shortened(data)})") from None
         if not isinstance(event, dict):
-            raise unexpected_answer(self.server, f"with an event that is no JSON object ({shortened(data)})")
+            raise unexpected_answer(self.server, f"with an event that is not a JSON object ({shortened(data)})")
         if event.get("error"):
             raise reported(self.server, event["error"])
         return event

@@ -17,8 +17,6 @@ from workbench.conversion.plan import PlannedTensor, Rows, array_rows
 from workbench.formats.quantization import Kind
 from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
-Regions = Sequence[tuple[int, int]]
-
 # Tensors that are f32 in every file, by a part of their name. Vectors are f32 too.
 EXACT = ("norm", "bias", "fsmn_block", "cif_output", "embed.weight")
 

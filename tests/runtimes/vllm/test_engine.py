@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from workbench.decoding.generation import Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import read_language_config
 from workbench.runtimes.pytorch.language import LanguageModel, open_language
-from workbench.runtimes.vllm.engine import Engine, EngineOptions, open_engine
+from workbench.runtimes.vllm.engine import Engine, EngineOptions
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.running_requests import ABORT_SECONDS, Finished
 from workbench.runtimes.vllm.tracing import prompt_stages
@@ -51,7 +52,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(directory: Path) -> Iterator[Engine]:
-    with open_engine(EngineOptions(directory, "tiny", kv_gigabytes=SPACE, threads=1)) as opened:
+    with closing(Engine(EngineOptions(directory, "tiny", kv_gigabytes=SPACE, threads=1))) as opened:
         with forking_engines():
             opened.start()
         yield opened
@@ -241,7 +242,7 @@ def test_killed_at_work_it_tells_everyone_and_starts_again(engine: Engine, refer
 )
 def test_an_engine_that_cannot_start_says_why(directory: Path, changes: dict[str, Any], reason: str) -> None:
     options = EngineOptions(directory, "tiny", **{"kv_gigabytes": SPACE, "threads": 1, **changes})
-    with open_engine(options) as engine:
+    with closing(Engine(options)) as engine:
         with pytest.raises(Unavailable, match=f"vLLM cannot start tiny: .*{reason}") as refused:
             engine.start()
         assert engine.log is not None and engine.log.is_file() and str(engine.log) in str(refused.value)
@@ -253,7 +254,7 @@ def test_an_engine_that_cannot_start_says_why(directory: Path, changes: dict[str
 def test_heads_that_vllm_has_no_code_for_are_refused_before_the_first_request(tmp_path: Path) -> None:
     random_network("qwen3", head_dim=16).save_pretrained(tmp_path / "narrow")
     put_tokenizer(tmp_path / "narrow")
-    with open_engine(EngineOptions(tmp_path / "narrow", "narrow", kv_gigabytes=SPACE)) as engine:
+    with closing(Engine(EngineOptions(tmp_path / "narrow", "narrow", kv_gigabytes=SPACE))) as engine:
         with pytest.raises(Unavailable, match=r"heads are 16 wide, and vLLM's attention on a processor knows 32, 64"):
             engine.start()
         assert engine.health().pids == ()

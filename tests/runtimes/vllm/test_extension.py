@@ -20,7 +20,7 @@ from workbench.decoding.generation import Decoding
 from workbench.families.language import read_language_config
 from workbench.runtimes.pytorch.language import LanguageModel, open_language
 from workbench.runtimes.vllm.capture import begin_capture, captured, capturing, drop_capture
-from workbench.runtimes.vllm.engine import Engine, EngineOptions, open_engine
+from workbench.runtimes.vllm.engine import Engine, EngineOptions
 from workbench.runtimes.vllm.extension import Extension
 from workbench.runtimes.vllm.request import Request
 from workbench.trace.recorder import Recorder
@@ -157,7 +157,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             "kv_cache_memory_bytes": space,
         },
     )
-    with forking_engines(), open_engine(options) as engine:
+    with forking_engines(), contextlib.closing(Engine(options)) as engine:
         yield Served(engine, open_language(read_language_config(directory), torch.device("cpu")))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Coroutine, Generator, Iterator, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -349,13 +349,3 @@ def _check_heads(config: Any) -> None:
             f"the model's attention heads are {width} wide, and vLLM's attention on a processor knows "
             f"{', '.join(map(str, known))}; open it on pytorch or gguf"
         )
-
-
-@contextlib.contextmanager
-def open_engine(options: EngineOptions) -> Iterator[Engine]:
-    """Yields an engine and closes it at the end of the block."""
-    engine = Engine(options)
-    try:
-        yield engine
-    finally:
-        engine.close()

@@ -122,7 +122,9 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: py
         (["--json"], "there is nothing to answer; "),
         (["x", "--out", "a.mp3"], "a.mp3 is no name of a WAV file; "),
         (["x", "--out", "no/a.wav"], "no/a.wav cannot be written: there is no such folder"),
-        (["x", "--audio", "none.wav"], "there is no file none.wav; expected a recording"),
+        (["x", "--audio", "none.wav"], "there is no file none.wav"),
+        (["x", "--audio", "."], ". is a directory, and one sound file is expected"),
+        (["x", "--audio", "a" * 300], "a" * 200 + " cannot be opened: File name too long"),
         (["-", "--audio", "-"], "- stands for standard input, and both "),
         (["--messages", "none.json"], "none.json cannot be read: No such file"),
         (["--messages", "question.wav"], "question.wav is not JSON: "),
@@ -215,7 +217,7 @@ def test_a_chat_in_a_terminal() -> None:
     terminal.say("/nonsense")
     terminal.until("there is no command /nonsense; expected one of /audio, /system, /save, /new, /help, /quit\n.*> ")
     terminal.say("/audio none.wav")
-    terminal.until("there is no file 'none.wav'; .*\n.*> ")
+    terminal.until("there is no file none.wav\n.*> ")
     terminal.say("/audio question.wav")
     terminal.until("question.wav, 1.0 s, goes with your next message; .*\n.*> ")
     terminal.say("what?")

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from workbench.audio.read import opened as opened_sound
 from workbench.cli.standard_input import DASH, read_prompt, recording_paths
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
@@ -71,10 +72,11 @@ def conversation_of(
 
 
 def user_message(text: str | None, recordings: Sequence[str]) -> dict[str, Any]:
-    """Returns a message of the user: the recordings, then the text; raises `BadInput` if a recording is missing."""
-    for recording in recordings:
-        if not Path(recording).is_file():
-            raise BadInput(f"there is no file {recording}; expected a recording")
+    """Returns a message of the user: the recordings, then the text; raises `BadInput` for a file without sound."""
+    for recording in recordings:  # before a model is loaded
+        file, _ = opened_sound(Path(recording))
+        if file is not None:
+            file.close()
     if not recordings:
         return {"role": "user", "content": text or ""}
     parts: list[dict[str, Any]] = [{"type": "audio", "audio": str(Path(each).absolute())} for each in recordings]

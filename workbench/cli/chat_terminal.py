@@ -96,9 +96,9 @@ class TerminalChat:
         report(answer, self.place, self.say, "/save FILE.wav")
 
     def _attach(self, name: str) -> None:
+        if not name:
+            raise BadInput("no file is named; expected /audio and the path of a recording")
         path = Path(name).expanduser()
-        if not name or not path.is_file():
-            raise BadInput(f"there is no file {name!r}; expected /audio and the path of a recording")
         from workbench.audio.read import read
 
         recording = read(path)

@@ -162,7 +162,7 @@ BAD_OBJECTS = {
     "{": "it is not JSON",
     "[1]": "it is list; expected a JSON object",
     "7": "it is int",
-    "[" * 100_000: "it is not JSON",
+    "[" * 100_000: r"it is not JSON \(nested too deeply\)",
     '{"text": "one"}': "names no recording",
     '{"audio": "a.wav"}': "it has no text",
     '{"audio": "a.wav", "text": null}': "it has no text",

@@ -127,7 +127,8 @@ def json_rows(file: TextIO, name: str) -> csv_rows:
         try:
             plain = json.loads(line.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
-            yield where, f"it is not JSON ({str(error)[:80]}); expected an object on each line"
+            why = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:80]
+            yield where, f"it is not JSON ({why}); expected an object on each line"
             continue
         if not isinstance(plain, dict):
             yield where, f"it is {type(plain).__name__}; expected a JSON object with audio and text"

@@ -265,7 +265,7 @@ def test_requests_whose_logits_are_nan_end_with_an_error_and_can_be_traced(tmp_p
     torch.nn.init.constant_(network.model.layers[0].mlp.down_proj.weight, 3e38)
     network.save_pretrained(tmp_path / "huge")
     put_tokenizer(tmp_path / "huge")
-    with open_engine(EngineOptions(tmp_path / "huge", "huge", kv_gigabytes=SPACE, threads=1)) as engine:
+    with closing(Engine(EngineOptions(tmp_path / "huge", "huge", kv_gigabytes=SPACE, threads=1))) as engine:
         with forking_engines():
             engine.start()
         for _ in range(2):

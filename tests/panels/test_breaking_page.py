@@ -58,7 +58,7 @@ def test_a_hidden_fault_is_guessed_for_points(card: Any, monkeypatch: pytest.Mon
     expect(card.locator(".toast-body").last).to_contain_text("nothing is hidden; press Hide a change first")
 
     card.locator("#parity-hide").click()
-    expect(answer).to_contain_text("Which is the first that is wrong, if any is?", timeout=2 * LONG)
+    expect(answer).to_contain_text("Which stage is the first wrong one, if there is one?", timeout=2 * LONG)
     results = card.locator("#parity-results")
     expect(results).to_contain_text("hidden change")
     expect(results.locator("section.verdict")).to_have_count(0)

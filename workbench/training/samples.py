@@ -98,15 +98,15 @@ RECIPES = (
 
 README = """# Sample recordings
 
-All are 16 kHz, 16 bit, mono. What is said in each, by whom, and for how long is in `samples.json`.
+All are 16 kHz, 16 bit, mono. Their texts, speakers and lengths are in `samples.json`.
 
 - **Digits**: takes of single digits from the [Free Spoken Digit Dataset](https://github.com/Jakobovski/free-spoken-digit-dataset)
-  by Zohar Jackson and contributors, licence [CC BY-SA 4.0](https://creativecommons.org/licenses/by-sa/4.0/). Changed
-  here: resampled from 8 kHz, set one after another with pauses and a faint room noise, scaled; white noise added where
+  by Zohar Jackson and contributors, licence [CC BY-SA 4.0](https://creativecommons.org/licenses/by-sa/4.0/). Changes:
+  resampled from 8 kHz, joined with pauses and a faint room noise, scaled; white noise added where
   the name says "noisy": 10 dB below the speech in `five_zero_eight_two_noisy.wav`, 1 dB above it in
   `telephone_noisy.wav`. The latter is a number of the country in `workbench.training.telephone`: `demo/sensevoice`
-  alone hears "five" in it for "nine", and with the language model `assets/decoding/telephone.arpa.gz` it hears every
-  digit. These files are under the same licence. The demo models never heard the speaker `{held_out}`.
+  alone writes "five" for "nine", and with the language model `assets/decoding/telephone.arpa.gz` it writes every
+  digit correctly. These files are under the same licence. The demo models were not trained on the speaker `{held_out}`.
 - **English**: two clips of Jane Austen, *Sense and Sensibility*, chapter 1, read for [LibriVox](https://librivox.org),
   public domain.
 

@@ -92,6 +92,26 @@ def test_a_recording_that_fits_is_heard_whole() -> None:
     assert len(samples) == round(29.9 * RATE)
 
 
+@pytest.mark.parametrize(
+    ("options", "longest"),
+    [({}, 8.0), ({"max_segment_seconds": 20}, 8.0), ({"max_segment_seconds": 5}, 5.0), ({"vad": "none"}, 30.0)],
+)
+def test_no_segment_is_longer_than_what_the_model_was_trained_on(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], longest: float
+) -> None:
+    asked: list[ListeningOptions] = []
+
+    def found(samples: np.ndarray, chosen: ListeningOptions, device: str) -> SpeechFound:
+        asked.append(chosen)
+        return SpeechFound(())
+
+    monkeypatch.setattr("workbench.pipelines.speech_session.speech_spans", found)
+    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
+    session.longest_segment_seconds = 8.0
+    session.transcribe(noise(1.0), **options)
+    assert [each.max_segment_seconds for each in asked] == [longest]
+
+
 def test_the_recogniser_gets_the_options_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     recogniser, _ = listen(lambda n, samples: NOTHING, 1.0, dither=1, timestamps=False)
     assert recogniser.options == [TimedOptions(dither=1.0, timestamps=False)]

@@ -68,6 +68,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         megabytes = 12
         visitors = true
         domain = "english-digits"
+        longest_segment_seconds = 7.5
     """
     [card] = read_cards(write(tmp_path / "models.toml", text))
     assert card == Card(
@@ -84,6 +85,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         {"pytorch": {"dtype": "bfloat16"}, "vllm": {"max_length": 4096, "kv_gigabytes": 4.0, "eager": False}},
         visitors=True,
         domain="english-digits",
+        longest_segment_seconds=7.5,
     )
     assert isinstance(card.settings["vllm"]["kv_gigabytes"], float), "in the type that it is declared in"
     assert all(key in text for key in KEYS)
@@ -235,6 +237,10 @@ BROKEN = {
     "setting without end": (
         GOOD + "settings = { vllm = { kv_gigabytes = inf } }\n",
         r"has settings\.vllm\.kv_gigabytes = inf; expected a finite number",
+    ),
+    "segments of no length": (
+        GOOD + "longest_segment_seconds = 0\n",
+        "has longest_segment_seconds = 0; expected a number of seconds from 1 to 600",
     ),
     "megabytes as text": (GOOD + 'megabytes = "many"\n', "has megabytes = 'many'; expected a whole number"),
 }

@@ -6,6 +6,8 @@ import pytest
 import soundfile
 
 from tests.support.shared_data import shared
+from workbench.registry.registry import Registry
+from workbench.text.rates import score
 from workbench.training.digits import WORDS
 from workbench.training.samples import RECIPES, write_samples
 
@@ -60,3 +62,12 @@ def test_the_shipped_files_are_made_by_the_script(tmp_path):
             assert np.abs(made.astype(int) - shipped).max() <= 1  # resamplers may differ in the last bit
         elif path.name != "manifest.csv":  # what Evaluate begins with
             assert (tmp_path / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["sensevoice", "paraformer", "funasr-nano", "fireredasr"])
+def test_the_demos_write_the_longest_sample(name):
+    """It is longer than what the demos were trained on; cards of two of them say where to cut it."""
+    longest = max(ENTRIES, key=lambda entry: entry["seconds"])
+    with Registry() as registry, registry.open(f"demo/{name}", "pytorch", threads=1) as session:
+        text = session.transcribe(SAMPLES / longest["file"]).text
+    assert score(longest["text"], text).words.errors <= 2

@@ -64,7 +64,10 @@ class ListeningOptions:
         "or the id, directory or GGUF file of an FSMN-VAD model",
     )
     max_segment_seconds: float = option(
-        30.0, "longest segment in seconds", minimum=1.0, maximum=LONGEST_SEGMENT_SECONDS
+        30.0,
+        "longest segment in seconds; the model's card may name less",
+        minimum=1.0,
+        maximum=LONGEST_SEGMENT_SECONDS,
     )
     end_silence_ms: int | None = option(
         None,

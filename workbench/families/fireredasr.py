@@ -59,7 +59,7 @@ class FireRedAsrOptions(GenerationOptions, ListeningOptions):
 
     max_segment_seconds: float = option(
         LONGEST_SECONDS,
-        "no segment is longer than this; the project supports chunks of at most 30 seconds",
+        "longest segment in seconds; the project supports at most 30, and the model's card may name less",
         minimum=1.0,
         maximum=LONGEST_SECONDS,
     )

@@ -13,7 +13,7 @@ from workbench.core.settings import (
 )
 from workbench.families import FAMILIES
 from workbench.formats.weight_files import file_bytes
-from workbench.session.protocols import Doubts, Session
+from workbench.session.protocols import Doubts, Session, TakesSegments
 from workbench.system.processors import default_threads
 
 REMOTE = "workbench.runtimes.vllm.remote"  # the module that opens a model on a server, of any family
@@ -72,5 +72,7 @@ def open_here(spec: SessionSpec) -> Session:
             session = module.open_session(spec.checkpoint, spec.name, spec.settings)
     if spec.domain is not None and isinstance(session, Doubts):
         session.domain = read_domain(spec.domain)
+    if spec.longest_segment_seconds is not None and isinstance(session, TakesSegments):
+        session.longest_segment_seconds = spec.longest_segment_seconds
     session.load_seconds = time.perf_counter() - begun
     return session

@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -21,7 +21,7 @@ from workbench.audio.domain import Domain, confidence_in, doubt_about
 from workbench.audio.read import Recording, read
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput, Unavailable
-from workbench.core.options import TimedOptions, build_options
+from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
 from workbench.pipelines.decoding_steps import AskedSteps
 from workbench.pipelines.padding import MOST_CHUNKS, MOST_PADDED, padded_batches
@@ -38,7 +38,15 @@ from workbench.pipelines.segments import placed_on, segments_of
 from workbench.pipelines.spoken_hypotheses import best_of_chunks
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
-from workbench.session.protocols import Doubts, NamesTokens, Session, Traces, Transcribes, recordings
+from workbench.session.protocols import (
+    Doubts,
+    NamesTokens,
+    Session,
+    TakesSegments,
+    Traces,
+    Transcribes,
+    recordings,
+)
 from workbench.session.values import (
     AudioSource,
     Doubt,
@@ -60,7 +68,7 @@ POOLED_BATCHES = 4
 WRITTEN = ("tokens", "tokens.alternatives", "tokens.logprobs", "text")  # stages after the decoding steps
 
 
-class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts):
+class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegments):
     """A recogniser as a session (see `workbench.session.protocols`).
 
     Args:
@@ -75,6 +83,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts):
         self.runtime = runtime
         self.load_seconds = 0.0  # set by the code that opens the session
         self.domain: Domain | None = None  # what the model was made for, set by the code that opens the session
+        self.longest_segment_seconds: float | None = None  # likewise: that the model was trained on
         self._recogniser: Recogniser | None = recogniser
         self._notes = notes
         self._device = device
@@ -114,7 +123,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts):
             try:
                 recording = read(audio)
                 yield number, Progress(0.0, recording.seconds, "listening for speech")
-                found = speech_spans(recording.samples, chosen, self._device)
+                found = speech_spans(recording.samples, self._detection(chosen), self._device)
             except BadInput as error:
                 yield number, error
                 continue
@@ -127,6 +136,13 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts):
                     yield from self._batches(waiting, most, chosen)
                     waiting = []
         yield from self._batches(waiting, most, chosen)
+
+    def _detection(self, chosen: ListeningOptions) -> ListeningOptions:
+        """Returns the options of the detector: no segment is longer than those that the model was trained on."""
+        longest = self.longest_segment_seconds
+        if longest is None or chosen.vad == "none":
+            return chosen
+        return replace(chosen, max_segment_seconds=min(chosen.max_segment_seconds, longest))
 
     def _batches(
         self, chunks: list[_Chunk], most: int, chosen: Any

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from workbench.core.errors import BadInput
+from workbench.core.options import LONGEST_SEGMENT_SECONDS
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import Server, check_setting
 from workbench.families import FAMILIES
@@ -33,6 +34,7 @@ KEYS = {
     "megabytes",
     "visitors",
     "domain",
+    "longest_segment_seconds",
 }
 SOURCES = {"demo", "directory", "gguf", "hub", "server"}
 BESIDE = {  # what may stand beside a source's place, by name, and what it is
@@ -60,6 +62,7 @@ class Card:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per runtime, of a session by default
     visitors: bool = False  # whether visitors of a public server may have it downloaded
     domain: str = ""  # what it was made for: a file of assets/domains by name, or the path of another such file
+    longest_segment_seconds: float | None = None  # it was trained on nothing longer
 
     @property
     def kind(self) -> str:
@@ -193,6 +196,7 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
         megabytes=table.get("megabytes"),
         visitors=table.get("visitors", False),
         domain=_domain(table.get("domain", ""), path.parent),
+        longest_segment_seconds=table.get("longest_segment_seconds"),
         runtimes=dict(table.get("runtimes", {})),
         settings={runtime: _settings(given, runtime, where) for runtime, given in table.get("settings", {}).items()},
     )
@@ -296,11 +300,16 @@ def _is_megabytes(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_MEGABYTES
 
 
+def _is_length(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value <= LONGEST_SEGMENT_SECONDS
+
+
 _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("name", "family", "licence", "about", "domain"), (_is_text, "text")),
     **dict.fromkeys(("languages", "tasks"), (_is_list_of_text, 'a list of texts, such as ["en"]')),
     "runtimes": (_is_table_of_text, 'a sentence per runtime, such as { vllm = "why not" }'),
     "settings": (_is_table_of_tables, "a table per runtime, such as { vllm = { max_length = 4096 } }"),
     "megabytes": (_is_megabytes, f"a whole number of at most {MOST_MEGABYTES}"),
+    "longest_segment_seconds": (_is_length, f"a number of seconds from 1 to {LONGEST_SEGMENT_SECONDS:g}"),
     "visitors": (lambda value: isinstance(value, bool), "true or false"),
 }

@@ -56,13 +56,18 @@ def resolve(
         raise Unavailable(f"{card.id} cannot run on {chosen}: {reason}")
     computing = checked_settings(settings or {}, card, chosen)
     if card.server is not None:
-        return SessionSpec(card.id, card.family, chosen, Path(), computing, card.server, domain_file(card))
+        return SessionSpec(card.id, card.family, chosen, Path(), computing, card.server, **_limits(card))
     checkpoint = fetch(card, on_progress)
     if RUNTIMES[chosen].opens_gguf:
         checkpoint, computing = gguf_file(card, checkpoint, computing, on_progress)
     if RUNTIMES[chosen].opens_served:
         checkpoint = served_directory(checkpoint, card.family, on_progress)
-    return SessionSpec(card.id, card.family, chosen, checkpoint, computing, domain=domain_file(card))
+    return SessionSpec(card.id, card.family, chosen, checkpoint, computing, **_limits(card))
+
+
+def _limits(card: Card) -> dict[str, Any]:
+    """Returns what a session has to know of what its model was trained on."""
+    return {"domain": domain_file(card), "longest_segment_seconds": card.longest_segment_seconds}
 
 
 def is_made(card: Card, runtime: str) -> bool:

@@ -97,6 +97,13 @@ class Doubts(Protocol):
 
 
 @runtime_checkable
+class TakesSegments(Protocol):
+    """Transcribes a long recording in segments."""
+
+    longest_segment_seconds: float | None  # that the model was trained on; set by whoever opened the session
+
+
+@runtime_checkable
 class Generates(Protocol):
     """Writes text after a prompt."""
 

@@ -110,7 +110,7 @@ def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any) -> No
 def test_cancel_keeps_what_is_done_on_a_phone(bench: Served, fake: FakeEvaluation, page: Any, tmp_path: Path) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     open_tab(page, bench)
-    unfold(page, "Or a place on this machine")
+    unfold(page, "Or a path on this machine")
     page.locator("#evaluate-path input, #evaluate-path textarea").fill(str(tmp_path / "nowhere"))
     page.locator("#evaluate-run").click()
     expect(page.locator(".toast-body")).to_contain_text("there is no")

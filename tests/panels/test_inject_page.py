@@ -95,7 +95,7 @@ def test_of_files_with_several_arrays_some_are_chosen(actions: InjectActions, tm
     two, *others = (str(tmp_path / f"{name}.npz") for name in ("two", "other", "third"))
     held, _, row, choices, waiting, _ = actions.add([two, saved(tmp_path / "one.npy")], (), ())
     assert [each.embedding.name for each in held] == ["one.npy"] and row["elem_classes"] == []
-    assert choices["label"] == "two.npz has 2 arrays; take" and choices["value"] == ["speech"]
+    assert choices["label"] == "two.npz has 2 arrays; choose some" and choices["value"] == ["speech"]
     assert choices["choices"] == [("speech (6, 8) float32", "speech"), ("noise (2, 8) float32", "noise")]
     # Files that come meanwhile wait for their turn.
     held, _, row, choices, waiting, _ = actions.add(others, held, waiting)
@@ -239,7 +239,7 @@ def test_an_embedding_through_two_runtimes(served_inject: Served, page: Any, tmp
     expect(page.locator("#inject-recording-fault")).to_contain_text("text.wav is not a sound file")
     (tmp_path / "bad.npy").write_text("no array")
     files = [saved(tmp_path / "speech.npy"), str(tmp_path / "bad.npy")]
-    unfold(page, "Add files of embeddings")
+    unfold(page, "Add embedding files")
     page.set_input_files("#embedding-files input[type=file]", files)
     expect(page.locator("#embeddings")).to_contain_text("speech.npy")
     expect(page.locator(".toast-body").last).to_contain_text("bad.npy")
@@ -266,7 +266,7 @@ def test_cancel_stops_the_writing_and_keeps_the_rest(served_inject: Served, page
     hanging = served_inject.registry.texts["gguf"]
     hanging.gate = threading.Event()
     open_tab(page, served_inject)
-    unfold(page, "Add files of embeddings")
+    unfold(page, "Add embedding files")
     page.set_input_files("#embedding-files input[type=file]", [saved(tmp_path / "speech.npy")])
     expect(page.locator("#embeddings")).to_contain_text("speech.npy")
     page.locator("#inject-prompt textarea").fill(PLACEHOLDER)

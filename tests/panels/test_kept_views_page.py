@@ -21,7 +21,7 @@ from tests.support.widths import no_sideways_scroll
 from workbench.families.language import PLACEHOLDER
 
 DESK, PHONE = 1280, 390  # pixels of width
-AGAIN = "the results of an earlier run"
+AGAIN = "the stored results of an earlier run"
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_an_answer(desk: Served, visit: Callable[[int], Any], tmp_path: Path) ->
     np.save(path, np.ones((6, WIDTH), np.float32))
     page.goto(f"{desk.url}#inject")
     expect(page.locator("#inject-models input").first).to_be_visible()
-    unfold(page, "Add files of embeddings")
+    unfold(page, "Add embedding files")
     page.set_input_files("#embedding-files input[type=file]", str(path))
     expect(page.locator("#embeddings")).to_contain_text("speech.npy")
     page.locator("#inject-prompt textarea").fill(f"What is {PLACEHOLDER}")

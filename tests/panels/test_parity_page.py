@@ -213,7 +213,7 @@ def test_several_recordings_get_one_verdict_and_a_report(lab: Served, page: Any,
     assert no_sideways_scroll(page)
     page.locator("#parity-model input").click()
     page.get_by_role("option", name="Fake language model").click()
-    expect(page.locator("#parity-several")).to_contain_text("one on each line")
+    expect(page.locator("#parity-several")).to_contain_text("one per line")
 
 
 @pytest.mark.browser

@@ -91,7 +91,7 @@ def test_every_field_is_one_that_vllm_knows() -> None:
 def test_recordings_have_the_ids_of_pytorch(speech: Session, local: Registry, options: dict) -> None:
     """Three at once, one of which has many stretches."""
     far = speech.transcribe_batch(THREE, **options)
-    with local.open("demo/funasr-nano", "pytorch") as session:
+    with local.open(assets() / "demo-funasr-nano", "pytorch") as session:
         here = session.transcribe_batch(THREE, **options)
     for theirs, ours in zip(far, here, strict=True):
         assert theirs.tokens == ours.tokens and theirs.segments == ours.segments and theirs.text == ours.text
@@ -206,7 +206,7 @@ def test_firered_has_the_ids_of_pytorch(local: Registry, tmp_path: Path) -> None
         session.close()
     finally:
         served.kill()
-    with local.open("demo/fireredasr", "pytorch") as session:
+    with local.open(assets() / "demo-fireredasr", "pytorch") as session:
         here = [transcript for options in choices for transcript in session.transcribe_batch(THREE, **options)]
     for theirs, ours in zip(far, here, strict=True):
         assert theirs.tokens == ours.tokens and theirs.segments == ours.segments and theirs.notes == ours.notes

@@ -64,7 +64,7 @@ def test_a_conversation_is_a_text_a_recording_or_messages(capsys: Capture, tmp_p
     "words, sentence",
     [
         ((), "speechlm has nothing to answer; expected a text, a recording, --audio or --messages"),
-        (("no.wav",), "there is no file no.wav; expected a recording"),
+        (("no.wav",), "there is no file no.wav"),
         (("--messages", "conversation.json"), "message 2, the last one, is of the assistant; expected one of the user"),
     ],
 )

@@ -215,14 +215,33 @@ OTHER: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
 }
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.sampled_from(sorted(OTHER)), st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(3, 24))
-def test_other_faults_get_no_hint(kind: str, seed: int, rows: int, columns: int) -> None:
+FLAT = (
+    "frontend.fbank", "frontend.lfr", "frontend.features", "encoder.input", "encoder.layers.0.input_norm",
+    "encoder.layers.0.fsmn", "encoder.layers.0.conv.depthwise", "encoder.layers.0", "llm.embeddings", "llm.layers.0",
+    "llm.layers.1.input_norm", "llm.layers.1.attention.output", "llm.layers.1.mlp_norm", "llm.layers.1.mlp.gate",
+    "llm.layers.1.mlp.up", "llm.layers.1.mlp.activation", "llm.layers.1.mlp.down", "llm.layers.1", "llm.norm", "logits",
+)  # fmt: skip
+DIVIDED = {
+    f"llm.layers.1.attention.{part}": heads
+    for part, heads in {"query": 4, "key": 2, "value": 2, "query_rope": 4, "key_rope": 2, "context": 4}.items()
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from((*FLAT, *DIVIDED)),
+    st.sampled_from(sorted(OTHER)),
+    st.integers(0, 2**32 - 1),
+    st.integers(2, 40),
+    st.integers(2, 12),
+)
+def test_other_faults_get_no_hint(where: str, kind: str, seed: int, rows: int, half: int) -> None:
     draw = np.random.default_rng(seed)
-    names = ("llm.embeddings", "llm.layers.0", "llm.layers.1", "llm.norm")
-    reference = {name: draw.standard_normal((rows, columns)).astype(np.float32) for name in names}
+    shapes = {name: (rows, DIVIDED[name], 8) if name in DIVIDED else (rows, 2 * half) for name in (*FLAT, *DIVIDED)}
+    reference = {name: draw.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     candidate = {name: each * (1 + 1e-7 * draw.standard_normal(each.shape)) for name, each in reference.items()}
-    candidate["llm.layers.1"] = OTHER[kind](reference["llm.layers.1"].astype(np.float64), draw)
+    x = reference[where].astype(np.float64)
+    candidate[where] = OTHER[kind](x.reshape(rows, -1), draw).reshape(x.shape)
     assert explained(candidate, reference) is None
 
 

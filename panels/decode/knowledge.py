@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workbench.core.counts import counted
 from workbench.core.errors import BadInput, WorkbenchError
+from workbench.core.phrases import counted
 from workbench.decoding.ctc_beam.lexicon import read_lexicon
 from workbench.decoding.ctc_beam.phrases import read_phrases
 from workbench.decoding.ngram.arpa_reading import read_arpa

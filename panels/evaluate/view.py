@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from panels.evaluate.run import Results, Step
 from panels.widgets.templates import render
-from workbench.core.counts import counted
+from workbench.core.phrases import counted
 from workbench.display.words import duration
 
 VIEW = "evaluate/view.html"

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.core.counts import counted
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 from workbench.registry.sources import assets
 
 

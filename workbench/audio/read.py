@@ -30,8 +30,8 @@ from workbench.audio.refused import (
     reason_of,
 )
 from workbench.audio.wav_header import RepairedWav, WavLayout, wav_layout
-from workbench.core.counts import counted
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 
 if TYPE_CHECKING:
     import soundfile

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from workbench.compare.discrete import as_tokens
+from workbench.core.phrases import enumerated
 from workbench.trace.ancestry import Ancestry, ancestry_of_stages, has_beams
 from workbench.trace.chosen import ChosenStages
 from workbench.trace.step_names import beam_of, is_choice, step_and_stage
@@ -89,8 +90,7 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number])
     parts = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-    joined = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"step{'s' * (len(numbers) > 1)} {joined}"
+    return f"step{'s' * (len(numbers) > 1)} {enumerated(parts)}"
 
 
 def steps_clauses(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:

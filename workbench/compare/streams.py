@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.compare.discrete import as_tokens
+from workbench.core.phrases import counted
 from workbench.speech.layout import SpeechLayout
 
 _LEAST = 3  # rows in which a shifted stream must agree
@@ -108,7 +109,7 @@ def _shift(reference: np.ndarray, candidate: np.ndarray) -> int | None:
 
 
 def _rows(shift: int) -> str:
-    return f"{abs(shift)} row{'s' if abs(shift) > 1 else ''} {'late' if shift > 0 else 'early'}"
+    return f"{counted(abs(shift), 'row')} {'late' if shift > 0 else 'early'}"
 
 
 def _listed(streams: Iterable[int]) -> str:

@@ -11,7 +11,7 @@ from workbench.compare.logits import Choice
 from workbench.compare.noise import REFERENCE, NoiseReport
 from workbench.compare.stage import StageComparison
 from workbench.compare.steps import steps_clauses
-from workbench.core.counts import counted
+from workbench.core.phrases import counted, enumerated
 
 Evidence = Literal["tolerance", "float64", "tolerance and float64"]
 
@@ -152,7 +152,7 @@ def _named(stages: list[str], most: int = 4) -> str:
     if len(stages) == 1:
         return f"is {stages[0]}"
     shown = stages if len(stages) <= most else [*stages[: most - 1], f"{len(stages) - most + 1} more"]
-    return f"are {', '.join(shown[:-1])} and {shown[-1]}"
+    return f"are {enumerated(shown)}"
 
 
 def _step(stage: StageComparison) -> str:

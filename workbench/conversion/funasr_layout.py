@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from workbench.audio.frontend import FrontendConfig
 from workbench.conversion.plan import PlannedTensor, TypeRule
+from workbench.core.phrases import enumerated
 from workbench.families.sanm import SanmConfig
 from workbench.formats.quantization import FUNASR_TYPES, fits
 
@@ -60,8 +61,6 @@ def differences_note(name: str, differences: Sequence[str]) -> list[str]:
     """Returns a sentence that the runtime cannot run the file correctly, or nothing."""
     if not differences:
         return []
-    return [f"{RUNTIME} cannot run {name} as it should, because its code has other constants than {_and(differences)}"]
-
-
-def _and(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return [
+        f"{RUNTIME} cannot run {name} as it should, because its code has other constants than {enumerated(differences)}"
+    ]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.core.counts import counted
+from workbench.core.phrases import counted
 
 DRAWS = 2000
 SEED = 20  # of the draws: the same lists give the same interval

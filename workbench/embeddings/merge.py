@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from workbench.core.counts import counted
+from workbench.core.phrases import counted
 
 Array = TypeVar("Array")  # a numpy array or a torch tensor
 PaddingSide = Literal["left", "right"]

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from workbench import __version__
-from workbench.core.counts import counted
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
+from workbench.core.phrases import counted
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec
 from workbench.evaluation.child import portable

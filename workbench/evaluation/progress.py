@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from workbench.core.counts import counted
+from workbench.core.phrases import counted
 from workbench.display.words import duration
 from workbench.evaluation.schedule import EvaluationState
 

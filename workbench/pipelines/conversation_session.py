@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from workbench.audio.constants import SAMPLE_RATE
-from workbench.core.counts import counted
 from workbench.core.errors import BadInput, NotFinite
 from workbench.core.options import build_options
+from workbench.core.phrases import counted
 from workbench.core.resources import close
 from workbench.families.speechlm import SpeechLmModel, SpeechLmOptions, answer_plan
 from workbench.pipelines.clock import WorkClock

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.core.counts import counted
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 from workbench.core.progress import OnProgress, listening, report
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SETTINGS, SessionSpec

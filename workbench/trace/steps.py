@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core.counts import counted
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 from workbench.trace.ancestry import Ancestry, ancestry_in, ancestry_of_stages
 from workbench.trace.recorder import Recorder
 from workbench.trace.step_names import step_and_stage, step_stage

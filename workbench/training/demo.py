@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
-from workbench.core.counts import counted
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 from workbench.families import FAMILIES, load
 from workbench.training.digits import Take, load_fsdd, split_by_speaker
 from workbench.training.model_card import (

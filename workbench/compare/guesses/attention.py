@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from workbench.compare.guesses.guess import Guess, Rows, Scene, same
-from workbench.core.counts import counted
+from workbench.core.phrases import counted
 
 _CLOSE = 2e-3
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
+from workbench.core.phrases import counted
 
 _INPUTS = ("attention.value", "fsmn_norm", "conv.gate")
 _REACHES = (7, 9, 18)  # frames before and after that are tried: those of kernels of 11, 15 and 33, and two more
@@ -83,8 +84,7 @@ def _about(right: Kernel, other: Kernel, memory: bool) -> str:
         moved = np.zeros_like(one)
         moved[:, max(shift, 0) : len(itself) + min(shift, 0)] = one[:, max(-shift, 0) : len(itself) - max(shift, 0)]
         if same(moved, two, _ALIKE):
-            many = f"{abs(shift)} frame{'s' if abs(shift) > 1 else ''}"
-            return f"its convolution looks {many} further {'ahead' if shift > 0 else 'back'}"
+            return f"its convolution looks {counted(abs(shift), 'frame')} further {'ahead' if shift > 0 else 'back'}"
     size = float(np.linalg.norm(one))
     taps = np.flatnonzero(np.linalg.norm(two - one, axis=0) > _ALIKE * size)
     if len(taps) == 1 and np.linalg.norm(two[:, taps]) <= _ALIKE * size:

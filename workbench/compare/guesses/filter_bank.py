@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench.audio.constants import INT16_SCALE, MEL_LOW_HZ, PREEMPHASIS, SAMPLE_RATE
 from workbench.compare.guesses.guess import Guess, Rows, Scene, relative_l2
+from workbench.core.phrases import enumerated
 
 STAGE = "frontend.fbank"
 _TRIED_ROWS = 24
@@ -162,12 +163,8 @@ def _about(right: Bank, bank: Bank) -> str:
     """Returns the choices that differ, as a sentence."""
     theirs, ours = _words(bank), _words(right)
     differ = [name for name in theirs if theirs[name] != ours[name]]
-    one, other = (_joined([words[name] for name in differ]) for words in (theirs, ours))
+    one, other = (enumerated([words[name] for name in differ]) for words in (theirs, ours))
     return f"the filter bank has {one}, where the reference has {other}"
-
-
-def _joined(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _words(bank: Bank) -> dict[str, str]:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.core.counts import counted
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 from workbench.decoding.ngram.line_blocks import LineBlocks, open_lines
 from workbench.decoding.ngram.tables import HIGHEST_ORDER, Ngrams, NgramTables
 from workbench.formats.text_files import check_stored

@@ -16,8 +16,8 @@ import numpy as np
 
 from workbench import __version__
 from workbench.audio.read import read as read_sound
-from workbench.core.counts import counted
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 from workbench.display.html import Html, element
 from workbench.display.words import duration
 from workbench.evaluation.places import Recordings

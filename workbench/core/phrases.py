@@ -1,0 +1,16 @@
+"""Counts and lists in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns such as `1 stage` or `3 stages`, for a noun whose plural ends in s."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def enumerated(parts: Sequence[str]) -> str:
+    """Returns such as `a`, `a and b` or `a, b and c`, for at least one part."""
+    *before, last = parts
+    return f"{', '.join(before)} and {last}" if before else last

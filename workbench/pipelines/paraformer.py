@@ -152,8 +152,8 @@ class ParaformerPipeline:
         """Returns the recognition in what the network gave for one chunk."""
         best, likely = np.empty(0, int), []
         if decoded.logits is not None:
-            check_logits(decoded.logits)
             best = decoded.logits.argmax(axis=1)
+            check_logits(decoded.logits[np.arange(len(best)), best])
             likely = [*map(known, probabilities(decoded.logits, best).tolist())]
         ids = tuple(best.tolist())
         said = [number for number in ids if number not in self.markers]

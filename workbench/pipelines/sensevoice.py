@@ -224,8 +224,8 @@ class SenseVoicePipeline:
 
     def _best(self, logits: np.ndarray, options: SenseVoiceOptions) -> np.ndarray:
         """Returns the likeliest id of each frame [T] from logits [T, V]; raises `NotFinite` for NaN among them."""
-        check_logits(logits)
         best: np.ndarray = logits.argmax(axis=1)
+        check_logits(logits[np.arange(len(best)), best])
         banned = self._banned(options)
         if banned is not None:
             rows = np.flatnonzero(best == banned)

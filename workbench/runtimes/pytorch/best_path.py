@@ -23,9 +23,10 @@ def best_paths(logits: Tensor, frames: list[int], blank: int, banned: int | None
 
     Raises `NotFinite` for logits that are NaN.
     """
-    for row, count in zip(logits.amax(dim=2).float().cpu().numpy(), frames, strict=True):
-        check_logits(row[:count])
     ids = logits.argmax(dim=2)
+    largest = logits.gather(2, ids[..., None])[..., 0].float().cpu().numpy()
+    for row, count in zip(largest, frames, strict=True):
+        check_logits(row[:count])
     if banned is not None:
         places = ids == banned
         others = logits[places]

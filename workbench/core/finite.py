@@ -1,4 +1,4 @@
-"""Refuses values of a network that are not finite, because what it writes from them means nothing."""
+"""Refuses values of a network that are not finite, because its output then means nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from workbench.core.errors import NotFinite
 
 
 def not_finite(values: str) -> NotFinite:
-    """Returns the error for such values, named as in "logits are NaN"."""
+    """Returns the error for such values; `values` is the middle of its sentence, such as "logits are NaN"."""
     return NotFinite(
         f"the network's {values}: values overflow in it, or its weights are damaged; a trace shows the first stage "
         "with such values"
@@ -16,7 +16,7 @@ def not_finite(values: str) -> NotFinite:
 
 
 def nan_logits() -> NotFinite:
-    """Returns the error for logits that are NaN: by them, no token is the likeliest."""
+    """Returns the error for logits that are NaN, among which none is the largest."""
     return not_finite("logits are NaN")
 
 

@@ -118,4 +118,4 @@ class SessionSpec:
     settings: Settings = Settings()
     server: Server | None = None  # the server of a remote model; `checkpoint` then has no meaning
     domain: Path | None = None  # the file that tells which recordings the model was made for, where its card names one
-    longest_segment_seconds: float | None = None  # of a recording, where the model's card names it
+    longest_segment_seconds: float | None = None  # the longest that the model was trained on, where its card names one

@@ -83,7 +83,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         self.runtime = runtime
         self.load_seconds = 0.0  # set by the code that opens the session
         self.domain: Domain | None = None  # what the model was made for, set by the code that opens the session
-        self.longest_segment_seconds: float | None = None  # likewise: that the model was trained on
+        self.longest_segment_seconds: float | None = None  # the longest that it was trained on, likewise
         self._recogniser: Recogniser | None = recogniser
         self._notes = notes
         self._device = device

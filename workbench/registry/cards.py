@@ -62,7 +62,7 @@ class Card:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per runtime, of a session by default
     visitors: bool = False  # whether visitors of a public server may have it downloaded
     domain: str = ""  # what it was made for: a file of assets/domains by name, or the path of another such file
-    longest_segment_seconds: float | None = None  # it was trained on nothing longer
+    longest_segment_seconds: float | None = None  # the longest segment that it was trained on
 
     @property
     def kind(self) -> str:

@@ -100,7 +100,7 @@ class Doubts(Protocol):
 class TakesSegments(Protocol):
     """Transcribes a long recording in segments."""
 
-    longest_segment_seconds: float | None  # that the model was trained on; set by whoever opened the session
+    longest_segment_seconds: float | None  # the longest that the model was trained on; the session's opener sets it
 
 
 @runtime_checkable

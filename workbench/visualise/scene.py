@@ -109,7 +109,7 @@ class Scene:
                 self.check_written()
             if name == "tokens":
                 if self.transcribes:
-                    self._written()
+                    self._transcribed()
                 raise nan_logits()
             raise self.lacks(what or "that", name)
         return found
@@ -169,9 +169,9 @@ class Scene:
     @property
     def transcript(self) -> Transcript:
         """What the model writes of the whole recording."""
-        return self._written()
+        return self._transcribed()
 
-    def _written(self) -> Transcript:
+    def _transcribed(self) -> Transcript:
         if self._transcript is None:
             self._transcript = self.session.transcribe(self.source, **{**WHOLE, **self.options})
         return self._transcript
@@ -182,8 +182,9 @@ class Scene:
         return self.family.input == RECORDING and "transcribe" in self.family.tasks
 
     def tokens(self) -> tuple[Token, ...]:
-        """Returns the written tokens, with the times that the model knows; nothing for models that transcribe
-        nothing, and for one in which values overflow: `overflow` then says so.
+        """Returns the written tokens, with the times that the model knows.
+
+        There are none for models that transcribe nothing, and for one in which values overflow: `overflow` says so.
         """
         if not self.transcribes or self.overflow:
             return ()

@@ -68,7 +68,7 @@ def prompt_stages(
 
 
 def _follow(engine: Engine, request: Request, params: SamplingParams) -> None:
-    """Waits for the end of a request, which may be that values overflow: its stages then show where."""
+    """Waits until a request has ended. If values overflow in it, its stages show where."""
     with contextlib.suppress(NotFinite):
         for _ in engine.follow([request], [params]):
             pass

@@ -37,19 +37,19 @@ def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
 def test_within_tolerance_is_0(capsys: Capture) -> None:
     status, out, err = run(capsys, "reference.safetensors", "noise.safetensors")
     assert status == 0 and err == []
-    assert out[0].startswith("Within tolerance f32: 15 stages") and out[1] == "Tolerance f32 (dtype is float32)."
+    assert out[0].startswith("Within tolerance f32: 15 stages") and "Tolerance f32 (dtype is float32)." in out
 
 
 def test_beyond_tolerance_is_1_and_names_the_stage(capsys: Capture) -> None:
     status, out, err = run(capsys, "reference.safetensors", "fault.safetensors")
     assert status == 1 and err == []
-    assert out[0].startswith("encoder.layers.3 is the first of 15 stages beyond tolerance f32: ")
+    assert out[0].startswith("encoder.layers.3 is the first stage beyond tolerance f32: ")
 
 
 def test_the_preset_follows_the_metadata_or_is_chosen(capsys: Capture) -> None:
     files = ("reference.safetensors", "q8_0.safetensors")
     assert run(capsys, *files)[:2][0] == 0
-    assert run(capsys, *files)[1][1] == "Tolerance q8_0 (dtype is q8_0)."
+    assert "Tolerance q8_0 (dtype is q8_0)." in run(capsys, *files)[1]
     assert run(capsys, *files, "--preset", "f32")[0] == 1
     assert run(capsys, *files, "--preset", "f32", "--stages", "frontend.*,prompt.*")[0] == 0
     assert run(capsys, *files, "--preset", "f32", "--tolerance", "relative_l2=1,peak=9,cosine_distance=1,kl=1")[0] == 0
@@ -68,10 +68,10 @@ def test_float64_distinguishes_noise_and_bugs(capsys: Capture) -> None:
     computed(faults={"encoder.layers.3": lambda x: x * (1 + 3e-5)}).save("bug.safetensors")
     three = ("--float64", "float64.safetensors")
     status, out, _ = run(capsys, "reference.safetensors", "noise.safetensors", *three)
-    assert status == 0 and "arithmetic noise: at logits" in out[0]
+    assert status == 0 and out[1].startswith("Arithmetic noise: at logits")
     assert run(capsys, "reference.safetensors", "bug.safetensors")[0] == 0
     status, out, _ = run(capsys, "reference.safetensors", "bug.safetensors", *three)
-    assert status == 1 and "a bug, not noise: at encoder.layers.3" in out[0]
+    assert status == 1 and out[2].startswith("A bug, not noise: at encoder.layers.3")
 
 
 def test_a_port_in_half_precision_is_held_to_ours_in_it(capsys: Capture) -> None:
@@ -81,9 +81,10 @@ def test_a_port_in_half_precision_is_held_to_ours_in_it(capsys: Capture) -> None
     both = ("--float64", "float64.safetensors", "--same-precision", "ours.safetensors")
     assert run(capsys, "reference.safetensors", "wrong.safetensors", *both[:2])[0] == 0
     status, out, _ = run(capsys, "reference.safetensors", "wrong.safetensors", *both)
-    assert status == 1 and out[0].startswith("encoder.layers.3 is the first of 15 stages in error, though within ")
+    assert status == 1 and out[0].startswith("encoder.layers.3 is the first stage in error, though within ")
     status, out, _ = run(capsys, "reference.safetensors", "port.safetensors", *both)
-    assert status == 0 and ", this model in bfloat16 0.0" in out[0] and "from float64: this model in bfloat16" in out[3]
+    assert status == 0 and ", this model in bfloat16 0.0" in out[1]
+    assert any("from float64: this model in bfloat16" in line for line in out)
 
 
 def test_other_inputs_are_compared_after_a_warning_only(capsys: Capture) -> None:
@@ -188,6 +189,6 @@ def test_a_candidate_of_nothing_but_nan_is_a_difference(capsys: Capture) -> None
     status, out, _ = run(capsys, "reference.safetensors", "nan.safetensors")
     assert status == 1
     assert out[0].startswith(
-        "encoder.output is the first of 15 stages beyond tolerance f32: 1536 values of the candidate and 0 of the "
+        "encoder.output is the first stage beyond tolerance f32: 1536 values of the candidate and 0 of the "
         "reference are infinite or not a number"
     )

@@ -61,7 +61,7 @@ def test_a_trace_in_float64_tells_noise_from_bugs(capsys: Capture, tmp_path: Pat
         status, out, err = run(capsys, *words, "--out", file)
         assert (status, err) == (0, []) and {line.split("\t")[2] for line in out} == {dtype}
     status, out, _ = run(capsys, "compare", files["float32"], files["float32"], "--float64", files["float64"])
-    assert status == 0 and "arithmetic noise: at logits the candidate is " in out[0]
+    assert status == 0 and "Arithmetic noise: at logits the candidate is " in out[1]
 
 
 def test_a_trace_can_substitute_the_stages_of_another(capsys: Capture, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_trace_can_substitute_the_stages_of_another(capsys: Capture, tmp_path:
     assert (status, err) == (0, []) and Trace.load(part).meta["isolated"] is True
     status, out, _ = run(capsys, "compare", str(whole), str(part))
     assert status == 1
-    assert out[0].startswith("Computed from the reference's own inputs, encoder.input is the only of ")
+    assert out[0].startswith("Computed from the reference's own inputs, encoder.input is the first stage ")
     status, out, err = run(capsys, *words, str(part), "--given", "nowhere.npz")
     assert (status, out, len(err)) == (2, [], 1) and "there is no trace" in err[0] and "nowhere.npz" in err[0]
 
@@ -87,7 +87,7 @@ def test_a_candidate_whose_stages_were_substituted_is_judged_with_float64(capsys
     assert run(capsys, *words, ours, "--given", port)[0] == 0
     assert run(capsys, *words, exact, "--given", port, "--dtype", "float64")[0] == 0
     status, out, _ = run(capsys, "compare", ours, port, "--float64", exact)
-    assert status == 1 and "encoder.layers.1 is the first of " in out[0]
+    assert status == 1 and "encoder.layers.1 is the first stage " in out[0]
     assert out[0].startswith("Computed from the candidate's own inputs, ") and "though within tolerance f32" in out[0]
 
 

@@ -59,14 +59,14 @@ def test_a_near_tie_excuses_the_answer() -> None:
     first = comparison.first_id
     assert first and first.near_tie and (first.position, first.row, first.stream) == (STEP, STEP - 1, 2)
     assert comparison.within and judge(comparison).within
-    assert f"the answers differ from row {STEP - 1} of the audio, stream 2 on" in said and "a near tie" in said
+    assert f"The answers differ from row {STEP - 1} of the audio, stream 2 on" in said and "a near tie" in said
     assert "of stream 2)" in said
 
 
 def test_a_clear_choice_excuses_nothing() -> None:
     comparison, said = compared(answer(gap=1.0), answer(1, 1.0))
     assert comparison.first_id and not comparison.first_id.near_tie and not comparison.within
-    assert judge(comparison).faulty_stage == "answer.logprobs" and "no near tie (margins 1 and 1)" in said
+    assert judge(comparison).faulty_stage == "answer.logprobs" and "not a near tie (margins 1 and 1)" in said
 
 
 def test_guidance_widens_a_near_tie() -> None:
@@ -93,7 +93,9 @@ def test_rows_without_their_tokens_are_still_compared() -> None:
     sides = [Trace({k: v for k, v in each.items() if k == "codec.rows"}, each.meta) for each in (answer(), answer(1))]
     comparison, said = compared(*sides)
     assert (
-        not comparison.within and comparison.first_id is None and said.startswith("codec.rows is the first of 1 stage")
+        not comparison.within
+        and comparison.first_id is None
+        and said.startswith("codec.rows is the first stage beyond tolerance")
     )
 
 

@@ -45,7 +45,7 @@ def test_a_near_tie_passes_and_the_steps_after_it_are_not_compared() -> None:
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        ([(0, 7), (0, 9)], "the reference has token 8 after beam 1 (score -1), the candidate token 9 after beam 0"),
+        ([(0, 7), (0, 9)], "The reference has token 8 after beam 1 (score -1), the candidate token 9 after beam 0"),
         ([(0, 7), (0, 6)], "the candidate token 6 after beam 0 (no candidate of the reference)"),
     ],
 )
@@ -58,7 +58,7 @@ def test_another_choice_is_named(second: Any, said: str) -> None:
 def test_another_order_is_named() -> None:
     far = {"steps.2.beams.scores": np.array([-1.0, -1.5, -2.0, -3.0])}
     verdict = judge(compare(trace(**far), trace([(1, 8), (0, 7)], **far)))
-    assert "the same hypotheses in another order" in verdict.sentence
+    assert "The same hypotheses in another order" in verdict.sentence
 
 
 def test_a_dump_that_does_not_tell_its_hypotheses_is_compared_with_a_warning() -> None:

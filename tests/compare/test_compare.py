@@ -71,8 +71,8 @@ def test_growth_is_that_of_the_stage_before_and_not_of_a_floor() -> None:
     found = compare(one, other)
     assert [each.growth for each in found.stages] == [None, pytest.approx(10), pytest.approx(2.5e5)]
     said = judge(found).sentence
-    assert "the error grows most there too, from 2e-06 at the stage before to 0.5, 2.5e+05 times as much" in said
-    assert "the error grows most there too, to 0.5 at once" in judge(compare(*(
+    assert "grows most at encoder.layers.2, from 2e-06 at the stage before to 0.5, 2.5e+05 times as much" in said
+    assert "The error grows most at encoder.layers.2, to 0.5 at once" in judge(compare(*(
         Trace({"encoder.layers.2": trace["encoder.layers.2"]}, META) for trace in (one, other)))).sentence  # fmt: skip
 
 
@@ -236,10 +236,11 @@ def test_the_likeliest_tokens_of_each_step_give_the_margins_at_any_place() -> No
     assert first is not None and (first.place, first.reference, first.candidate) == (2, 4, 5)
     assert first.near_tie and first.choice is not None and first.choice.row is None and found.within
     assert first.choice.reference_margin == pytest.approx(3e-5, rel=0.01)
-    assert "tokens differ from place 2 on, 4 and 5, a near tie (margins 3e-05 and 2e-05)" in judge(found).sentence
+    assert "The tokens differ from place 2 on: 4 in the reference, 5 in the candidate." in judge(found).sentence
+    assert "This choice is a near tie (margins 3e-05 and 2e-05)." in judge(found).sentence
     clear = compare(ours, reporting(trace, SAME, SAME, ([5, 8, 6], [-0.1, -3.0, -9.0])))
     assert clear.first_token and not clear.first_token.near_tie and not clear.within
-    assert "4 and 5, no near tie (margins 3e-05 and at least 8.9)" in judge(clear).sentence
+    assert "This choice is not a near tie (margins 3e-05 and at least 8.9)" in judge(clear).sentence
 
 
 def test_logits_take_precedence_over_the_likeliest_tokens() -> None:
@@ -262,7 +263,7 @@ def test_reported_log_probabilities_are_compared(dtype: str, within: bool) -> No
     assert found.within is within and found["tokens"].passes and held.growth is None
     if not within:
         name, said = found.tolerances.preset.name, judge(found).sentence
-        assert said.startswith(f"tokens.logprobs is the first of {len(found.stages)} stages beyond tolerance {name}: ")
+        assert said.startswith(f"tokens.logprobs is the first stage beyond tolerance {name}: ")
         assert "log-probabilities' root mean square difference in nats at the worst step 1.5, limit " in said
     [row] = [each for each in rows(found) if each[1] == "tokens.logprobs"]
     assert row[-1] == "2 steps, at most 1.5 nats apart, step 1"

@@ -304,7 +304,7 @@ def test_guesses_that_half_precision_cannot_tell_apart_are_named_together() -> N
 def test_a_hint_is_in_the_sentence_in_the_json_and_in_the_table() -> None:
     comparison = compare(Trace(REFERENCE, {}), Trace(with_stage(LAYER, lambda x: x[::-1]), {}))
     verdict = judge(comparison)
-    assert "(its rows are in reverse order; a difference of " in verdict.sentence
+    assert "Its rows are in reverse order; a difference of " in verdict.sentence
     found = json.loads(json.dumps(to_dict(comparison, verdict)))
     assert found["verdict"]["explanation"]["kind"] == "rows reversed"
     [stage] = [each for each in found["stages"] if each["explanation"]]

@@ -96,4 +96,4 @@ def test_an_epsilon_that_no_tolerance_sees_is_a_bug_in_its_layer(
     noise = noise_or_bug(model.reference, faulty, model.exact)
     assert noise.first_bug and noise.first_bug.stage == stage
     verdict = judge(comparison, noise)
-    assert not verdict.within and f"a bug, not noise: at {stage} " in verdict.sentence
+    assert not verdict.within and f"A bug, not noise: at {stage} " in verdict.sentence

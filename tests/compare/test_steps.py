@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench.compare import compare, judge, noise_or_bug
-from workbench.compare.steps import last_alike, ranges, steps_clauses
+from workbench.compare.steps import about_steps, last_alike, ranges
 from workbench.trace.trace import Trace
 
 RNG = np.random.default_rng(0)
@@ -30,12 +30,15 @@ def trace(dtype: str = "float32", tokens: Any = TOKENS, meta: bool = True, **cha
 def test_the_verdict_names_the_step_and_what_is_within_before_it() -> None:
     found = judge(compare(trace(), trace(steps__2__llm__layers__0=0.01)))
     assert found.faulty_stage == "steps.2.llm.layers.0"
-    assert "it first differs at step 2, llm.layers.0; the prompt's pass and step 1 are within;" in found.sentence
+    assert (
+        "The candidate first differs at step 2, in llm.layers.0. The prompt's pass and step 1 are within tolerance."
+        in found.sentence
+    )
 
 
 def test_a_fault_in_the_prompt_and_no_fault() -> None:
     assert "step" not in judge(compare(trace(), trace(logits=0.01))).sentence.split(";")[1]
-    assert "the prompt's pass and steps 1 to 3 are within" in judge(compare(trace(), trace())).sentence
+    assert "The prompt's pass and steps 1 to 3 are within" in judge(compare(trace(), trace())).sentence
 
 
 def test_float64_names_a_step_within_tolerance() -> None:
@@ -65,5 +68,5 @@ def test_a_dump_that_names_no_tokens_has_followed_the_references() -> None:
 def test_steps_in_words() -> None:
     assert ranges([4]) == "step 4"
     assert ranges([1, 2, 3, 7, 9, 10]) == "steps 1 to 3, 7 and 9 to 10"
-    assert steps_clauses(["steps.1.logits"], ["steps.1.logits"]) == ["it first differs at step 1, logits"]
-    assert steps_clauses(["logits", "tokens"], []) == []
+    assert about_steps(["steps.1.logits"], ["steps.1.logits"]) == ["The candidate first differs at step 1, in logits."]
+    assert about_steps(["logits", "tokens"], []) == []

@@ -52,9 +52,9 @@ def test_a_fault_within_the_tolerance_of_the_type_is_found(fakes: FakeRegistry, 
         assert [settings for _, settings, _ in fakes.traced if settings.get("stepwise")] == ORDERS * [PEER]
         verdict = run[wrong].verdict
         assert verdict and (verdict.faulty_stage, verdict.found_by) == ("encoder.layers.3", "float64")
-        assert "a bug, not noise: at encoder.layers.3 the candidate is 0.0" in run[wrong].sentence
+        assert "A bug, not noise: at encoder.layers.3 the candidate is 0.0" in run[wrong].sentence
         assert ", this model in bfloat16, in 5 orders of sums, at most 0.00" in run[wrong].sentence
-        assert "arithmetic noise: at logits the candidate is " in run[port].sentence
+        assert "Arithmetic noise: at logits the candidate is " in run[port].sentence
         assert run.to_dict()["same_precision"] == ["pytorch:bfloat16+stepwise=on"]
         noise = run.to_dict()["candidates"][1]["comparison"]["noise"]
         assert noise["beside"].startswith("this model in bfloat16, in 5 orders")
@@ -62,7 +62,7 @@ def test_a_fault_within_the_tolerance_of_the_type_is_found(fakes: FakeRegistry, 
         shown = unescape(page(run, figures=1))
         assert "the same precision" in shown and "this model in bfloat16, in 5 orders of sums, at most 0.00" in shown
     with parity(fakes, wrong, same_precision=False) as run:
-        assert run.status == 0 and "arithmetic noise" in run[wrong].sentence
+        assert run.status == 0 and "Arithmetic noise" in run[wrong].sentence
 
 
 @pytest.mark.parametrize("candidate", ["pytorch:bf16", "gguf:f16", "gguf:q8_0", "gguf", "vllm"])

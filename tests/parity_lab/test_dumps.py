@@ -60,7 +60,7 @@ def test_simultaneous_faults_are_named_and_nothing_else(fakes: FakeRegistry, tmp
         assert outcome.status == "beyond" and outcome.verdict and outcome.comparison and outcome.noise
         assert outcome.verdict.faulty_stages == tuple(FAULTS)
         assert outcome.sentence.startswith(
-            "Computed from the candidate's own inputs, encoder.layers.1 is the first of 3"
+            "Computed from the candidate's own inputs, encoder.layers.1 is the first stage"
         )
         assert outcome.noise.isolated and [each.stage for each in outcome.noise.bugs] == list(FAULTS)
         assert run.exact and run.exact.trace.meta["isolated"] and not run.no_exact
@@ -77,7 +77,7 @@ def test_simultaneous_faults_are_named_and_nothing_else(fakes: FakeRegistry, tmp
 def test_a_port_without_faults_is_within(fakes: FakeRegistry, tmp_path: Path) -> None:
     path, mapping = dump(tmp_path)
     with parity(fakes, path, mapping=mapping) as run:
-        assert run.status == 0 and "arithmetic noise" in run.outcomes[0].sentence
+        assert run.status == 0 and "Arithmetic noise" in run.outcomes[0].sentence
     path, mapping = dump(tmp_path, "float16")
     with parity(fakes, path, mapping=mapping) as run:
         assert run.status == 0 and run.outcomes[0].noise and not run.outcomes[0].no_peer

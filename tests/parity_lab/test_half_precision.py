@@ -99,7 +99,7 @@ def test_right_ports_are_noise(models: Models, family: str) -> None:
             found.append(model.ported())
         verdict = model.judged(found[-1])
         assert verdict.within and verdict.faulty_stage is None, (port.changes, verdict.sentence)
-        assert "arithmetic noise: at logits the candidate is " in verdict.sentence
+        assert "Arithmetic noise: at logits the candidate is " in verdict.sentence
     assert len({trace["logits"].tobytes() for trace in found}) > SEEDS / 2, "they are the same port"
     assert model.judged(model.ported()).within
 
@@ -148,10 +148,10 @@ def test_a_fault_within_the_tolerance_of_a_type_is_named(models: Models, family:
         port = model.ported()
     verdict = model.judged(port)
     assert verdict.faulty_stage == stage and not verdict.within, verdict.sentence
-    assert f"a bug, not noise: at {stage} the candidate is " in verdict.sentence
+    assert f"A bug, not noise: at {stage} the candidate is " in verdict.sentence
     if family == "causal_lm" and seed == 0:
         without = model.judged(port, with_spread=False)
-        assert without.within and "arithmetic noise" in without.sentence, "the spread is needed for it"
+        assert without.within and "Arithmetic noise" in without.sentence, "the spread is needed for it"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tests.support.networks import computed
 from workbench.audio.fbank import FbankOptions, fbank
 from workbench.audio.read import read, write_wav
 from workbench.cli import commands
+from workbench.core.phrases import as_sentence
 from workbench.parity_lab import run_parity, write_page
 from workbench.parity_lab.judging import Judge
 from workbench.parity_lab.outcome import Computed
@@ -29,7 +30,7 @@ def test_a_run_and_its_report_hold_the_hint(tmp_path: Path) -> None:
         assert outcome.verdict and outcome.verdict.explanation
         hint = outcome.verdict.explanation
         assert (hint.kind, hint.stage) == ("rows reversed", "encoder.layers.3") and hint.remaining < 1e-5
-        assert f"({hint.sentence})" in outcome.sentence
+        assert as_sentence(hint.sentence) in outcome.sentences
         found = json.loads(run.to_json())["candidates"][0]["comparison"]["verdict"]["explanation"]
         assert found["kind"] == "rows reversed"
         assert escape(hint.sentence) in write_page(run, tmp_path / "report.html", figures=1).read_text(encoding="utf-8")
@@ -44,7 +45,7 @@ def test_a_fault_that_only_float64_finds_is_explained_by_the_commands(
     assert isinstance(traces["port"], Trace)
     assert commands.main(["compare", paths["reference"], paths["port"], "--float64", paths["exact"]]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "though within tolerance" in said and "(it is 1.00005 times the reference; a difference of" in said
+    assert "though within tolerance" in said and "It is 1.00005 times the reference; a difference of" in said
 
 
 def test_a_run_knows_the_sound_and_names_the_filter_bank_of_another_program(tmp_path: Path) -> None:
@@ -57,5 +58,5 @@ def test_a_run_knows_the_sound_and_names_the_filter_bank_of_another_program(tmp_
     )
     sources = Sources(ours, (None, ""), (None, ""))
     found = Judge("*", None, (), False, False, sound).outcome(sources, theirs)
-    assert "(the filter bank has a povey window, where the reference has a hamming window; a diff" in found.sentence
+    assert "The filter bank has a povey window, where the reference has a hamming window; a diff" in found.sentence
     assert Judge("*", None, (), False, False).outcome(sources, theirs).verdict.explanation is None  # type: ignore[union-attr]

@@ -49,7 +49,7 @@ def test_a_layer_is_looked_into_once_on_each_side(fakes: FakeRegistry) -> None:
         for outcome in run.outcomes:
             assert outcome.inside and outcome.inside.layer == "encoder.layers.3" and outcome.status == "beyond"
             assert outcome.faulty_stage == "encoder.layers.3"
-            assert "Inside it: encoder.layers.3 is the " in outcome.sentence
+            assert "Inside encoder.layers.3: encoder.layers.3 is the " in outcome.sentence
         found = json.loads(run.to_json())["candidates"][0]["inside"]
         assert (found["layer"], found["faulty_stage"]) == ("encoder.layers.3", "encoder.layers.3")
     assert not fakes.open_now
@@ -130,7 +130,8 @@ def test_a_wrong_activation_of_one_layer_is_named(
     report = tmp_path / "report.html"
     words = ["parity", "demo/sensevoice", str(SAMPLE), "--candidates", "pytorch+threads=1", "--narrow"]
     assert commands.main([*words, "--stages", "encoder.*,logits", "--report", str(report)]) == 1
-    first = capsys.readouterr().out.splitlines()[0]
-    assert "encoder.layers.2 is the first of " in first
-    assert "Inside it: encoder.layers.2.mlp.activation is the first of 15 stages beyond" in first
-    assert "Inside it: encoder.layers.2.mlp.activation" in report.read_text(encoding="utf-8")
+    out = capsys.readouterr().out
+    assert "encoder.layers.2 is the first stage " in out.splitlines()[0]
+    inside = "Inside encoder.layers.2: encoder.layers.2.mlp.activation is the first stage beyond"
+    assert f"\n  {inside}" in out
+    assert inside in report.read_text(encoding="utf-8")

@@ -45,7 +45,7 @@ Models = Mapping[str, Candidate]
 def test_without_a_fault_none_is_named(models: Models, family: str, isolated: bool) -> None:
     verdict = models[family].verdict(models[family].session, isolated)
     assert verdict.within and verdict.faulty_stage is None and verdict.faulty_stages == ()
-    assert "arithmetic noise" in verdict.sentence
+    assert "Arithmetic noise" in verdict.sentence
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -66,7 +66,7 @@ def _is_named(model: Candidate, plant: Planter, seed: int) -> None:
         planted = plant(parts)
         verdict, alone = (model.verdict(model.session, isolated) for isolated in (False, True))
     assert verdict.faulty_stage == planted.stage and not verdict.within, verdict.sentence
-    assert verdict.sentence.startswith(f"{planted.stage} is the first of ")
+    assert verdict.sentence.startswith(f"{planted.stage} is the first stage ")
     assert alone.faulty_stage == planted.stage and not alone.within, alone.sentence
     assert strangers(alone, planted) == []
 

@@ -73,7 +73,7 @@ def test_a_planted_fault_is_named(sides: Sides, monkeypatch: pytest.MonkeyPatch,
     _, verdict = judged(reference, faulty)
     assert not verdict.within
     assert verdict.faulty_stage == fault.stage, verdict.sentence
-    assert fault.words in verdict.sentence, verdict.sentence
+    assert fault.words.casefold() in verdict.sentence.casefold(), verdict.sentence
     assert judged(reference, sides.candidate.trace(ASK, **options))[1].within, "the fault stayed"
 
 
@@ -125,5 +125,5 @@ def test_a_verdict_names_row_and_stream_of_a_fault_in_the_ids(sides: Sides) -> N
     comparison, verdict = judged(trace, Trace({**trace, "codec.rows": rows}, trace.meta))
     assert comparison.first_id and (comparison.first_id.row, comparison.first_id.stream) == (7, 3)
     assert not comparison.first_id.near_tie and verdict.faulty_stage == "codec.rows"
-    assert "the answers differ from row 7 of the audio, stream 3 on" in verdict.sentence
-    assert "of stream 3): the candidate's id is not among its own likeliest" in verdict.sentence
+    assert "The answers differ from row 7 of the audio, stream 3 on" in verdict.sentence
+    assert "The candidate's id is not among its own likeliest." in verdict.sentence

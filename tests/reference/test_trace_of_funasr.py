@@ -32,7 +32,7 @@ def test_dumps_of_funasr_compare_by_a_mapping_file(tmp_path: Path) -> None:
     assert traced.returncode == 0, traced.stderr
     compared = workbench("compare", ours, theirs, "--mapping", mapping)
     assert compared.returncode == 0, compared.stderr
-    assert compared.stdout.startswith("Within tolerance f32: 146 stages") and "the tokens agree" in compared.stdout
+    assert compared.stdout.startswith("Within tolerance f32: 146 stages") and "The tokens agree" in compared.stdout
 
     broken = theirs / "model.encoder.tp_encoders.3.npy"
     np.save(broken, 1.01 * np.load(broken))

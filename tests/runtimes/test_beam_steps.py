@@ -131,7 +131,7 @@ def test_llama_cpp_searches_and_shows_the_same(sides: Sides) -> None:
     found = walked(language, sides.ancestry, sides.decoding)
     verdict = judge(compare(sides.reference, found), noise_or_bug(sides.reference, found, sides.exact))
     assert set(found) == set(sides.reference)
-    assert verdict.within and f"steps 1 to {sides.ancestry.passes + 1} are within" in verdict.sentence
+    assert verdict.within and f"Steps 1 to {sides.ancestry.passes + 1} are within" in verdict.sentence
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
@@ -157,7 +157,7 @@ def test_a_cache_with_other_parents_is_named_by_step_beam_and_stage(
     )
     verdict = judge(compare(sides.reference, off), noise_or_bug(sides.reference, off, sides.exact))
     assert verdict.faulty_stage == f"steps.{step}.beams.{beam}.llm.layers.0.cache.key", verdict.sentence
-    assert f"it first differs at step {step}, beam {beam}, llm.layers.0.cache.key" in verdict.sentence
+    assert f"The candidate first differs at step {step}, in beam {beam}, llm.layers.0.cache.key" in verdict.sentence
     assert said in verdict.sentence
     whole = compare(sides.reference, off, stages="steps.*.llm.layers.?,steps.*.beams.?.llm.layers.?")
     assert judge(whole).faulty_stage == f"steps.{step}.beams.{beam}.llm.layers.0"
@@ -192,7 +192,7 @@ def test_another_rule_for_ties_is_named_and_rounding_is_not(sides: Sides, runtim
     )
     assert verdict.faulty_stage in (f"steps.{step}.beams.parents", f"steps.{step}.beams.tokens"), verdict.sentence
     assert "the tie is broken in another way" in verdict.sentence
-    assert f"it first differs at step {step}, in the choice of its hypotheses" in verdict.sentence
+    assert f"The candidate first differs at step {step}, in the choice of its hypotheses" in verdict.sentence
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

@@ -269,7 +269,7 @@ def test_two_traces_are_compared(shared: str, tmp_path: Path) -> None:
     assert not result.is_error, result.content
     found = result.structured_content
     assert not found["verdict"]["within"] and found["verdict"]["first_divergent"] == "encoder.layers.1"
-    assert result.content[0].text.startswith("encoder.layers.1 is the first of 3 stages")
+    assert result.content[0].text.startswith("encoder.layers.1 is the first stage beyond")
     assert [each["stage"] for each in found["stages"]] == ["encoder.layers.1"] and found["stages_compared"] == 3
     assert told
     every, _ = called(shared, "compare", {**given, "all_stages": True, "preset": "f32"})

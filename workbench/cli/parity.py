@@ -40,7 +40,9 @@ def lines(run: ParityRun, worse: Sequence[Regression] | None = None, as_json: bo
         yield f"{len(worse) or 'nothing'} worse than the baseline"
         yield from (f"{each.candidate} got worse: {each.sentence}" for each in worse)
     for each in run.outcomes:
-        yield f"{each.name} ({each.status}): {each.sentence}"
+        outcome, *more = each.sentences
+        yield f"{each.name} ({each.status}): {outcome}"
+        yield from (f"  {sentence}" for sentence in more)
     if run.isolated:
         yield run.mode
     if run.no_exact:

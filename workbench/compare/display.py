@@ -1,4 +1,4 @@
-"""Shows a comparison in a notebook, as HTML: the verdict in a sentence, and each stage with its error and its limit."""
+"""Shows a comparison in a notebook, as HTML: the verdict, and each stage with its error and its limit."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ def comparison_html(found: Comparison) -> str:
 
 
 def verdict_html(found: Verdict) -> str:
-    """Returns a verdict: its sentence and its details."""
-    return card("Verdict", *_sentence(found))
+    """Returns a verdict: its sentences and its details."""
+    return card("Verdict", *_sentences(found))
 
 
-def _sentence(found: Verdict) -> list[Html]:
+def _sentences(found: Verdict) -> list[Html]:
+    outcome, *more = found.sentences
     sign = element("span", "✓ within" if found.within else "✗ beyond", class_="good" if found.within else "bad")
-    return [element("p", sign, " ", found.sentence, class_="text"), notes(found.further_details)]
+    return [element("p", sign, " ", outcome, class_="text"), notes([*more, *found.further_details])]
 
 
 def _judged(found: Verdict, comparison: Comparison) -> list[Html]:
     tolerance = f"tolerance {comparison.tolerances.preset.name}: {comparison.reason}"
     about = facts(tolerance, f"{len(comparison.stages)} stages")
     warnings = [folded("Warnings", notes(comparison.warnings))] if comparison.warnings else []
-    return [*_sentence(found), about, *warnings]
+    return [*_sentences(found), about, *warnings]
 
 
 def stage_table(found: Comparison) -> Html:

@@ -23,7 +23,7 @@ from workbench.compare.guesses.dither import dither
 from workbench.compare.guesses.filter_bank import STAGE as FILTER_BANK
 from workbench.compare.guesses.filter_bank import filter_banks
 from workbench.compare.guesses.functions import activations, functions
-from workbench.compare.guesses.guess import Guess, Hint, Scene, remaining
+from workbench.compare.guesses.guess import Guess, Hint, Scene, left_over, remaining
 from workbench.compare.guesses.heads import context, fused
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
@@ -109,7 +109,7 @@ def _hint(fitting: list[tuple[float, Guess]], scene: Scene, error: float) -> Hin
         if guess.option and guess.words == chosen.words and _FAR_BETTER * found <= best and guess is not chosen
     ]
     words = chosen.words.replace("{}", " or ".join([chosen.option, *alike]))
-    beside = "" if chosen.shown else f"; a difference of {100 * best:.2g} % remains"
+    beside = "" if chosen.shown else f"; {left_over(best)}"
     return Hint(chosen.kind, scene.stage, f"{words}{beside}", best, error)
 
 

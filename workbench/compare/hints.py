@@ -59,8 +59,10 @@ def where_it_differs(found: Measures) -> str | None:
     for errors, what in ((found.by_position, "row"), (found.by_channel, "channel")):
         places = _standing_out(errors)
         if len(places) <= (_MANY if is_range(places) else _FEW) * len(errors):
-            many = f"{what} {places[0]} differs" if len(places) == 1 else f"{what}s {listed(places)} differ"
-            return f"of {len(errors)} {what}s, only {many}"
+            many, verb = (
+                (f"{what} {places[0]}", "differs") if len(places) == 1 else (f"{what}s {listed(places)}", "differ")
+            )
+            return f"only {many} of {len(errors)} {verb}"
     return None
 
 

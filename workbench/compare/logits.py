@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from workbench.compare.guesses.guess import left_over
+
 TOP = 5  # number of best candidates that are compared as a set
 _BLOCK_VALUES = 1 << 20
 _UNITY = 0.01  # tolerance for the sum of probabilities in float16
@@ -117,10 +119,7 @@ def explain_logits(reference: np.ndarray, candidate: np.ndarray) -> str | None:
     r, c = (side - side.mean(axis=1, keepdims=True) for side in (r, c))
     left, size = float(np.linalg.norm(c - r)), float(np.linalg.norm(r))
     if size and left <= _MUCH_NEARER * min(apart, size):
-        return (
-            "each row is the reference's plus a constant, as after log-softmax; a difference of "
-            f"{100 * left / size:.2g} % remains"
-        )
+        return f"each row is the reference's plus a constant, as after log-softmax; {left_over(left / size)}"
     return None
 
 

@@ -32,7 +32,7 @@ def to_dict(
     """
     found = {
         "format": FORMAT,
-        "verdict": asdict(verdict),
+        "verdict": {**asdict(verdict), "sentence": verdict.sentence},
         "tolerance": {
             "preset": comparison.tolerances.preset.name,
             "reason": comparison.reason,
@@ -161,7 +161,8 @@ def table(
         width: columns of the screen, if known. Longer lines are wrapped, remarks without space move below their rows,
             and columns without space are left out.
     """
-    yield from _wrapped(verdict.sentence, width)
+    for each in verdict.sentences:
+        yield from _wrapped(each, width)
     changes = "".join(
         f"; {', '.join(f'{name} {limit:g}' for name, limit in limits.items())} for {glob}"
         for glob, limits in comparison.tolerances.rules

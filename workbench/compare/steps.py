@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from workbench.compare.discrete import as_tokens
-from workbench.core.phrases import enumerated
+from workbench.core.phrases import as_sentence, enumerated
 from workbench.trace.ancestry import Ancestry, ancestry_of_stages, has_beams
 from workbench.trace.chosen import ChosenStages
 from workbench.trace.step_names import beam_of, is_choice, step_and_stage
@@ -93,8 +93,8 @@ def ranges(numbers: Sequence[int]) -> str:
     return f"step{'s' * (len(numbers) > 1)} {enumerated(parts)}"
 
 
-def steps_clauses(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
-    """Returns what a verdict says about decoding steps, as parts of its sentence.
+def about_steps(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
+    """Returns the sentences of a verdict about decoding steps.
 
     Args:
         stages: all compared stages.
@@ -103,7 +103,7 @@ def steps_clauses(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
     steps = steps_held(stages)
     step, stage = step_and_stage(faulty[0]) if faulty else (None, "")
     beam = beam_of(faulty[0]) if faulty else None
-    where = stage if beam is None else f"beam {beam}, {stage}"
+    where = f"in {stage}" if beam is None else f"in beam {beam}, {stage}"
     if faulty and is_choice(faulty[0]):
         where = f"in the choice of its hypotheses ({stage})"
     if not steps or (faulty and step is None):
@@ -111,7 +111,6 @@ def steps_clauses(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
     fine = steps if step is None else [each for each in steps if each < step]
     prompt = any(step_and_stage(each)[0] is None and not each.startswith(_NO_PASS) for each in stages)
     within = [*(["the prompt's pass"] if prompt else []), *([ranges(fine)] if fine else [])]
-    said = f"{' and '.join(within)} {'are' if prompt + len(fine) > 1 else 'is'} within" if within else ""
-    if step is None:
-        return [said]
-    return [f"it first differs at step {step}, {where}" + (f"; {said}" if said else "")]
+    verb = "are" if prompt + len(fine) > 1 else "is"
+    said = [as_sentence(f"{enumerated(within)} {verb} within tolerance")] if within else []
+    return said if step is None else [f"The candidate first differs at step {step}, {where}.", *said]

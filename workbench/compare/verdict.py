@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from workbench.compare.comparison import AS_ASKED, Comparison, FirstToken
+from workbench.compare.comparison import AS_ASKED, Comparison
 from workbench.compare.guesses.guess import Hint
 from workbench.compare.logits import Choice
 from workbench.compare.noise import REFERENCE, NoiseReport
 from workbench.compare.stage import StageComparison
-from workbench.compare.steps import steps_clauses
-from workbench.core.phrases import counted, enumerated
+from workbench.compare.steps import about_steps
+from workbench.core.phrases import as_sentence, counted, enumerated
 
 Evidence = Literal["tolerance", "float64", "tolerance and float64"]
 
@@ -57,7 +58,7 @@ class Verdict:
     first_divergent: str | None
     largest_own: str | None
     tokens_agree: bool | None
-    sentence: str  # the whole verdict in one sentence
+    sentences: tuple[str, ...]  # the outcome first, then what else is known; each ends with a full stop
     details: tuple[str, ...]  # further sentences, without their full stops
     first_bug: str | None = None  # the first stage farther from float64 than noise, if a float64 trace was used
     faulty_stage: str | None = None  # the earlier of `first_divergent` and `first_bug`, without noise
@@ -66,9 +67,15 @@ class Verdict:
     explanation: Hint | None = None  # an explanation of the numbers of the faulty stage, if one is known
 
     @property
+    def sentence(self) -> str:
+        """The whole verdict as one text: its sentences, one after another."""
+        return " ".join(self.sentences)
+
+    @property
     def further_details(self) -> list[str]:
-        """The details that the sentence does not contain."""
-        return [each for each in self.details if each.partition(": ")[2] not in self.sentence]
+        """The details that the sentences do not contain."""
+        said = self.sentence.casefold()
+        return [each for each in self.details if each.partition(": ")[2].casefold() not in said]
 
     def _repr_html_(self) -> str:
         from workbench.compare.display import verdict_html
@@ -88,22 +95,12 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
         faulty = _by_themselves(faulty)
     rounded = first is not None and not faulty and _as_its_peer(comparison, noise)
     hidden = bool(faulty) and comparison.passes(faulty[0])  # only float64 finds the first fault
-    parts = [_hidden(comparison, first, faulty[0], noise)] if hidden and noise else [_opening(comparison, first)]
-    if rounded and first and noise:
-        parts = [_rounded(comparison, first, noise)]
-    elif comparison.isolated:
-        if first and largest and largest is not first:
-            parts.append(f"the largest own error is at {largest.stage}, relative L2 {largest.own:.2g}")
-    elif first and largest:
-        where = "there too" if largest is first else f"at {largest.stage}"
-        parts.append(f"the error grows most {where}, {_step(largest)}")
-    parts += steps_clauses([each.stage for each in comparison.stages], [each.stage for each in faulty])
-    parts += _about_ids(comparison) if comparison.first_id else _about_tokens(comparison)
-    if noise and not hidden:
-        parts.append(noise.sentence + (", so no stage is at fault" if first and not (faulty or rounded) else ""))
+    sentences = [*_opening(comparison, noise, _Found(first, largest, faulty, rounded, hidden))]
+    sentences += about_steps([each.stage for each in comparison.stages], [each.stage for each in faulty])
+    sentences += _about_ids(comparison) if comparison.first_id else _about_tokens(comparison)
     within = [each.stage for each in faulty[1:] if comparison.passes(each)]
     if comparison.isolated and within:
-        parts.append(f"within tolerance, but no noise either, {_named(within)}")
+        sentences.append(f"{_named(within)} within tolerance, but no noise either.")
     details = [
         f"{each.stage}: {each.hint or each.mismatch}" for each in comparison.stages if each.hint or each.mismatch
     ]
@@ -115,7 +112,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
         first_divergent=first.stage if first else None,
         largest_own=largest.stage if largest else None,
         tokens_agree=comparison.tokens_agree,
-        sentence="; ".join(parts) + ".",
+        sentences=tuple(sentences),
         details=tuple(details),
         first_bug=noise.first_bug.stage if noise and noise.first_bug else None,
         faulty_stage=faulty[0].stage if faulty else None,
@@ -123,6 +120,34 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
         explanation=faulty[0].explanation if faulty else None,
         faulty_stages=tuple(each.stage for each in (faulty if comparison.isolated else faulty[:1])),
     )
+
+
+class _Found(NamedTuple):
+    """What the sentences of a verdict are made from."""
+
+    first: StageComparison | None  # beyond tolerance
+    largest: StageComparison | None  # own contribution
+    faulty: list[StageComparison]
+    rounded: bool  # the candidate only rounds as its peer does
+    hidden: bool  # only float64 finds the first fault
+
+
+def _opening(comparison: Comparison, noise: NoiseReport | None, found: _Found) -> Iterator[str]:
+    """Yields the sentences about the first stage in error, whether that is a bug, and where the error grows."""
+    first = found.first
+    if noise and found.hidden:
+        yield from _hidden(comparison, first, found.faulty[0], noise)
+    elif noise and first and found.rounded:
+        yield _rounded(comparison, first, noise)
+        yield as_sentence(noise.sentence)
+        return
+    else:
+        yield _headline(comparison, first)
+        yield from _hint(first)
+        if noise:
+            yield as_sentence(noise.sentence + (", so no stage is at fault" if first and not found.faulty else ""))
+        yield from _how_many(comparison)
+    yield from _growth(comparison, first, found.largest)
 
 
 def _as_its_peer(comparison: Comparison, noise: NoiseReport | None) -> bool:
@@ -133,12 +158,11 @@ def _as_its_peer(comparison: Comparison, noise: NoiseReport | None) -> bool:
 
 
 def _rounded(comparison: Comparison, first: StageComparison, noise: NoiseReport) -> str:
-    """Returns the opening of the sentence for a candidate that only rounds as its peer does."""
+    """Returns the opening for a candidate that only rounds as its peer does."""
     count = counted(len(comparison.stages), "stage")
     how = f", each {_inputs(comparison)}" if comparison.isolated else ""
     beyond = f"{first.stage} is beyond tolerance {_tolerance(comparison)}"
-    said = f"as near to float64 as {noise.beside}: {count}{how}, though {beyond}"
-    return f"{said[:1].upper()}{said[1:]}, {_why(first)}"
+    return as_sentence(f"as near to float64 as {noise.beside}: {count}{how}, though {beyond}, {_why(first)}")
 
 
 def _by_themselves(faulty: list[StageComparison]) -> list[StageComparison]:
@@ -148,11 +172,11 @@ def _by_themselves(faulty: list[StageComparison]) -> list[StageComparison]:
 
 
 def _named(stages: list[str], most: int = 4) -> str:
-    """Returns some stages by name and the number of the others, as predicate of a sentence."""
+    """Returns some stages by name and the number of the others, with their verb."""
     if len(stages) == 1:
-        return f"is {stages[0]}"
+        return f"{stages[0]} is"
     shown = stages if len(stages) <= most else [*stages[: most - 1], f"{len(stages) - most + 1} more"]
-    return f"are {enumerated(shown)}"
+    return f"{enumerated(shown)} are"
 
 
 def _step(stage: StageComparison) -> str:
@@ -173,16 +197,29 @@ def _largest(comparison: Comparison) -> StageComparison | None:
     return max(grown, key=lambda each: each.jump or 0.0, default=None)
 
 
-def _hidden(comparison: Comparison, first: StageComparison | None, fault: StageComparison, noise: NoiseReport) -> str:
-    """Returns the opening of the sentence if float64 finds a fault before any tolerance does."""
-    count, name = counted(len(comparison.stages), "stage"), _tolerance(comparison)
+def _growth(comparison: Comparison, first: StageComparison | None, largest: StageComparison | None) -> list[str]:
+    """Returns where the largest error arises, if a stage is beyond tolerance."""
+    if first is None or largest is None:
+        return []
+    if comparison.isolated:
+        found = f"The largest error of one stage by itself is at {largest.stage}, relative L2 {largest.own:.2g}."
+        return [] if largest is first else [found]
+    return [f"The error grows most at {largest.stage}, {_step(largest)}."]
+
+
+def _hidden(
+    comparison: Comparison, first: StageComparison | None, fault: StageComparison, noise: NoiseReport
+) -> list[str]:
+    """Returns the first sentences if float64 finds a fault before any tolerance does."""
     how = f"C{_inputs(comparison)[1:]}, " if comparison.isolated else ""
-    said = f"{how}{fault.stage} is the first of {count} in error, though within tolerance {name}: {noise.sentence}"
-    if fault.explanation:
-        said += f" ({fault.explanation.sentence})"
+    said = [
+        f"{how}{fault.stage} is the first stage in error, though within tolerance {_tolerance(comparison)}.",
+        *([as_sentence(fault.explanation.sentence)] if fault.explanation else []),
+        as_sentence(noise.sentence),
+    ]
     if first is None:
-        return f"{said}; no stage is beyond tolerance"
-    return f"{said}; {first.stage} is the first beyond tolerance: {_why(first)}"
+        return [*said, f"None of {counted(len(comparison.stages), 'stage')} is beyond tolerance."]
+    return [*said, f"{first.stage} is the first stage beyond tolerance: {_why(first)}.", *_hint(first)]
 
 
 def _inputs(comparison: Comparison) -> str:
@@ -193,7 +230,8 @@ def _tolerance(comparison: Comparison) -> str:
     return comparison.tolerances.preset.name + (" with changes" if comparison.tolerances.rules else "")
 
 
-def _opening(comparison: Comparison, first: StageComparison | None) -> str:
+def _headline(comparison: Comparison, first: StageComparison | None) -> str:
+    """Returns the first stage beyond tolerance, or that there is none."""
     name, count = _tolerance(comparison), counted(len(comparison.stages), "stage")
     if (
         first
@@ -205,19 +243,27 @@ def _opening(comparison: Comparison, first: StageComparison | None) -> str:
     if first is None:
         how = f", each {_inputs(comparison)}" if comparison.isolated else ""
         if not any(each.differs for each in comparison.stages):
-            return f"Identical: {count}{how}"
+            return f"Identical: {count}{how}."
         said = f"Within tolerance {name}: {count}{how}"
         errors = [each for each in comparison.stages if each.numbers and each.passes]
         if errors:
             worst = max(errors, key=lambda each: each.numbers.relative_l2 if each.numbers else 0.0)
             assert worst.numbers
             said += f", relative L2 at most {worst.numbers.relative_l2:.2g} ({worst.stage})"
-        return said
-    if comparison.isolated:
-        over = len(_by_themselves([each for each in comparison.stages if not comparison.passes(each)]))
-        some = f"the only of {count}" if over == 1 else f"the first of {over} among {count}"
-        return f"C{_inputs(comparison)[1:]}, {first.stage} is {some} beyond tolerance {name}: {_why(first)}"
-    return f"{first.stage} is the first of {count} beyond tolerance {name}: {_why(first)}"
+        return f"{said}."
+    how = f"C{_inputs(comparison)[1:]}, " if comparison.isolated else ""
+    return f"{how}{first.stage} is the first stage beyond tolerance {name}: {_why(first)}."
+
+
+def _how_many(comparison: Comparison) -> list[str]:
+    """Returns how many stages are beyond tolerance, if any is."""
+    count = len(comparison.stages)
+    beyond = [each for each in comparison.stages if not comparison.passes(each)]
+    if len(beyond) == 1 < count:
+        others = "stage is" if count == 2 else f"{count - 1} stages are"
+        return [f"The other {others} within tolerance."]
+    failing = _by_themselves(beyond) if comparison.isolated else beyond
+    return [f"{len(failing)} of {count} stages are beyond tolerance."] if len(failing) > 1 else []
 
 
 def _why(stage: StageComparison) -> str:
@@ -230,8 +276,12 @@ def _why(stage: StageComparison) -> str:
             "reference are infinite or not a number"
         )
     far = stage.beyond[0]  # the most informative measure comes first
-    said = f"{WORDS[far.measure]} {far.value:.2g}, limit {far.limit:.2g}"
-    return f"{said} ({stage.hint})" if stage.hint else said
+    return f"{WORDS[far.measure]} {far.value:.2g}, limit {far.limit:.2g}"
+
+
+def _hint(stage: StageComparison | None) -> list[str]:
+    """Returns what would explain the numbers of a stage, if that is known; a mismatch of shapes contains it."""
+    return [as_sentence(line) for line in (stage.hint or "").splitlines()] if stage and not stage.mismatch else []
 
 
 def _about_tokens(comparison: Comparison) -> list[str]:
@@ -240,24 +290,34 @@ def _about_tokens(comparison: Comparison) -> list[str]:
         return []
     if agree:
         rows = next((each.streams for each in comparison.stages if each.stage == "codec.rows" and each.streams), None)
-        return [f"the tokens and all {rows.streams} streams agree" if rows else "the tokens agree"]
+        return [f"The tokens and all {rows.streams} streams agree." if rows else "The tokens agree."]
     first = comparison.first_token
     if first is None:
-        return ["the tokens differ"]
-    return [f"the tokens differ from place {first.place} on, {_choice(first, _unknown(comparison))}"]
+        return ["The tokens differ."]
+    ids = ["the end" if each is None else str(each) for each in (first.reference, first.candidate)]
+    said = f"The tokens differ from place {first.place} on: {_on_both_sides(*ids)}."
+    return [said, _near_or_not(first.choice, first.near_tie) if first.choice else _unknown(comparison)]
 
 
 def _about_ids(comparison: Comparison) -> list[str]:
     """Returns where two answers of parallel streams part, and why."""
     first = comparison.first_id
     assert first
-    ids = f"{_said(first.reference, first.reference_name)} and {_said(first.candidate, first.candidate_name)}"
-    said = f"the answers differ from {first.place} on, {ids}"
+    ids = _said(first.reference, first.reference_name), _said(first.candidate, first.candidate_name)
+    said = f"The answers differ from {first.place} on: {_on_both_sides(*ids)}."
     if first.change:
-        return [f"{said}: {first.change}"]
+        return [said, as_sentence(first.change)]
     if first.choice is None:
-        return [f"{said}, and the traces do not hold that choice"]
-    return [f"{said}, {'a near tie' if first.near_tie else 'no near tie'} (margins {margins_of(first.choice)})"]
+        return [said, "The traces do not hold that choice."]
+    return [said, _near_or_not(first.choice, first.near_tie)]
+
+
+def _on_both_sides(reference: str, candidate: str) -> str:
+    return f"{reference} in the reference, {candidate} in the candidate"
+
+
+def _near_or_not(choice: Choice, near_tie: bool) -> str:
+    return f"This choice is {'a' if near_tie else 'not a'} near tie (margins {margins_of(choice)})."
 
 
 def _said(number: int | None, name: str) -> str:
@@ -268,20 +328,13 @@ def _unknown(comparison: Comparison) -> str:
     """Returns why the choice of the first token that differs is unknown."""
     held = next((each for each in comparison.stages if each.stage == "logits"), None)
     if held is None:
-        return "and the traces hold neither logits nor alternatives for that choice"
+        return "The traces hold neither logits nor alternatives for that choice."
     if (logits := held.logits) is None:
-        return "and logits of different shapes do not show that choice"
+        return "Logits of different shapes do not show that choice."
     # A language model's logits belong to its prompt and do not cover later tokens.
     if logits.flips or any(each.stage.startswith(("llm.", "prompt.")) for each in comparison.stages):
-        return "and the traces hold no row of logits for that choice"
-    return "though every row of the logits has the same best token on both sides: the decoding differs"
-
-
-def _choice(first: FirstToken, unknown: str) -> str:
-    ids = " and ".join("the end" if each is None else str(each) for each in (first.reference, first.candidate))
-    if first.choice is None:
-        return f"{ids}, {unknown}"
-    return f"{ids}, {'a near tie' if first.near_tie else 'no near tie'} (margins {margins_of(first.choice)})"
+        return "The traces hold no row of logits for that choice."
+    return "Every row of the logits has the same best token on both sides, so the decoding differs."
 
 
 def margins_of(choice: Choice, digits: int = 2) -> str:

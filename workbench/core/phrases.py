@@ -10,6 +10,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def as_sentence(clause: str) -> str:
+    """Returns a clause with a capital letter and a full stop."""
+    return f"{clause[:1].upper()}{clause[1:]}."
+
+
 def enumerated(parts: Sequence[str]) -> str:
     """Returns such as `a`, `a and b` or `a, b and c`, for at least one part."""
     *before, last = parts

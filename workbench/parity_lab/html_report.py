@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
 from workbench import __version__
 from workbench.compare.noise import NoiseReport
 from workbench.compare.report import rows
+from workbench.core.phrases import as_sentence
 from workbench.parity_lab.document import document, write_document
 from workbench.parity_lab.figures import noise_picture, stages_to_show
 from workbench.parity_lab.heat_map import heat_map
@@ -43,7 +44,7 @@ def page(run: ParityRun, figures: int = 4) -> str:
 
 
 def verdict(outcome: Outcome) -> str:
-    """Returns a candidate's verdict as HTML: its status in a word, the sentence, and further details."""
+    """Returns a candidate's verdict as HTML: its status in a word, its sentences, and further details."""
     comparison, found = outcome.comparison, outcome.verdict
     lines = [f"tolerance {comparison.tolerances.preset.name}: {comparison.reason}"] if comparison else []
     lines += comparison.warnings if comparison else ()
@@ -55,13 +56,17 @@ def verdict(outcome: Outcome) -> str:
         lines.append(outcome.precision)
     if outcome.no_peer:
         lines.append(f"not compared with this model in the same precision: {outcome.no_peer}")
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    outcome_said, *more = outcome.sentences
     mark, said = STATUS[outcome.status]
     return (
         f'<section class="verdict {outcome.status}"><p class="is"><b>{escape(outcome.name)}</b> '
-        f'<span><span aria-hidden="true">{mark}</span> {said}</span></p><p>{escape(outcome.sentence)}</p>'
-        f"{f'<ul>{items}</ul>' if items else ''}</section>"
+        f'<span><span aria-hidden="true">{mark}</span> {said}</span></p><p>{escape(outcome_said)}</p>'
+        f"{_items(more, 'found')}{_items(lines, 'notes')}</section>"
     )
+
+
+def _items(lines: Sequence[str], kind: str) -> str:
+    return f'<ul class="{kind}">{"".join(f"<li>{escape(line)}</li>" for line in lines)}</ul>' if lines else ""
 
 
 def sides(run: ParityRun) -> Iterator[str]:
@@ -118,7 +123,7 @@ def _candidate(run: ParityRun, outcome: Outcome, figures: int) -> Iterator[str]:
 
 def noise_details(noise: NoiseReport) -> Iterator[str]:
     """Yields the answer to noise or bug, a figure of the distances from float64, and their table."""
-    yield f"<h3>Noise or bug?</h3><p>{escape(noise.sentence[:1].upper() + noise.sentence[1:])}.</p>"
+    yield f"<h3>Noise or bug?</h3><p>{escape(as_sentence(noise.sentence))}</p>"
     yield noise_picture(noise)
     yield "<details><summary>All distances from float64</summary>"
     far = [

@@ -66,11 +66,16 @@ class Outcome:
         return f"<Outcome of {self.name}: {self.status}, {clipped(self.sentence, LONGEST_SHOWN)}>"
 
     @property
-    def sentence(self) -> str:
-        """The verdict, or why there is none."""
+    def sentences(self) -> tuple[str, ...]:
+        """The verdict, also on the inside of a layer, or why there is none."""
         if self.verdict is None:
-            return self.reason
-        return f"{self.verdict.sentence} {self.inside.sentence}" if self.inside else self.verdict.sentence
+            return (self.reason,)
+        return (*self.verdict.sentences, *(self.inside.sentences if self.inside else ()))
+
+    @property
+    def sentence(self) -> str:
+        """The sentences, one after another."""
+        return " ".join(self.sentences)
 
     @property
     def faulty_stage(self) -> str | None:
@@ -107,13 +112,14 @@ class LayerOutcome:
     seconds: float  # of loading and tracing again
 
     @property
-    def sentence(self) -> str:
+    def sentences(self) -> tuple[str, ...]:
         """Which stage inside the layer is the first in error, or why that is not known."""
         if self.outcome.verdict is None:
-            return f"Inside {self.layer} nothing is compared: {self.outcome.reason}."
+            return (f"Inside {self.layer} nothing is compared: {self.outcome.reason}.",)
         if self.outcome.status == "within":
-            return f"Inside {self.layer} every stage is within tolerance."
-        return f"Inside it: {self.outcome.verdict.sentence}"
+            return (f"Inside {self.layer} every stage is within tolerance.",)
+        first, *more = self.outcome.verdict.sentences
+        return (f"Inside {self.layer}: {first}", *more)
 
 
 class ParityRun:

@@ -12,6 +12,7 @@ from workbench.compare.discrete import Edit, as_text, as_tokens
 from workbench.compare.noise import NoiseReport
 from workbench.compare.stage import StageComparison
 from workbench.compare.verdict import WORDS, margins_of
+from workbench.core.phrases import as_sentence
 from workbench.parity_lab.figures import stage_pictures
 from workbench.parity_lab.outcome import Outcome, ParityRun
 from workbench.parity_lab.tables import short, table
@@ -75,7 +76,7 @@ def about(each: StageComparison, first: str | None, largest: str | None) -> str:
         unit = "tokens" if each.kind == "tokens" else "units"
         parts.append(f"{found_edits.errors} edits, {lengths} {unit}" if each.differs else f"equal, {lengths} {unit}")
     said = "; ".join([*parts, *(each.hint or each.mismatch or "").splitlines()])
-    return said[:1].upper() + said[1:] + "."
+    return as_sentence(said)
 
 
 # Statistics.

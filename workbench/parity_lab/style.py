@@ -26,6 +26,7 @@ PARTS = """
     padding: .6rem .8rem; margin: .6rem 0; overflow-wrap: anywhere; }
   .verdict p { margin: .25rem 0; }
   .verdict ul { margin: .25rem 0; padding-left: 1.2rem; font-size: .875rem; color: var(--quiet); list-style: disc; }
+  .verdict ul.found { font-size: inherit; color: inherit; }
   .verdict .is { display: flex; flex-wrap: wrap; gap: .1rem .75rem; margin: 0; font-weight: 600; }
   .within { border-color: var(--good); } .beyond { border-color: var(--bad); }
   .unavailable, .unusable { border-color: var(--other); }

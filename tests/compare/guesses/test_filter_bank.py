@@ -52,7 +52,7 @@ def banked(**choices: Any) -> np.ndarray:
 )
 def test_other_options_are_named(candidate: Any, said: str) -> None:
     found, sentence = explained(fbank(sound(), FbankOptions(**candidate)))
-    assert found is not None and found.kind == "filter bank" and said in sentence
+    assert found is not None and found.kind == "filter bank" and said.casefold() in sentence.casefold()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_other_options_are_named(candidate: Any, said: str) -> None:
 )
 def test_choices_that_kaldi_does_not_have_are_named(choices: Any, said: str) -> None:
     found, sentence = explained(banked(**choices))
-    assert found is not None and found.kind == "filter bank" and said in sentence
+    assert found is not None and found.kind == "filter bank" and said.casefold() in sentence.casefold()
 
 
 def test_another_filter_bank_is_not_guessed() -> None:

@@ -47,4 +47,6 @@ def test_a_layer_that_the_candidate_lacks_is_named_without_a_guess_at_the_count(
     layers = {f"encoder.layers.{n}": DRAW.standard_normal((9, 6)).astype(np.float32) for n in range(4)}
     wrong = {"encoder.layers.0": layers["encoder.layers.0"], "encoder.layers.2": layers["encoder.layers.1"]}
     found = explained(layers, wrong)
-    assert found is not None and found.sentence.startswith("it equals the reference's encoder.layers.1; a difference")
+    assert found is not None and found.sentence.startswith(
+        "it equals the reference's encoder.layers.1; nothing else differs"
+    )

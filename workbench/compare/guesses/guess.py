@@ -152,6 +152,11 @@ def remaining(guess: Guess, candidate: np.ndarray, sample: Rows, allowed: float)
     return float((apart / size) ** 0.5) if size > 0 and np.isfinite(apart) else np.inf
 
 
+def left_over(share: float) -> str:
+    """Returns in words what an explanation leaves unexplained, given that as a relative L2."""
+    return f"a difference of {100 * share:.2g} % remains" if share else "nothing else differs"
+
+
 def same(expected: np.ndarray, found: np.ndarray, allowed: float) -> bool:
     """Returns whether two arrays are equal to within the allowed error."""
     return relative_l2(expected, found) <= allowed

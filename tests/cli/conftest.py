@@ -12,7 +12,7 @@ from tests.support.processes import FAKE_CHILD
 from tests.support.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from tests.support.tiny_language import tiny_language
 from workbench.audio.read import write_wav
-from workbench.cli import commands
+from workbench.cli import commands, transcribe
 from workbench.isolation import serial
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
@@ -38,8 +38,9 @@ def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions of `tests.support.fake_worker`, which do what the name of the recording says."""
+    """Sessions of `tests.support.fake_worker`, which do what the name of the recording says; no such file is there."""
     monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr(transcribe, "check_sound", lambda path: None)
 
 
 class LastingRegistry(Registry):

@@ -123,7 +123,9 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: py
         (["x", "--out", "a.mp3"], "a.mp3 is no name of a WAV file; "),
         (["x", "--out", "no/a.wav"], "no/a.wav cannot be written: there is no such folder"),
         (["x", "--audio", "none.wav"], "there is no file none.wav"),
-        (["x", "--audio", "."], ". is a directory, and one sound file is expected"),
+        (["x", "--audio", "box"], "box is a directory, and one sound file is expected"),
+        (["x", "--audio", ""], "message 1, part 1: the path of the recording is empty; "),
+        (["--messages", "heard.json"], "note.txt is not a sound file that can be read: it is a text; "),
         (["x", "--audio", "a" * 300], "a" * 200 + " cannot be opened: File name too long"),
         (["-", "--audio", "-"], "- stands for standard input, and both "),
         (["--messages", "none.json"], "none.json cannot be read: No such file"),
@@ -141,6 +143,10 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: py
     ],
 )
 def test_bad_input_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("box").mkdir(exist_ok=True)
+    Path("note.txt").write_text("a note")
+    part = {"type": "audio", "audio": "note.txt"}
+    Path("heard.json").write_text(json.dumps([{"role": "user", "content": [part]}]))
     Path("number.json").write_text("3")
     Path("said.json").write_text('[{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]')
     Path("system.json").write_text('[{"role": "system", "content": "x"}]')

@@ -156,6 +156,44 @@ def test_numbers_are_checked_before_the_model_is_loaded(capsys: Capture, monkeyp
     assert loads == []
 
 
+@pytest.mark.parametrize(
+    ("words", "sentences"),
+    [
+        ("transcribe bad.wav -m sensevoice", ["bad.wav is not a sound file that can be read: it is a text"]),
+        (
+            "transcribe missing.wav bad.wav -m sensevoice",
+            ["there is no file missing.wav", "bad.wav is not a sound file"],
+        ),
+        ("trace missing.wav -m sensevoice --out x.safetensors", ["there is no file missing.wav"]),
+        ("visualise missing.wav -m sensevoice --out x.png", ["there is no file missing.wav"]),
+        ("parity sensevoice missing.wav --candidates pytorch", ["there is no file missing.wav"]),
+        ("parity sensevoice short.wav missing.wav --candidates pytorch", ["there is no file missing.wav"]),
+    ],
+)
+def test_a_file_without_sound_is_refused_before_the_model_is_loaded(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, words: str, sentences: list[str]
+) -> None:
+    loads: list[object] = []
+    monkeypatch.setattr("workbench.isolation.serial.ProcessSession.start", lambda self: loads.append(self))
+    status, out, err = run(capsys, *words.split())
+    assert (status, out, loads, len(err)) == (2, [], [], len(sentences))
+    assert all(line.startswith(f"workbench: {said}") for line, said in zip(err, sentences, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("transcribe", "", "-m", "sensevoice"), "the path of the recording is empty; expected a sound file"),
+        (("trace", "", "-m", "sensevoice", "--out", "x.safetensors"), "the path of the recording is empty; expected a sound"),
+        (("compare", "", "x.npz"), "argument REFERENCE: the path is empty"),
+        (("evaluate", "", "-m", "sensevoice", "--out", "x"), "the path of the corpus is empty; expected a manifest"),
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(capsys: Capture, words: tuple[str, ...], sentence: str) -> None:
+    status, out, err = run(capsys, *words)
+    assert (status, out, len(err)) == (2, [], 1) and sentence in err[0]
+
+
 def test_a_name_with_a_line_break_does_not_break_the_line(capsys: Capture) -> None:
     status, _, err = run(capsys, "transcribe", "short.wav", "-m", "two\nlines\r\n")
     assert (status, len(err)) == (2, 1)

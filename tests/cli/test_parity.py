@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fake_lab import FakeRegistry, FakeSession, dies
 from tests.support.networks import STAGES, computed
-from workbench.cli import commands
+from workbench.cli import commands, sources
 from workbench.core.errors import SessionDied
 
 Capture = pytest.CaptureFixture[str]
@@ -28,6 +28,7 @@ class Registry(FakeRegistry):
 def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Registry:
     registry = Registry()
     monkeypatch.setattr(commands, "Registry", lambda: registry)
+    monkeypatch.setattr(sources, "check_sound", lambda path: None)  # the recordings are names alone
     monkeypatch.chdir(tmp_path)
     return registry
 

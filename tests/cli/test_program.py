@@ -23,7 +23,8 @@ def workbench(*words: str, fake: bool = False, **options: object) -> subprocess.
     """The command as a program of its own."""
     code = "import sys; from workbench.cli import program; from workbench.isolation import serial"
     if fake:
-        code += f"; serial.CHILD = {FAKE_CHILD}"
+        code += f"; serial.CHILD = {FAKE_CHILD}; from workbench.cli import transcribe"
+        code += "; transcribe.check_sound = lambda path: None"  # the recordings are names alone
     command = [sys.executable, "-c", f"{code}; sys.exit(program.main())", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}

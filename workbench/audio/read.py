@@ -22,10 +22,11 @@ from workbench.audio.constants import INT16_MAX, INT16_MIN, INT16_SCALE, SAMPLE_
 from workbench.audio.muted import muted_stderr
 from workbench.audio.refused import (
     EXPECTED,
-    HIGHEST_RATE,
-    LOWEST_RATE,
+    check_path,
+    check_rate,
     head_of,
     may_be_mpeg,
+    no_samples,
     other_kind,
     reason_of,
 )
@@ -89,7 +90,7 @@ def read(source: Source) -> Recording:
     `BadInput`, naming the file, if the source holds no usable audio.
     """
     if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
+        path = Path(check_path(source))
         decoded, name = _decode_file(path), path.name or str(path)
     else:
         decoded, name = _decode_array(source), "the array"
@@ -129,9 +130,7 @@ def write_wav(
 
 def _finish(decoded: _Decoded, name: str) -> Recording:
     """Mixes, resamples and collects the blocks of one source."""
-    if not LOWEST_RATE <= decoded.rate <= HIGHEST_RATE:
-        expected = f"{LOWEST_RATE} to {HIGHEST_RATE} Hz are expected"
-        raise BadInput(f"{name} states a sample rate of {decoded.rate} Hz, where {expected}")
+    check_rate(name, decoded.rate)
     resample = _resampler(decoded.rate)
     longest = _longest_minutes() * 60 * decoded.rate  # counted while it is decoded: a header may lie
     collected = bytearray()  # grows in place, so the recording is in memory only once
@@ -158,7 +157,7 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
             f"scale), the first at {at}"
         )
     if read_so_far == 0:
-        raise BadInput(f"{name} holds no samples, so there is no sound to read")
+        raise no_samples(name)
     collected += resample(np.empty(0, dtype=np.float32), True).data
     if not collected:
         raise BadInput(

@@ -5,8 +5,11 @@ The decoders' own messages describe their internals ("possibly a pipe?"). This f
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
+
+from workbench.core.errors import BadInput
 
 HEAD_BYTES = 4096
 EXPECTED = "expected WAV, FLAC, MP3, OGG, M4A or another sound file"
@@ -44,6 +47,27 @@ _CONTAINERS = (
 _WAV = (b"RIFF", b"RF64")
 _WIDE_TEXT = (b"\xff\xfe", b"\xfe\xff")  # byte order marks; MPEG audio may begin with the first one, too
 _TAR_MARK = slice(257, 262)
+
+
+def check_path(source: str | os.PathLike[str]) -> str:
+    """Returns the path; raises `BadInput` for an empty one, which Python takes for the working directory."""
+    path = os.fspath(source)
+    if not path:
+        raise BadInput("the path of the recording is empty; expected a sound file")
+    return path
+
+
+def check_rate(name: str, rate: int) -> None:
+    """Raises `BadInput` for a sample rate in Hz that no recording has."""
+    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        raise BadInput(
+            f"{name} states a sample rate of {rate} Hz, where {LOWEST_RATE} to {HIGHEST_RATE} Hz are expected"
+        )
+
+
+def no_samples(name: str) -> BadInput:
+    """Returns the error for a recording of length zero."""
+    return BadInput(f"{name} holds no samples, so there is no sound to read")
 
 
 def head_of(path: Path) -> bytes:

@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench.audio.constants import INT16_SCALE
 from workbench.audio.read import UNSTATED, blocks_of, opened
+from workbench.audio.refused import no_samples
 from workbench.core.errors import BadInput
 from workbench.system.memory import size
 from workbench.system.tempdirs import nameless_file
@@ -134,7 +135,7 @@ class _Decoded:
             close()
         if not self.frames:
             self._file.close()
-            raise BadInput(f"{path.name} holds no samples, so there is no sound to read")
+            raise no_samples(path.name)
 
     def read(self, first: int, count: int) -> np.ndarray:
         count = min(count, self.frames - first)

@@ -14,13 +14,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from workbench.audio.read import opened as opened_sound
+from workbench.audio.check import check_sound
 from workbench.cli.standard_input import DASH, read_prompt, recording_paths
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
 from workbench.registry.handle import OpenSession
 from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
-from workbench.session.messages import check_messages
+from workbench.session.messages import AudioPart, check_messages
 from workbench.session.values import Piece
 
 Say = Callable[[str], None]
@@ -68,18 +68,19 @@ def conversation_of(
     if text is not None or recordings:
         messages.append(user_message(None if text is None else read_prompt(text), recordings))
     folder = file.absolute().parent if file else None
-    return list(check_messages(messages, folder))  # type: ignore[arg-type]
+    found = check_messages(messages, folder)
+    for part in (part for message in found for part in message.parts):
+        if isinstance(part, AudioPart) and isinstance(part.source, str):
+            check_sound(part.source)
+    return list(found)  # type: ignore[arg-type]
 
 
 def user_message(text: str | None, recordings: Sequence[str]) -> dict[str, Any]:
-    """Returns a message of the user: the recordings, then the text; raises `BadInput` for a file without sound."""
-    for recording in recordings:  # before a model is loaded
-        file, _ = opened_sound(Path(recording))
-        if file is not None:
-            file.close()
+    """Returns a message of the user: the recordings, then the text."""
     if not recordings:
         return {"role": "user", "content": text or ""}
-    parts: list[dict[str, Any]] = [{"type": "audio", "audio": str(Path(each).absolute())} for each in recordings]
+    paths = [str(Path(each).absolute()) if each else each for each in recordings]
+    parts: list[dict[str, Any]] = [{"type": "audio", "audio": path} for path in paths]
     return {"role": "user", "content": [*parts, *([{"type": "text", "text": text}] if text else [])]}
 
 

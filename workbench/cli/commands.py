@@ -26,7 +26,7 @@ from workbench.cli.models import model_lines
 from workbench.cli.serving_commands import change_keys, start_page, start_server
 from workbench.cli.sources import source_of
 from workbench.cli.standard_input import read_prompt, recording_paths
-from workbench.cli.transcribe import ProgressLine, doubts, transcripts
+from workbench.cli.transcribe import ProgressLine, doubts, transcribed
 from workbench.cli.writing import chosen_embeddings, print_text
 from workbench.core.errors import BadInput, WorkbenchError, named_message_of
 from workbench.embeddings import Embedding
@@ -137,8 +137,7 @@ def _transcribe(parsed: argparse.Namespace) -> int:
     printed = 0
     with (
         recording_paths(parsed.audio) as paths,
-        _opened(parsed) as (session, options),
-        contextlib.closing(transcripts(session, paths, options)) as found,
+        contextlib.closing(transcribed(partial(_opened, parsed), paths)) as found,
     ):
         for number, result in found:
             if isinstance(result, Transcript):

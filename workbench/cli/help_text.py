@@ -7,6 +7,7 @@ import difflib
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench.core.errors import BadInput
@@ -232,6 +233,8 @@ class Parser(argparse.ArgumentParser):
         return found, others
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        if action.type is Path and not arg_string:  # as of a variable of the shell that is not set
+            raise argparse.ArgumentError(action, "the path is empty")
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from workbench.audio.check import check_sound
 from workbench.cli.columns import aligned
 from workbench.cli.parity import parity_options
 from workbench.cli.transcribe import ProgressLine
@@ -42,7 +43,10 @@ def parity_on_inputs(
 ) -> ParityRuns:
     """Runs the comparison on all inputs, and writes the report if the user wants one."""
     card = registry.card(parsed.model)
-    inputs = read_inputs(parsed.inputs, FAMILIES[card.family].reads_text)
+    reads_text = FAMILIES[card.family].reads_text
+    inputs = read_inputs(parsed.inputs, reads_text)
+    for each in () if reads_text else inputs:
+        check_sound(each.source)  # before a model is loaded
     try:
         runs = run_parity_on_inputs(
             registry,

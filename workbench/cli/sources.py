@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from workbench.audio.check import check_sound
 from workbench.cli.standard_input import DASH, read_prompt, recording_paths
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
@@ -19,7 +20,7 @@ from workbench.text.prompts import check_typed, messages_of
 def source_of(parsed: argparse.Namespace, card: Card) -> Iterator[Any]:
     """Yields the recording, a language model's prompt, or the messages of a conversation.
 
-    Raises `BadInput` for a recording as prompt, and if there is nothing.
+    Raises `BadInput` for a recording as prompt, for a file without sound, and if there is nothing.
     """
     if card.family in FAMILIES and FAMILIES[card.family].input == CONVERSATION:
         from workbench.cli.chat import conversation_of
@@ -43,4 +44,5 @@ def source_of(parsed: argparse.Namespace, card: Card) -> Iterator[Any]:
         yield read_prompt(parsed.source)
     else:
         with recording_paths([parsed.source]) as [recording]:
+            check_sound(recording)
             yield recording

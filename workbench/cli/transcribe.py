@@ -10,10 +10,12 @@ import contextlib
 import shutil
 import sys
 import unicodedata
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.registry.catalogue import find_card, read_catalogue
 from workbench.registry.domains import instead_of
@@ -24,6 +26,27 @@ from workbench.text.scripts import clipped, display_width
 SHORTEST = 12  # least columns for the growing text beside the name of its recording
 
 Result = tuple[int, Transcript | BadInput | SessionDied]
+Opened = Callable[[], AbstractContextManager[tuple[OpenSession, dict[str, Any]]]]
+
+
+def transcribed(opened: Opened, audios: Sequence[str]) -> Generator[Result, None, None]:
+    """Yields each recording's number with its transcript or its error, as they finish.
+
+    Opens the session, and gives the options of its calls, only if one of the recordings holds sound.
+    """
+    refused: list[BadInput] = []  # of the first recordings; the session finds the others that hold no sound
+    for audio in audios:
+        try:
+            check_sound(audio)
+        except BadInput as error:
+            refused.append(error)
+            continue
+        break
+    yield from enumerate(refused)
+    if others := audios[len(refused) :]:
+        with opened() as (session, options), contextlib.closing(transcripts(session, others, options)) as found:
+            for number, result in found:
+                yield len(refused) + number, result
 
 
 def transcripts(

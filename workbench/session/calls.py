@@ -189,8 +189,11 @@ def call_of(session: Any, name: str) -> Callable[..., Any]:
 
 
 def _plain(audio: AudioSource) -> AudioSource:
-    """Returns paths as absolute strings, since another process may have another working folder."""
-    return str(Path(audio).absolute()) if isinstance(audio, (str, Path)) else audio
+    """Returns paths as absolute strings, since another process may have another working folder.
+
+    An empty one stays empty, for the code that reads it to refuse it: it would become the working folder.
+    """
+    return str(Path(audio).absolute()) if isinstance(audio, (str, Path)) and audio != "" else audio
 
 
 def _plain_recordings(audios: Any) -> list[AudioSource]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options, option_specs
 from workbench.core.progress import OnProgress
@@ -14,6 +15,7 @@ from workbench.core.settings import SETTINGS
 from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
+from workbench.session.values import RECORDING
 from workbench.visualise.beside import side_by_side
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.picture import Picture
@@ -55,6 +57,8 @@ def visualise(
     chosen, settings, own = split_options(found, options)
     with _registry(registry) as held:
         card = held.card(model)
+        if FAMILIES[card.family].input == RECORDING and isinstance(audio, (str, Path)):
+            check_sound(audio)  # before a model is loaded
         check_view(found, card, runtime or held.default_runtime(card))
         other = read_other(held, against, card) if against is not None else None
         if other is not None:

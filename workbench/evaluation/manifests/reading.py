@@ -43,6 +43,8 @@ def read_manifest(manifest: str | Path) -> FoundCorpus:
     if is_address(text):
         name = PurePosixPath(text).name
         return _listed(text, text.rpartition("/")[0], name, lambda: opened_address(text))
+    if not text:
+        raise no_corpus("the path of the corpus", "is empty")
     path = Path(text).expanduser()
     try:
         path = path.absolute()

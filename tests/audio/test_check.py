@@ -1,0 +1,42 @@
+"""A recording is refused by its first block, with the sentence of the reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from workbench.audio import read as reading
+from workbench.audio.check import check_sound
+from workbench.core.errors import BadInput
+
+
+@pytest.mark.parametrize("name", ["", "none.wav", "folder", "text.wav", "empty.ogg", "slow.wav"])
+def test_the_sentence_is_that_of_the_reader(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.wav").write_text("this is no sound\n" * 20)
+    soundfile.write(tmp_path / "empty.ogg", np.zeros(0), 16000)
+    soundfile.write(tmp_path / "slow.wav", np.zeros(100), 10)
+    with pytest.raises(BadInput) as read:
+        reading.read(name)
+    with pytest.raises(BadInput) as checked:
+        check_sound(name)
+    assert str(checked.value) == str(read.value)
+
+
+def test_a_long_recording_is_not_decoded_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soundfile.write(tmp_path / "long.wav", np.zeros((1000, 2)), 16000)
+    monkeypatch.setattr(reading, "_BLOCK", 20)
+    read_at_once: list[int] = []
+    inner = soundfile.SoundFile.read
+
+    def counted(self: soundfile.SoundFile, frames: int, **how: object) -> np.ndarray:
+        read_at_once.append(frames)
+        return inner(self, frames, **how)
+
+    monkeypatch.setattr(soundfile.SoundFile, "read", counted)
+    check_sound(tmp_path / "long.wav")
+    assert len(read_at_once) == 1

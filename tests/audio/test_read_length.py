@@ -52,3 +52,16 @@ def test_flac_without_a_stated_length_is_read_to_its_end(tmp_path: Path, samples
     whole = read(path)
     recording = read(without_length(path))
     assert (recording.digest, recording.notes) == (whole.digest, ())
+
+
+@pytest.mark.parametrize("at", [0.1, 0.5, 0.8])
+def test_flac_that_is_damaged_in_the_middle_is_read_up_to_there(tmp_path: Path, at: float) -> None:
+    path = tmp_path / "damaged.flac"
+    soundfile.write(path, 0.3 * np.random.default_rng(0).standard_normal(30 * RATE), RATE)
+    content = bytearray(path.read_bytes())
+    place = int(at * len(content))
+    content[place : place + 50] = b"\xff" * 50
+    path.write_bytes(content)
+    recording = read(path)
+    assert 30 * at - 0.5 < recording.seconds < 30 * at + 0.5
+    assert recording.notes[0].endswith(f": of 30.0 s, {recording.seconds:.1f} s were read")

@@ -16,6 +16,7 @@ from typing import IO
 
 import numpy as np
 
+from workbench.audio import ogg
 from workbench.core.errors import BadInput
 
 # Containers that hold their own audio. Playlists (hls, dash, concat, sdp ...) and devices are left out on purpose.
@@ -122,7 +123,7 @@ def _blocks(
         if got == 0:
             raise BadInput(_last_words(errors))
         notes.append(f"ffmpeg stopped before the end ({_last_words(errors)}); what it had decoded was read")
-    elif sign := _sign_of_damage(errors) or _cut_packet(path):
+    elif sign := _sign_of_damage(errors) or _cut_packet(path) or ogg.sign_of_damage(path):
         notes.append(f"the file is cut or damaged ({sign}); what ffmpeg decoded was read")
 
 

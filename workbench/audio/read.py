@@ -12,12 +12,13 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from workbench.audio import ffmpeg
+from workbench.audio import ffmpeg, ogg
 from workbench.audio.constants import INT16_MAX, INT16_MIN, INT16_SCALE, SAMPLE_RATE
 from workbench.audio.muted import muted_stderr
 from workbench.audio.refused import (
@@ -252,9 +253,7 @@ def whole_of(file: "soundfile.SoundFile") -> np.ndarray:
 
 
 def blocks_of(path: Path) -> tuple[Iterator[np.ndarray], int, Callable[[], None]]:
-    """Returns the float32 blocks [samples, channels] of a file, its sample rate, and what closes it; errors as
-    `read`.
-    """
+    """Returns the float32 blocks [samples, channels] of a file, its rate and what closes it; errors as `read`."""
     decoded = _decode_file(path)
     return decoded.blocks, decoded.rate, decoded.close
 
@@ -302,7 +301,10 @@ def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | N
     if file is None:
         return _decode_ffmpeg(path, name, head)
     text = f"{file.format} {file.subtype}"
-    return _Decoded(_file_blocks(file, name, head, notes), file.samplerate, file.channels, text, notes, file.close)
+    again = partial(_open_libsndfile, path, layout, may_be_mpeg(path, head), [])
+    return _Decoded(
+        _file_blocks(file, again, path, head, notes), file.samplerate, file.channels, text, notes, file.close
+    )
 
 
 def _open_libsndfile(
@@ -322,7 +324,7 @@ def _open_libsndfile(
     except (soundfile.LibsndfileError, TypeError):  # TypeError: a .raw file has no sample rate
         return None
     if repaired:
-        notes.append(_length_note(repaired, file.frames / file.samplerate))
+        notes.append(repaired.note(file.frames / file.samplerate))
     if file.frames >= UNSTATED:
         # After each read, soundfile seeks the place that was reached; at the end of such a stream that fails.
         file.seekable = lambda: False
@@ -334,44 +336,49 @@ def _by_bytes(source: Path | BinaryIO) -> bytes | BinaryIO:
     return os.fsencode(source) if isinstance(source, Path) else source
 
 
-def _file_blocks(file: "soundfile.SoundFile", name: str, head: bytes, notes: list[str]) -> Iterator[np.ndarray]:
+def _file_blocks(
+    file: "soundfile.SoundFile",
+    again: "Callable[[], soundfile.SoundFile | None]",  # opens the file once more
+    path: Path,
+    head: bytes,
+    notes: list[str],
+) -> Iterator[np.ndarray]:
     """Yields the blocks of a file. If the decoder fails part-way, the blocks end there and `notes` gets a sentence."""
     import soundfile
 
     promised, got, reason = file.frames, 0, ""
     known = promised < UNSTATED
-    size = max(_CAREFUL_BLOCK, _BLOCK // file.channels) if known else _CAREFUL_BLOCK
+    size, moved = max(_CAREFUL_BLOCK, _BLOCK // file.channels) if known else _CAREFUL_BLOCK, True
     while True:
         try:
             with muted_stderr(file.format == "MP3"):
-                if reason:  # a failed read loses its whole block, so read the part before the damage again
+                if not moved:
                     file.seek(got)
+                    moved = True
                 block = file.read(size, dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
             reason = reason or error.error_string.removeprefix("Error :").strip().rstrip(".")
             if size == _CAREFUL_BLOCK:
                 break
+            # A failed read loses its whole block, and a decoder that has failed may not seek any more.
             size = _CAREFUL_BLOCK
+            if (fresh := again()) is None:
+                break
+            file, moved = fresh, False
             continue
         if len(block) == 0:
             break
         got += len(block)
         yield block
     if got == 0 and reason:
-        raise _not_sound(name, head)
-    held = f"the file holds {got / file.samplerate:.1f} s; the {got / file.samplerate:.1f} s were read"
+        raise _not_sound(path.name, head)
+    there, stated = f"{got / file.samplerate:.1f} s", f"{promised / file.samplerate:.1f} s"
     if reason:
-        notes.append(f"decoding stopped early ({reason}): {held}")
+        notes.append(f"decoding stopped early ({reason}): {f'of {stated}, ' if known else ''}{there} were read")
     elif known and (promised - got) / file.samplerate > _SHORTFALL:
-        notes.append(f"the header promises {promised / file.samplerate:.1f} s but {held}")
-
-
-def _length_note(layout: WavLayout, seconds: float) -> str:
-    there = f"{seconds:.1f} s"
-    if layout.streaming:
-        return f"the header states no length; the {there} that the file holds were read"
-    promised = f"{layout.seconds(layout.promised):.1f} s"
-    return f"the header promises {promised} but the file holds {there}; the {there} were read"
+        notes.append(f"the header promises {stated} but the file holds {there}; the {there} were read")
+    elif sign := ogg.sign_of_damage(path):
+        notes.append(f"the file is cut or damaged ({sign}); what libsndfile decoded was read")
 
 
 def _decode_ffmpeg(path: Path, name: str, head: bytes) -> _Decoded:

@@ -45,6 +45,14 @@ class WavLayout:
         """Whether a 32-bit header can state the true length."""
         return self.present <= _LARGEST_CHUNK - self.data_offset
 
+    def note(self, seconds: float) -> str:
+        """Returns a remark for the user: what the header states, and the `seconds` that were read."""
+        there = f"{seconds:.1f} s"
+        if self.streaming:
+            return f"the header states no length; the {there} that the file holds were read"
+        promised = f"{self.seconds(self.promised):.1f} s"
+        return f"the header promises {promised} but the file holds {there}; the {there} were read"
+
     def seconds(self, size: int) -> float:
         """Returns the duration of `size` bytes of the data chunk; zero if the header states no data rate."""
         return size / self.bytes_per_second if self.bytes_per_second else 0.0

@@ -1,0 +1,64 @@
+"""An Ogg file that has lost a part says so; whole ones, in every form that programs write, say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from workbench.audio.ogg import sign_of_damage
+from workbench.audio.read import read
+
+RATE = 16_000
+DAMAGED, CUT = "parts of it are damaged or missing", "its end is missing"
+
+
+def ogg(subtype: str, path: Path) -> list[bytes]:
+    """The pages of ten seconds of noise."""
+    soundfile.write(
+        path, 0.1 * np.random.default_rng(0).standard_normal(10 * RATE), RATE, format="OGG", subtype=subtype
+    )
+    content = path.read_bytes()
+    starts = [place for place in range(len(content)) if content.startswith(b"OggS", place)]
+    pages = [content[start:end] for start, end in zip(starts, [*starts[1:], len(content)], strict=True)]
+    assert len(pages) > 6
+    return pages
+
+
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+@pytest.mark.parametrize(
+    ("changed", "sign"),
+    [
+        (lambda pages: b"".join(pages), ""),
+        (lambda pages: b"".join(pages) + b"TAG and more", ""),
+        (lambda pages: b"".join(pages + pages), ""),  # a chain
+        (lambda pages: b"".join(pages[:2] + pages[4:]), ""),  # recorded from a station, which had begun before
+        (lambda pages: b"".join(pages[:-1]), CUT),
+        (lambda pages: b"".join(pages)[:-10], CUT),
+        (lambda pages: b"".join(pages[:-1]) + pages[-1][:20], CUT),
+        (lambda pages: b"".join(pages[:4] + pages[5:]), DAMAGED),
+        (lambda pages: b"".join([*pages[:4], pages[4][:200] + b"\xff" * 50 + pages[4][250:], *pages[5:]]), DAMAGED),
+        (lambda pages: b"".join([*pages[:4], bytes(100_000), *pages[5:]]), DAMAGED),
+    ],
+)
+def test_damage_is_found(subtype: str, changed: Callable[[list[bytes]], bytes], sign: str, tmp_path: Path) -> None:
+    path = tmp_path / "noise.ogg"
+    path.write_bytes(changed(ogg(subtype, path)))
+    assert sign_of_damage(path) == sign
+
+
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_a_cut_file_is_read_with_a_note(subtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "cut.ogg"
+    path.write_bytes(b"".join(ogg(subtype, path)[:-3]) + b"OggS")
+    recording = read(path)
+    assert 5 < recording.seconds < 10
+    assert recording.notes == (f"the file is cut or damaged ({CUT}); what libsndfile decoded was read",)
+
+
+def test_other_files_have_no_pages(tmp_path: Path) -> None:
+    (tmp_path / "talk.wav").write_bytes(b"RIFF and more")
+    assert sign_of_damage(tmp_path / "talk.wav") == ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +15,14 @@ from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput
 
 
-@pytest.mark.parametrize("name", ["", "none.wav", "folder", "text.wav", "empty.ogg", "slow.wav"])
+@pytest.mark.parametrize("name", ["", "none.wav", "folder", "text.wav", "empty.ogg", "slow.wav", "nan.wav"])
 def test_the_sentence_is_that_of_the_reader(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "text.wav").write_text("this is no sound\n" * 20)
     soundfile.write(tmp_path / "empty.ogg", np.zeros(0), 16000)
     soundfile.write(tmp_path / "slow.wav", np.zeros(100), 10)
+    soundfile.write(tmp_path / "nan.wav", np.full(100, np.nan), 16000, subtype="FLOAT")
     with pytest.raises(BadInput) as read:
         reading.read(name)
     with pytest.raises(BadInput) as checked:
@@ -40,3 +43,12 @@ def test_a_long_recording_is_not_decoded_as_a_whole(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(soundfile.SoundFile, "read", counted)
     check_sound(tmp_path / "long.wav")
     assert len(read_at_once) == 1
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs the ffmpeg program")
+def test_a_video_without_sound_is_not_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "silent.mkv"
+    picture = ["-f", "lavfi", "-i", "color=s=16x16", "-frames:v", "1"]
+    subprocess.run(["ffmpeg", "-v", "error", *picture, path], check=True, stdin=subprocess.DEVNULL)
+    with pytest.raises(BadInput, match="read: it has pictures or other tracks, and none with sound; expected WAV"):
+        check_sound(path)

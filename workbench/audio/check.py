@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from workbench.audio.read import blocks_of
+import numpy as np
+
+from workbench.audio.read import blocks_of, read
 from workbench.audio.refused import check_path, check_rate, no_samples
 
 
@@ -15,7 +17,10 @@ def check_sound(source: str | os.PathLike[str]) -> None:
     blocks, rate, close = blocks_of(path)
     try:
         check_rate(path.name, rate)
-        if next(blocks, None) is None:
-            raise no_samples(path.name)
+        first = next(blocks, None)
     finally:
         close()
+    if first is None:
+        raise no_samples(path.name)
+    if not np.isfinite(first).all():
+        read(path)  # counts the samples that are no sound, and raises

@@ -289,10 +289,10 @@ def _checked(path: Path) -> tuple[str, bytes, WavLayout | None]:
     return name, head, layout
 
 
-def _not_sound(name: str, head: bytes, ffmpeg_asked: bool = True) -> BadInput:
+def _not_sound(name: str, head: bytes, ffmpeg_asked: bool = True, said: str = "") -> BadInput:
     """Returns the error for a file that no decoder can read."""
     absent = "" if ffmpeg_asked else " (ffmpeg, which reads more formats, is not installed)"
-    return BadInput(f"{name} is not a sound file that can be read: {reason_of(head)}; {EXPECTED}{absent}")
+    return BadInput(f"{name} is not a sound file that can be read: {reason_of(head, said)}; {EXPECTED}{absent}")
 
 
 def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | None) -> _Decoded:
@@ -378,7 +378,7 @@ def _file_blocks(
     elif known and (promised - got) / file.samplerate > _SHORTFALL:
         notes.append(f"the header promises {stated} but the file holds {there}; the {there} were read")
     elif sign := ogg.sign_of_damage(path):
-        notes.append(f"the file is cut or damaged ({sign}); what libsndfile decoded was read")
+        notes.append(f"the file is cut or damaged ({sign}); what could be decoded was read")
 
 
 def _decode_ffmpeg(path: Path, name: str, head: bytes) -> _Decoded:
@@ -389,7 +389,7 @@ def _decode_ffmpeg(path: Path, name: str, head: bytes) -> _Decoded:
     try:
         stream = ffmpeg.decode(program, path, notes)
     except BadInput as error:
-        raise _not_sound(name, head) from error
+        raise _not_sound(name, head, said=str(error)) from error
 
     def blocks() -> Iterator[np.ndarray]:
         try:

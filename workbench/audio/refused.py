@@ -96,11 +96,17 @@ def may_be_mpeg(path: Path, head: bytes) -> bool:
     return head.startswith(b"ID3") or synchronised or path.suffix.lower() in (".mp3", ".mp2", ".mp1", ".mpeg", ".mpga")
 
 
-def reason_of(head: bytes) -> str:
-    """Returns why no decoder could read a file."""
+def reason_of(head: bytes, said: str = "") -> str:
+    """Returns why no decoder could read a file.
+
+    Args:
+        said: the error of ffmpeg.
+    """
     kind = other_kind(head)
     if kind:
         return f"it is {kind}"
+    if "matches no streams" in said:
+        return "it has pictures or other tracks, and none with sound"
     if head[:4] in _WAV and head[8:12] == b"WAVE":
         return _wav_reason(head)
     container = next((kind for first, kind in _CONTAINERS if head.startswith(first)), None)

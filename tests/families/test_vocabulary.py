@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,12 @@ def test_broken_sentencepiece_models(content: bytes, tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(BadInput, match=r"it\.bpe\.model is not a SentencePiece model"):
         read_sentencepiece(path)
+
+
+def test_a_pipe_is_no_sentencepiece_model(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "it.bpe.model")
+    with pytest.raises(BadInput, match="is not a SentencePiece model"):
+        read_sentencepiece(tmp_path / "it.bpe.model")  # without waiting for a writer
 
 
 def test_token_lists_of_both_forms_are_the_same(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput, message_of
-from workbench.formats.text_files import lines_of, read_text
+from workbench.formats.text_files import check_stored, lines_of, read_text
 
 WORD_START = "▁"  # marks a piece that begins a word in SentencePiece
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -68,8 +68,9 @@ def load_sentencepiece(path: Path) -> Any:
 
     processor: Any = sentencepiece.SentencePieceProcessor()
     try:
+        check_stored(path)
         processor.Load(str(path))
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, BadInput) as error:
         raise BadInput(f"{path.parent.name}/{path.name} is not a SentencePiece model") from error
     return processor
 

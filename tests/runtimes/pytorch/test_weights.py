@@ -309,3 +309,24 @@ def test_whole_models_refuse_weights_of_others(family: str, tmp_path: Path) -> N
     with pytest.raises(BadInput) as error:
         runner(read(directory), CPU)  # type: ignore[operator]
     assert "lacks tensor" in sentence(error)
+
+
+@pytest.mark.parametrize(
+    ("save", "sentence"),
+    [
+        (
+            lambda path: torch.save(STATE, path, pickle_protocol=4),
+            "holds objects other than tensors, or another pickle protocol than torch's, and is not loaded",
+        ),
+        (lambda path: torch.jit.save(torch.jit.script(nn.Linear(2, 2)), path), "damaged or no torch file"),
+    ],
+    ids=["protocol 4", "TorchScript"],
+)
+def test_a_refused_file_leaves_no_warning_of_torch(
+    save: Callable[[Path], None], sentence: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    save(tmp_path / "model.pt")
+    recwarn.clear()
+    with pytest.raises(BadInput, match=sentence):
+        read_state_dict(tmp_path / "model.pt")
+    assert not list(recwarn)

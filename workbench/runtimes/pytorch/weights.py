@@ -7,6 +7,7 @@ takes the mapped tensors as its parameters: a checkpoint is never in memory twic
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -35,8 +36,15 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     where = f"{path.parent.name}/{path.name}"
     check_downloaded(path, where)
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of files that are refused below
+            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
     except pickle.UnpicklingError as error:
+        if "Unsupported operand" in str(error):
+            raise BadInput(
+                f"{where} holds objects other than tensors, or another pickle protocol than torch's, and is not "
+                "loaded; expected a state dict saved with torch.save and its usual protocol"
+            ) from error
         if "weights_only" in str(error) or "Unsupported" in str(error):
             raise BadInput(
                 f"{where} holds objects other than tensors, which are not loaded; expected a state dict"

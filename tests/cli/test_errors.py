@@ -184,7 +184,10 @@ def test_a_file_without_sound_is_refused_before_the_model_is_loaded(
     ("words", "sentence"),
     [
         (("transcribe", "", "-m", "sensevoice"), "the path of the recording is empty; expected a sound file"),
-        (("trace", "", "-m", "sensevoice", "--out", "x.safetensors"), "the path of the recording is empty; expected a sound"),
+        (
+            ("trace", "", "-m", "sensevoice", "--out", "x.safetensors"),
+            "the path of the recording is empty; expected a sound",
+        ),
         (("compare", "", "x.npz"), "argument REFERENCE: the path is empty"),
         (("evaluate", "", "-m", "sensevoice", "--out", "x"), "the path of the corpus is empty; expected a manifest"),
     ],

@@ -81,3 +81,12 @@ def test_a_row_without_its_counts_is_as_good_as_torn(tmp_path: Path, capsys: pyt
         shard.write_text("".join([wrong, *rest]), encoding="utf-8")
         assert main(["report", str(found.path)]) == 0
         assert "2 recordings, 0 failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--out", "run.json"], ["--table", "utterances.jsonl"]])
+def test_the_results_are_not_written_over(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_evaluation(tmp_path / "out", 3).path
+    before = (folder / words[1]).read_bytes()
+    assert main(["report", str(folder), words[0], str(folder / words[1])]) == 2
+    assert capsys.readouterr().err.startswith(f"workbench: {words[0]} names ")
+    assert (folder / words[1]).read_bytes() == before

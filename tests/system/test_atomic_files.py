@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbench.core.errors import BadInput
-from workbench.system.atomic_files import check_place
+from workbench.system.atomic_files import check_not_read, check_place
 
 
 def pipe(folder: Path) -> Path:
@@ -38,3 +38,13 @@ def test_a_new_file_and_an_existing_one_can_be_written(tmp_path: Path) -> None:
     check_place(tmp_path / "old.gguf")
     check_place(tmp_path / "link.gguf")
     assert (tmp_path / "old.gguf").read_bytes() == b"old"
+
+
+def test_what_a_command_reads_is_not_written_over(tmp_path: Path) -> None:
+    talk = tmp_path / "talk.wav"
+    talk.write_bytes(b"sound")
+    (tmp_path / "link.html").symlink_to("talk.wav")
+    for out in (talk, tmp_path / "link.html"):
+        with pytest.raises(BadInput, match="^--report names .*, which the same command uses for something else"):
+            check_not_read("--report", out, ["Count to three.", "a" * 5000, "\0", str(talk)])
+    check_not_read("--report", tmp_path / "new.html", [str(talk), "new.html\n"])

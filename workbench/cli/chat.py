@@ -22,6 +22,7 @@ from workbench.registry.handle import OpenSession
 from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
 from workbench.session.messages import AudioPart, check_messages
 from workbench.session.values import Piece
+from workbench.system.atomic_files import check_not_read
 
 Say = Callable[[str], None]
 """A function that prints a sentence on stderr."""
@@ -46,6 +47,8 @@ def chat(parsed: argparse.Namespace, opened: Opened, say: Say) -> int:
         raise BadInput("- stands for standard input, and both the text and --audio name it; expected one of them")
     with recording_paths(parsed.audio) as paths:
         messages = conversation_of(parsed.text, paths, parsed.system, parsed.messages)
+        if place:
+            check_not_read("--out", place, files_in(messages))
         with opened() as (session, options):
             answer = print_answer(session, messages, options, not parsed.json, say)
             report(answer, place, say)
@@ -69,10 +72,15 @@ def conversation_of(
         messages.append(user_message(None if text is None else read_prompt(text), recordings))
     folder = file.absolute().parent if file else None
     found = check_messages(messages, folder)
-    for part in (part for message in found for part in message.parts):
-        if isinstance(part, AudioPart) and isinstance(part.source, str):
-            check_sound(part.source)
+    for path in files_in(found):
+        check_sound(path)
     return list(found)  # type: ignore[arg-type]
+
+
+def files_in(messages: Sequence[Any]) -> list[str]:
+    """Returns the paths of the recordings in messages that have been checked."""
+    parts = [part for message in messages for part in message.parts if isinstance(part, AudioPart)]
+    return [part.source for part in parts if isinstance(part.source, str)]
 
 
 def user_message(text: str | None, recordings: Sequence[str]) -> dict[str, Any]:

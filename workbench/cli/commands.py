@@ -34,7 +34,7 @@ from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import check_options
 from workbench.session.values import Transcript
-from workbench.system.atomic_files import explained_file_errors
+from workbench.system.atomic_files import check_not_read, explained_file_errors
 from workbench.system.endings import end_in_order
 from workbench.system.streams import open_closed_streams, print_any_name
 from workbench.text.exports import find_format
@@ -242,9 +242,12 @@ def _parity(parsed: argparse.Namespace) -> int:
     from workbench.parity_lab import report_place, run_parity
     from workbench.parity_lab.baseline import read_baseline, regressions
 
-    for path in (parsed.report, parsed.junit, parsed.summary):
-        if path:
-            report_place(path)
+    reads = [*parsed.inputs, *parsed.audio, *parsed.embedding, *parsed.candidates, parsed.reference]
+    reads += filter(None, (parsed.messages, parsed.baseline, parsed.mapping))
+    for flag in ("report", "junit", "summary"):
+        if path := getattr(parsed, flag):
+            check_not_read(f"--{flag}", report_place(path), reads)
+            reads.append(path)
     if not 1 <= parsed.worse_by < float("inf"):
         raise BadInput(f"--worse-by is {parsed.worse_by:g}; expected a factor of at least 1")
     baseline = read_baseline(parsed.baseline) if parsed.baseline else None

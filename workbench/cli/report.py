@@ -11,12 +11,19 @@ from workbench.evaluation import read
 from workbench.evaluation.report import page, read_columns, write_table
 from workbench.evaluation.report.overview import Overview, overview
 from workbench.evaluation.report.page import REPORT, sounds_in, written
-from workbench.evaluation.store import Evaluation
+from workbench.evaluation.store import RESULTS, RUN, SKIPPED, UTTERANCES, Evaluation
+from workbench.system.atomic_files import check_not_read
 
 
 def report_on(parsed: argparse.Namespace) -> Iterator[str]:
     """Writes the report, and the table if one is asked for; yields the lines to print."""
     evaluation = read(parsed.directory)
+    stored = [evaluation.path / name for name in (RUN, UTTERANCES, SKIPPED)]
+    stored += (evaluation.path / RESULTS).rglob("*.jsonl")
+    for flag in ("out", "table"):
+        if path := getattr(parsed, flag):
+            check_not_read(f"--{flag}", path, stored)
+            stored.append(path)
     found = make_report(evaluation, parsed.out, parsed.table)
     yield from [json.dumps(found.to_dict(), ensure_ascii=False)] if parsed.json else sentences(found)
 

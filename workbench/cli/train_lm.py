@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
@@ -17,7 +16,7 @@ from workbench.families.spelling import Speller
 from workbench.pipelines.token_files import read_tokens
 from workbench.registry.registry import Registry
 from workbench.registry.sources import fetch
-from workbench.system.atomic_files import check_place, explained_file_errors, temporary
+from workbench.system.atomic_files import check_not_read, check_place, explained_file_errors, temporary
 
 Say = Callable[[str], None]
 """A function that prints a sentence on stderr."""
@@ -26,8 +25,7 @@ Say = Callable[[str], None]
 def train_language_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     """Writes the n-gram model of the texts; yields the file with its size, and the number of n-grams of each order."""
     check_place(parsed.out)
-    if parsed.out.exists() and any(Path(text).exists() and parsed.out.samefile(text) for text in parsed.text):
-        raise BadInput(f"--out names {parsed.out}, which is one of the texts; expected another file")
+    check_not_read("--out", parsed.out, parsed.text)
     if parsed.model and parsed.vocabulary:
         raise BadInput("--model and --vocabulary both say which tokens there are; expected one of them")
     sentences: Iterator[Sequence[str]] = read_sentences(parsed.text)

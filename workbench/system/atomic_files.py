@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from workbench.core.errors import BadInput, Unavailable
@@ -32,6 +32,18 @@ def check_place(out: Path) -> None:
             raise BadInput(f"{out} is a device or a pipe; expected the name of a file")
         if not os.access(out.parent, os.W_OK | os.X_OK):
             raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
+
+
+def check_not_read(flag: str, out: Path, read: Iterable[str | Path]) -> None:
+    """Raises `BadInput` if the file that `flag` names is one of those that the same command reads or writes besides.
+
+    Args:
+        read: paths, which need not exist; texts that are no path are passed over.
+    """
+    for each in read:
+        with contextlib.suppress(OSError, ValueError):
+            if Path(each) == out or (out.exists() and out.samefile(each)):
+                raise BadInput(f"{flag} names {out}, which the same command uses for something else; expected another")
 
 
 def is_device(path: Path) -> bool:

@@ -29,7 +29,8 @@ from panels.running.parameters import (
 )
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.endpoint import LIMITS, OPTIONS, RUNTIME_OF_MODELS, first_of
+from panels.running.wiring import COMPUTING
+from panels.transcribe.endpoint import OPTIONS, RUNTIME_OF_MODELS, first_of
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.visitors import present_stop
 from workbench.families.family import CONVERSE
@@ -75,7 +76,7 @@ def build(page: Page, pool: SessionPool) -> None:
             "Answers a conversation; gives the text, the audio as a WAV file or nothing, and the answer as an object.",
             {"messages": "count from two to six", "model": first_of(pool.registry, CONVERSE), "runtime": "pytorch"},
             more=RESULTS,
-            **LIMITS,
+            **COMPUTING,
         )
 
 

@@ -20,7 +20,7 @@ from panels.chat.live import live
 from panels.chat.wire import pack, unpack
 from panels.running.answers import answered
 from panels.running.sessions import SessionPool
-from panels.transcribe.layout import RUNS_AT_ONCE
+from panels.running.wiring import RUNS_AT_ONCE
 from panels.widgets.samples import read_samples
 from workbench import __version__
 from workbench.audio.read import read, samples_to_int16

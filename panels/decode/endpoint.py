@@ -18,7 +18,8 @@ from panels.running.parameters import FILE, OBJECT, OBJECTS_SCHEMA, TEXT, UPLOAD
 from panels.running.parameters import FILES as SEVERAL_FILES
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.endpoint import LIMITS, sample, score_dict
+from panels.running.wiring import COMPUTING
+from panels.transcribe.endpoint import sample, score_dict
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options, option_specs
 from workbench.core.runtimes import RUNTIMES
@@ -101,7 +102,7 @@ def build(page: Page, pool: SessionPool) -> None:
                 "model": next((each.card.id for each in headed_offers(pool.registry)), ""),
                 "options": {"beam_size": 16, "nbest": 3},
             },
-            **LIMITS,
+            **COMPUTING,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,11 +11,10 @@ from panels.decode.events import SWEPT, DecodeActions
 from panels.decode.knowledge import FILES
 from panels.decode.run import TITLES
 from panels.decode.view import NOTHING_YET
-from panels.running.error_boundary import with_error_boundary
 from panels.running.kept_views import KeptViews, note_beside
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.running.wiring import COMPUTING, wire, wire_script, wire_value
 from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
 from panels.widgets.option_inputs import make_inputs
@@ -188,14 +186,9 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 sweeping = html_block("", elem_id="decode-sweeping", elem_classes="status")
                 heat = html_block("", "use", elem_id="decode-heat")
 
-    def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
-        """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
-        settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
-        return event(with_error_boundary(function), takes, gives, **settings)
-
-    fill = before_press(wire, start, sweep)
+    fill = before_press(start, sweep)
     ready = fill(page.load, actions.refresh, [model, neural], [model, neural])
-    ready.success(None, None, None, js=follow_address(TAB), api_visibility="private")
+    wire_script(ready.success, follow_address(TAB))
     fill(chips.pick, actions.pick_sample, None, [recordings, reference, credit, lent, logits], **IN_TURN)
     for event in (recordings.upload, recordings.clear):
         forgotten = fill(event, actions.forget_sample, [reference, lent], [reference, credit, lent])
@@ -221,11 +214,10 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     wire(loaded.success, partial(actions.check, tuple(FILES)), known, list(notes.values()))
 
     taken = [recordings, logits, tokens, blank, model, reference, neural, decoders, *files.values(), *inputs.values()]
-    limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     ran = wire(
-        start.click, actions.start, taken, [table, status, start, cancel, why, followed], js=SHOW_RESULTS, **limits
+        start.click, actions.start, taken, [table, status, start, cancel, why, followed], js=SHOW_RESULTS, **COMPUTING
     )
-    wire(ran.success, actions.look_at_first, None, [followed, title, search], **limits)
+    wire(ran.success, actions.look_at_first, None, [followed, title, search], **COMPUTING)
     wire(ran.failure, partial(note_beside, NOTHING_YET), table, status)
     views = KeptViews(page.runs, TAB, len(taken), 3, FILES_ASKED)
 
@@ -233,16 +225,16 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         return actions.keep(views, str(request.session_hash), values)
 
     wire(ran.success, keep, [*taken, table, status, why], history)
-    start.click(lambda: "", None, earlier, queue=False, api_visibility="private", show_progress="hidden")
+    wire_value(start.click, "", earlier)
     back = fill(history.restore, views.restore, None, [history, *taken, table, status, why, earlier], **IN_TURN)
     wire(back.success, lambda: gr.update(elem_classes=seen_classes(False, "card")), None, followed)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
-    looked = wire(table.look, actions.look, None, [followed, title, search], trigger_mode="multiple", **limits)
-    looked.success(None, None, None, js=show("decode-search"), api_visibility="private")
+    looked = wire(table.look, actions.look, None, [followed, title, search], trigger_mode="multiple", **COMPUTING)
+    wire_script(looked.success, show("decode-search"))
     asked = wire(table.why, actions.why, None, why, **IN_TURN)
-    asked.success(None, None, None, js=show("decode-why"), api_visibility="private")
+    wire_script(asked.success, show("decode-why"))
 
-    wire(sweep.click, actions.sweep, [pair, first, second, *taken], [heat, sweeping, sweep, unsweep], **limits)
+    wire(sweep.click, actions.sweep, [pair, first, second, *taken], [heat, sweeping, sweep, unsweep], **COMPUTING)
     wire(unsweep.click, actions.cancel, None, unsweep, queue=False)
     wire(heat.use, actions.use, [pair], list(inputs.values()))
     page.unload(actions.leave)

@@ -16,7 +16,8 @@ from panels.running.choices import ModelOnRuntime
 from panels.running.parameters import FILES, OBJECT_SCHEMA, SWITCH, TEXT, UPLOAD, Parameter, endpoint
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.endpoint import LIMITS, MODELS, RUNTIME_OF_MODELS, first_of
+from panels.running.wiring import COMPUTING
+from panels.transcribe.endpoint import MODELS, RUNTIME_OF_MODELS, first_of
 from workbench.core.errors import BadInput
 from workbench.core.visitors import present_stop
 from workbench.evaluation.report.exports import table_rows
@@ -64,7 +65,7 @@ def build(page: Page, pool: SessionPool) -> None:
             "evaluate",
             "Runs models over a corpus; gives error rates with intervals, speed, and whether differences are real.",
             {"models": first_of(pool.registry, "transcribe")},
-            **LIMITS,
+            **COMPUTING,
         )
 
 

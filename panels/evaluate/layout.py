@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,10 +11,9 @@ from panels.evaluate.corpus import check_upload
 from panels.evaluate.events import EvaluateActions
 from panels.evaluate.routes import evaluate_routes
 from panels.evaluate.view import NOTHING_YET
-from panels.running.error_boundary import with_error_boundary
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.running.wiring import COMPUTING, wire, wire_script
 from panels.transcribe.view import normaliser_label
 from panels.widgets.early_presses import before_press
 from panels.widgets.html_block import HIDDEN, html_block, scripted_html
@@ -91,25 +89,19 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
             status = html_block("", elem_id="evaluate-status", elem_classes="status")
             report = scripted_html("evaluate.js", NOTHING_YET, elem_id="evaluate-report")
 
-    def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
-        """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
-        settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
-        return event(with_error_boundary(function), takes, gives, **settings)
-
-    before_press(wire, start)(page.load, actions.refresh, cells, cells)
+    before_press(start)(page.load, actions.refresh, cells, cells)
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     wire(files.change, partial(first_fault_html, check_upload), files, fault, trigger_mode="always_last")
-    limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     shown = [status, report, start, cancel]
-    wire(start.click, actions.start, [files, written, cells, normaliser, limit], shown, js=SHOW_RESULTS, **limits)
+    wire(start.click, actions.start, [files, written, cells, normaliser, limit], shown, js=SHOW_RESULTS, **COMPUTING)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
-    wire(opening.click, actions.open, written, [status, report], js=SHOW_RESULTS, **limits)
+    wire(opening.click, actions.open, written, [status, report], js=SHOW_RESULTS, **COMPUTING)
     for key, ids in TABS.items():
         boxes = [found for each in ids if (found := _component(page, each)) is not None]
         if not boxes:  # the page does not show this tab
             continue
         taken = wire(getattr(report, key), actions.take if len(boxes) > 1 else actions.take_one, None, boxes)
-        taken.success(None, None, None, js=open_tab(key), api_visibility="private")
+        wire_script(taken.success, open_tab(key))
     page.unload(actions.leave)
 
 

@@ -14,7 +14,8 @@ from panels.running.choices import ModelOnRuntime
 from panels.running.parameters import FILES, OBJECT, OBJECTS_SCHEMA, TEXT, UPLOAD, Parameter, endpoint
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.endpoint import LIMITS, MODELS, OPTIONS, RUNTIME_OF_MODELS, first_of
+from panels.running.wiring import COMPUTING
+from panels.transcribe.endpoint import MODELS, OPTIONS, RUNTIME_OF_MODELS, first_of
 from panels.widgets.snippets import File
 from workbench.core.visitors import present_stop
 from workbench.embeddings import read_embedding
@@ -69,7 +70,7 @@ def build(page: Page, pool: SessionPool) -> None:
                 "runtime": "pytorch",
                 "options": {"max_new_tokens": 16},
             },
-            **LIMITS,
+            **COMPUTING,
         )
 
 

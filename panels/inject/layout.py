@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,11 +11,10 @@ from panels.inject.embedding_view import EMPTY
 from panels.inject.events import InjectActions
 from panels.inject.run import TASK
 from panels.inject.view import NOTHING_YET
-from panels.running.error_boundary import with_error_boundary
 from panels.running.kept_views import KeptViews, note_beside
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.running.wiring import COMPUTING, wire, wire_script, wire_value
 from panels.transcribe.segment_editor import saver
 from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.html_block import HIDDEN, html_block, seen_classes
@@ -116,14 +114,9 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
             look = html_block("", elem_id="embedding-look")
             download = saver(elem_id="inject-saver")
 
-    def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
-        """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
-        settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
-        return event(with_error_boundary(function), takes, gives, **settings)
-
-    fill = before_press(wire, start, make)
+    fill = before_press(start, make)
     ready = fill(page.load, actions.refresh, cells, [cells, unavailable])
-    ready.success(None, None, None, js=follow_address(TAB), api_visibility="private")
+    wire_script(ready.success, follow_address(TAB))
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     adding = [held, listed, which, tensors, waiting]
     fill(files.upload, actions.add, [files, held, waiting], [*adding, files])
@@ -133,23 +126,22 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         wire(event, function, held, [held, listed])
     wire(listed.save, actions.save, held, download)
     looked = wire(listed.look, actions.look, [held, cells], look, **IN_TURN)
-    looked.success(None, None, None, js=SHOW_LOOK, api_visibility="private")
+    wire_script(looked.success, SHOW_LOOK)
     picked = wire(chips.pick, actions.pick_sample, None, recording)
     wire(recording.change, unreadable_html, recording, fault, trigger_mode="always_last")
-    insert.click(None, prompt, prompt, js=INSERT, api_visibility="private")
-    limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
+    wire_script(insert.click, INSERT, prompt, prompt)
     own_chat = inputs.get("chat") or gr.Checkbox(True, visible=False)  # the list may have no language model
     made = [held, listed, prompt, own_chat, status, lent]
-    wire(make.click, actions.make, [recording, speech, held, prompt, lent], made, **limits)
+    wire(make.click, actions.make, [recording, speech, held, prompt, lent], made, **COMPUTING)
     taken = [held, prompt, cells, *inputs.values()]
-    ran = [wire(start.click, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **limits)]
+    ran = [wire(start.click, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **COMPUTING)]
     # A recording goes all the way: embeddings are made, looked at and injected.
     for event in (picked.success, recording.stop_recording, recording.upload):
         begun = wire(event, actions.begin_with, [recording, held], [held, listed, look])
-        heard = wire(begun.success, actions.make, [recording, speech, held, prompt, lent], made, **limits)
+        heard = wire(begun.success, actions.make, [recording, speech, held, prompt, lent], made, **COMPUTING)
         wire(heard.success, actions.look_at_last, [held, cells], look)
         ran.append(
-            wire(heard.success, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **limits)
+            wire(heard.success, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **COMPUTING)
         )
     views = KeptViews(page.runs, TAB, len(taken), 3, files=(0,))
 
@@ -159,7 +151,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     for each in ran:
         wire(each.success, partial(actions.keep, views), [*taken, answers, status, look], history)
         wire(each.failure, partial(note_beside, NOTHING_YET), answers, status)
-    start.click(lambda: "", None, earlier, queue=False, api_visibility="private", show_progress="hidden")
+    wire_value(start.click, "", earlier)
     fill(history.restore, restore, None, [history, *taken, answers, status, look, earlier, listed], **IN_TURN)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)

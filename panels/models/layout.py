@@ -9,8 +9,8 @@ from typing import Any
 import gradio as gr
 
 from panels.running.choices import ModelOnRuntime, runtime_title
-from panels.running.error_boundary import with_error_boundary
 from panels.running.sessions import LONGEST_IDLE, SHORTEST_IDLE, SessionPool
+from panels.running.wiring import wire, wire_script
 from panels.widgets.html_block import html_block
 from panels.widgets.markup import datum
 from panels.widgets.model_chooser import knows
@@ -102,16 +102,15 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         pool.guard.owners("the time after which models are unloaded")
         pool.idle_minutes = minutes
 
-    private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None}
-    tabs.select(with_error_boundary(selected), None, [resident, listed, idle, timer], **private)
-    tabs.select(with_error_boundary(measured), None, listed, **private)
-    timer.tick(with_error_boundary(tick), logged, [resident, log], **private)
-    resident.release(with_error_boundary(unload), None, resident, **private)
-    resident.log(with_error_boundary(show_log), None, [log, logged], **private)
-    log.hide(lambda: ("", ""), None, [log, logged], **private)
+    wire(tabs.select, selected, None, [resident, listed, idle, timer])
+    wire(tabs.select, measured, None, listed)
+    wire(timer.tick, tick, logged, [resident, log])
+    wire(resident.release, unload, None, resident)
+    wire(resident.log, show_log, None, [log, logged])
+    wire(log.hide, lambda: ("", ""), None, [log, logged])
     # Enter leaves the field; so the time is set once, also where Tab follows.
-    idle.submit(None, js="() => document.activeElement.blur()", api_visibility="private")
-    idle.blur(with_error_boundary(set_idle), idle, None, **private)
+    wire_script(idle.submit, "() => document.activeElement.blur()")
+    wire(idle.blur, set_idle, idle, None)
 
 
 def _unmeasured(registry: Registry) -> list[tuple[Card, str]]:

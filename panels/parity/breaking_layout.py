@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from panels.parity.breaking import KINDS, BreakingActions, Game
+from panels.running.wiring import COMPUTING, wire
 from panels.widgets.html_block import html_block
 from panels.widgets.scrolling import show_results
 from workbench.parity_lab.breaking import FAULTS
@@ -54,12 +55,10 @@ def breaking_card() -> Breaking:
 def wire_breaking(
     card: Breaking,
     actions: BreakingActions,
-    wire: Callable[..., Any],
     recording: gr.File,
     shown: Sequence[Any],
     closer: gr.HTML,
     look: Callable[[Any], Any],
-    limits: dict[str, Any],
 ) -> None:
     """Wires the card.
 
@@ -68,10 +67,10 @@ def wire_breaking(
         closer: the open stage; empty while a change is hidden.
         look: wires what follows a finished comparison.
     """
-    limits = {**limits, "js": SHOW_RESULTS}
-    look(wire(card.plant.click, actions.plant, [card.fault, recording], shown, **limits))
+    computing = COMPUTING | {"js": SHOW_RESULTS}
+    look(wire(card.plant.click, actions.plant, [card.fault, recording], shown, **computing))
     hidden = wire(
-        card.hide.click, actions.hide, [card.game, recording], [*shown, card.game, card.stage, card.answer], **limits
+        card.hide.click, actions.hide, [card.game, recording], [*shown, card.game, card.stage, card.answer], **computing
     )
     hidden.then(lambda: "", None, closer, api_visibility="private", show_progress="hidden")
     look(

@@ -28,7 +28,8 @@ from panels.running.parameters import (
 )
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.endpoint import LIMITS, sample
+from panels.running.wiring import COMPUTING
+from panels.transcribe.endpoint import sample
 from workbench.compare.precision import AUTO
 from workbench.compare.presets import PRESETS
 from workbench.core.caller import Caller, here
@@ -162,7 +163,7 @@ def build(page: Page, pool: SessionPool) -> None:
                 "candidates": "pytorch:f64",
                 "audio": sample(),
             },
-            **LIMITS,
+            **COMPUTING,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,11 +13,10 @@ from panels.parity.events import BARE, END_TO_END, EXPERIMENTS, EXPORTS, MODES, 
 from panels.parity.example import example_html
 from panels.parity.several import RECORDINGS
 from panels.parity.view import NOTHING_YET, precision_choices, preset_choices
-from panels.running.error_boundary import with_error_boundary
 from panels.running.kept_views import KeptViews, note_beside
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.running.wiring import COMPUTING, wire, wire_script, wire_value
 from panels.transcribe.segment_editor import saver
 from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.html_block import HIDDEN, html_block, scripted_html, seen_classes
@@ -210,23 +208,18 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
             closer = html_block("", "look", elem_id="parity-closer")
             download = saver(elem_id="parity-saver", elem_classes="saver")
 
-    def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
-        """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
-        settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
-        return event(with_error_boundary(function), takes, gives, **settings)
-
     sided = [reference, candidates]
     of_speech = [each for column in switches for each in column[:2]]
     of_language = [column[3] for column in switches]
     offering = [note, reference, sides, candidates, speech, text, merged, prompt, together, several]
     offering += [*of_speech, *of_language]
-    fill = before_press(wire, start, card.plant, card.hide)
+    fill = before_press(start, card.plant, card.hide)
     ready = fill(page.load, actions.choose, [model, *sided, traces], offering)
-    ready.success(None, None, None, js=follow_address(TAB), api_visibility="private")
+    wire_script(ready.success, follow_address(TAB))
     fill(model.input, actions.choose, [model, *sided, traces], offering)
-    pressed = sides.toggle(None, candidates, candidates, js=TOGGLE, api_visibility="private")
+    pressed = wire_script(sides.toggle, TOGGLE, candidates, candidates)
     wire(pressed.then, actions.experiments, [candidates, *switches[1]], candidates)
-    candidates.change(None, candidates, None, js=MARK, api_visibility="private")
+    wire_script(candidates.change, MARK, candidates)
     for text_of, column in zip(sided, switches):
         for name, each in zip(EXPERIMENTS, column):
             wire(each.input, partial(actions.experiment, name), [text_of, each], text_of, trigger_mode="always_last")
@@ -255,9 +248,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         precision,
         several,
     ]
-    limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     shown = [result, status, start, cancel, exports, opened]
-    ran = wire(start.click, actions.start, taken, shown, js=SHOW_RESULTS, **limits)
+    ran = wire(start.click, actions.start, taken, shown, js=SHOW_RESULTS, **COMPUTING)
 
     def look(event: Any) -> Any:
         return wire(event.success, actions.look_at_first, opened, [closer, opened])
@@ -270,11 +262,11 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         return actions.keep(views, str(request.session_hash), values[0], values)
 
     wire(looked_at.success, keep, [*taken, result, status, closer], history)
-    start.click(lambda: "", None, earlier, queue=False, api_visibility="private", show_progress="hidden")
+    wire_value(start.click, "", earlier)
     back = fill(history.restore, views.restore, None, [history, *taken, result, status, closer, earlier], **IN_TURN)
     wire(back.success, actions.choose, [model, *sided, traces], offering)
     breaking = BreakingActions(actions)
-    wire_breaking(card, breaking, wire, recording, shown, closer, look, limits)
+    wire_breaking(card, breaking, recording, shown, closer, look)
     page.unload(breaking.leave)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)
@@ -282,9 +274,9 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     for source in (result, closer):
         looked = wire(source.look, actions.look, opened, [closer, opened], **IN_TURN)
         if source is result:
-            looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
+            wire_script(looked.success, SHOW_CLOSER)
     for press, save in ((as_page, actions.save_page), (as_json, actions.save_json)):
-        press.click(lambda: WRITING, None, writing, queue=False, api_visibility="private", show_progress="hidden")
+        wire_value(press.click, WRITING, writing)
         written = wire(press.click, save, None, download)
         wire(written.then, lambda: "", None, writing)
 

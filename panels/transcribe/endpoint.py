@@ -15,7 +15,7 @@ from panels.running.choices import ModelOnRuntime
 from panels.running.parameters import FILES, OBJECT, OBJECTS_SCHEMA, TEXT, TEXTS, UPLOAD, Parameter, endpoint, read_file
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.running.wiring import COMPUTING
 from panels.transcribe.run import Row, prepare, run
 from panels.widgets.engine_inputs import RUNTIME, SHOWN, check_settings
 from panels.widgets.samples import read_samples
@@ -26,9 +26,6 @@ from workbench.registry.registry import Registry
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
 from workbench.text.rates import Score
-
-LIMITS: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}  # of endpoints that compute
-
 
 MODELS = Parameter(
     "models",
@@ -94,7 +91,7 @@ def build(page: Page, pool: SessionPool) -> None:
             "transcribe",
             "Transcribes recordings with models; gives one object for each recording and model.",
             {"audio": sample(), "models": first_of(pool.registry, "transcribe"), "runtime": "pytorch", "options": {}},
-            **LIMITS,
+            **COMPUTING,
         )
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import gradio as gr
 
-from panels.running.error_boundary import with_error_boundary
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
+from panels.running.wiring import COMPUTING, wire, wire_script
 from panels.transcribe.events import Actions
 from panels.transcribe.keeping import TAB
 from panels.transcribe.kept_events import KeptRunActions
@@ -32,9 +30,6 @@ from panels.widgets.timeline import timeline, timeline_beside
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
 
-# Runs that Gradio starts at once: more than the queue of calls (`workbench.serving.call_queue`) holds in public mode.
-# So that queue, which is fair, decides who works, and not Gradio's queue, which serves whoever came first.
-RUNS_AT_ONCE = 112
 ENGINE = """<p class="muted small">The first run starts an engine, which takes up to a minute. All later runs with the
 same settings use the same engine, also those of other visitors.</p>"""
 SHOW_RESULTS = show_results("results", "(recordings) => recordings && recordings.length")
@@ -44,7 +39,6 @@ SHOW_CLOSER = """() => {
   closer.querySelector('h3').focus({preventScroll: true});
 }"""
 PRESS_RUN = "() => document.querySelector('#run').click()"
-COMPUTE = "compute"  # endpoints for scripts share this limit
 
 
 def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
@@ -120,16 +114,11 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     revert = gr.Button("Undo all edits", size="sm", variant="secondary", elem_id="revert")
                 download = saver(elem_id="saver")
 
-    def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
-        """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
-        settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
-        return event(with_error_boundary(function), takes, gives, **settings)
-
-    fill = before_press(wire, start)
+    fill = before_press(start)
     found = fill(page.load, actions.refresh, cells, [cells, unavailable, engine])
     wire(found.success, actions.toggle_options, cells, list(inputs.values()))
     wire(found.success, actions.open_ahead, cells, None)
-    found.success(None, None, None, js=follow_address(TAB), api_visibility="private")
+    wire_script(found.success, follow_address(TAB))
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     wire(cells.choose, actions.toggle_options, cells, list(inputs.values()), trigger_mode="always_last")
     fill(sample_chips.pick, actions.pick_sample, cells, [files, reference, credit, lent], **IN_TURN)
@@ -139,10 +128,9 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
 
     shown = [closer, title, editor, line, opened, edits]
     taken = [files, cells, reference, normaliser, *inputs.values(), *settings]
-    limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     wire(files.change, actions.listen, [files, state, opened], line, trigger_mode="always_last")
     ran = wire(
-        start.click, actions.start, taken, [table, status, start, cancel, state, line], js=SHOW_RESULTS, **limits
+        start.click, actions.start, taken, [table, status, start, cancel, state, line], js=SHOW_RESULTS, **COMPUTING
     )
     wire(ran.success, actions.look_at_first, [state, opened, editor, files], shown)
     wire(ran.then, actions.renew, cells, cells)
@@ -154,9 +142,9 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     page.unload(actions.leave)
 
     other = wire(table.instead, actions.choose_instead, None, cells)
-    other.success(None, None, None, js=PRESS_RUN, api_visibility="private")
+    wire_script(other.success, PRESS_RUN)
     looked = wire(table.look, actions.look, [state, opened, editor, edits, files], shown, **IN_TURN)
-    looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
+    wire_script(looked.success, SHOW_CLOSER)
     wire(back.success, actions.look_at_first, [state, opened, editor, files], shown)
     wire(back.success, actions.toggle_options, cells, list(inputs.values()))
     wire(line.open, actions.look, [state, opened, editor, edits, files], shown, **IN_TURN)

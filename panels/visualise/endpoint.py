@@ -18,7 +18,8 @@ from panels.running.choices import ModelOnRuntime, check_options_known
 from panels.running.parameters import FILE, OBJECT, OBJECTS_SCHEMA, TEXT, UPLOAD, Parameter, endpoint
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.endpoint import LIMITS, first_of, sample
+from panels.running.wiring import COMPUTING
+from panels.transcribe.endpoint import first_of, sample
 from panels.visualise.routes import FILES
 from panels.visualise.run import PictureSet, Scenes, compute, request_of
 from workbench.core.errors import BadInput
@@ -82,7 +83,7 @@ def build(page: Page, pool: SessionPool) -> None:
             "visualise",
             "Shows what a model does with a recording; gives one object for each picture, with its file.",
             {"audio": sample(), "model": first_of(pool.registry, "transcribe"), "view": "filterbank"},
-            **LIMITS,
+            **COMPUTING,
         )
 
 

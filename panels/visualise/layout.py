@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import gradio as gr
 
-from panels.running.error_boundary import with_error_boundary
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.running.wiring import COMPUTING, wire
 from panels.visualise.events import ACCORDION, FIRST_VIEW, NOTHING, VisualiseActions
 from panels.visualise.own_recordings import OwnRecordings
 from panels.visualise.routes import visualise_routes
@@ -83,17 +79,12 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 elem_id="visualise-stage",
             )
 
-    def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
-        """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
-        settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
-        return event(with_error_boundary(function), takes, gives, **settings)
-
     choosing = [view, views, speech, written, settings, *inputs.values(), of_models, *own.values()]
     taken = [recording, lent, written, one, other, view, *inputs.values(), *own.values()]
     shown = [stage, status, start, cancel]
-    limits: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE, "trigger_mode": "multiple"}
+    limits = COMPUTING | {"trigger_mode": "multiple"}
 
-    fill = before_press(wire, start)
+    fill = before_press(start)
     fill(page.load, actions.refresh, [one, other, view], [one, other, *choosing])
     for event in (one.input, other.input):
         fill(event, actions.choose, [one, other, view], choosing, trigger_mode="always_last")

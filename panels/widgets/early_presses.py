@@ -12,12 +12,14 @@ from typing import Any
 
 import gradio as gr
 
+from panels.running.wiring import wire, wire_script
+
 # Of an event that may be triggered again before it is answered: each answer comes, that of the last press last.
 # Gradio's "always_last" would repeat the first press.
 IN_TURN: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1}
 
 
-def before_press(wire: Callable[..., Any], *buttons: gr.Button) -> Callable[..., Any]:
+def before_press(*buttons: gr.Button) -> Callable[..., Any]:
     """Returns `wire` for the events that fill inputs: a press of one of these buttons waits for their answers."""
     ids = json.dumps([each.elem_id for each in buttons])
     ask = f"(...values) => workbenchPresses.ask({ids}, values)"
@@ -26,7 +28,7 @@ def before_press(wire: Callable[..., Any], *buttons: gr.Button) -> Callable[...,
     def fill(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
         asked = wire(event, function, takes, gives, js=ask, **settings)
         for ended in (asked.success, asked.failure):
-            ended(None, None, None, js=answer, api_visibility="private")
+            wire_script(ended, answer)
         return asked
 
     return fill

@@ -1,0 +1,32 @@
+"""Wires events of the page: they are no endpoints for scripts, and errors become sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from panels.running.error_boundary import with_error_boundary
+
+# Runs that Gradio starts at once: more than the queue of calls (`workbench.serving.call_queue`) holds in public mode.
+# So that queue, which is fair, decides who works, and not Gradio's queue, which serves whoever came first.
+RUNS_AT_ONCE = 112
+COMPUTING: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": "compute"}
+"""Settings of all events and endpoints that compute: they share one limit."""
+
+
+def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
+    """Wires an event to a function of the server; returns the event's dependency, as Gradio does."""
+    settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
+    return event(with_error_boundary(function), takes, gives, **settings)
+
+
+def wire_script(event: Callable[..., Any], script: str, takes: Any = None, gives: Any = None) -> Any:
+    """Wires an event to a JavaScript function in the browser."""
+    return event(None, takes, gives, js=script, api_visibility="private")
+
+
+def wire_value(event: Callable[..., Any], value: str, component: gr.HTML) -> Any:
+    """Wires an event to a fixed value of a component, which the page shows without waiting for other events."""
+    return event(lambda: value, None, component, queue=False, api_visibility="private", show_progress="hidden")

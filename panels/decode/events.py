@@ -22,11 +22,12 @@ from panels.running.choices import chosen_offers, offers
 from panels.running.kept_views import KeptViews
 from panels.running.last_results import LastResults
 from panels.running.sessions import SessionPool
-from panels.widgets.html_block import run_buttons, seen_classes
+from panels.widgets.html_block import seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.option_inputs import Shown, read_inputs
 from panels.widgets.recording_actions import RecordingActions, sample_values
 from panels.widgets.samples import Sample, samples_named
+from panels.widgets.tab_parts import run_buttons
 from panels.widgets.templates import render
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.options import build_options, option_specs

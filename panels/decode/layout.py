@@ -23,6 +23,7 @@ from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
 from panels.widgets.scrolling import show_results
+from panels.widgets.tab_parts import file_box, folded, folded_card, start_and_cancel, step_title
 from workbench.registry.sources import assets
 
 HOW_WRITTEN = """<p class="muted small">A language model is an ARPA file (it may be gzipped) or a KenLM binary. Each
@@ -58,26 +59,15 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">1</span>Recordings and model</h2>')
+                step_title(1, "Recordings and model")
                 chips, recordings, credit, microphone = recording_inputs(
                     samples, "Recordings", 130, "decode", several=True
                 )
                 model = gr.Dropdown([], label="Model with a CTC head", elem_id="decode-model")
-                with gr.Accordion("Or files of logits", open=False, elem_classes="plain", elem_id="decode-files"):
+                with folded("Or files of logits", elem_id="decode-files"):
                     html_block(LOGITS)
-                    logits = gr.File(
-                        file_count="multiple",
-                        label="Logits: .npy, .npz, .safetensors",
-                        height=130,
-                        elem_id="decode-logits",
-                        elem_classes="boxed",
-                    )
-                    tokens = gr.File(
-                        label="Token list: .txt or .json",
-                        height=130,
-                        elem_id="decode-tokens",
-                        elem_classes="boxed",
-                    )
+                    logits = file_box("Logits: .npy, .npz, .safetensors", "decode-logits", several=True)
+                    tokens = file_box("Token list: .txt or .json", "decode-tokens")
                     blank = gr.Textbox(
                         value="0",
                         label="Blank",
@@ -93,9 +83,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     elem_id="decode-reference",
                 )
             with gr.Column(elem_classes="card"):
-                html_block(
-                    '<h2><span class="step">2</span>Language models, lexicon, phrases <small>optional</small></h2>'
-                )
+                step_title(2, "Language models, lexicon, phrases", optional=True)
                 examples = html_block(actions.examples_html(), "pick", elem_id="decode-examples")
                 files, notes = {}, {}
                 for together in (("lm", "boost"), ("lexicon", "word_lm")):
@@ -122,9 +110,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     info="It reads the text of the lexicon's words.",
                     elem_id="decode-neural",
                 )
-            with gr.Accordion(
-                "Search and weights", open=False, elem_classes="card accordion-card", elem_id="decode-search-options"
-            ):
+            with folded_card("Search and weights", elem_id="decode-search-options"):
                 decoders = gr.CheckboxGroup(
                     [(title, name) for name, title in TITLES.items()],
                     value=list(TITLES),
@@ -132,9 +118,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     elem_id="decode-decoders",
                 )
                 inputs = make_inputs(actions.options, pool.registry, "decode-option")
-            with gr.Row(elem_classes="go"):
-                start = gr.Button("Decode", variant="primary", elem_id="decode-run")
-                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="decode-cancel")
+            start, cancel = start_and_cancel("Decode", "decode-run", "decode-cancel")
 
         with gr.Column(scale=8, min_width=300, elem_id="decode-results", elem_classes="results"):
             history = run_history(TAB, page.runs.hours, elem_id="decode-history")
@@ -151,12 +135,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     apply_default_css=False,
                     elem_id="decode-follow",
                 )
-            with gr.Accordion(
-                "Sweep two weights over all recordings",
-                open=False,
-                elem_classes="card accordion-card",
-                elem_id="decode-sweep",
-            ):
+            with folded_card("Sweep two weights over all recordings", elem_id="decode-sweep"):
                 html_block(
                     '<p class="muted small">This needs reference texts. The page searches each recording a few times, '
                     "and then ranks the hypotheses again for every pair of weights.</p>"

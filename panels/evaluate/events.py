@@ -19,9 +19,9 @@ from panels.running.cancel import ActiveRuns
 from panels.running.choices import chosen_offers, offers
 from panels.running.last_results import LastResults
 from panels.running.sessions import SessionPool
-from panels.widgets.html_block import run_buttons
 from panels.widgets.markup import datum
 from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
+from panels.widgets.tab_parts import run_buttons
 from workbench.audio.read import read as read_sound
 from workbench.audio.read import write_wav
 from workbench.core.errors import BadInput

@@ -16,10 +16,11 @@ from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING, wire, wire_script
 from panels.transcribe.view import normaliser_label
 from panels.widgets.early_presses import before_press
-from panels.widgets.html_block import HIDDEN, html_block, scripted_html
+from panels.widgets.html_block import html_block, scripted_html
 from panels.widgets.model_chooser import model_chooser
 from panels.widgets.recording_actions import first_fault_html
 from panels.widgets.scrolling import show_results
+from panels.widgets.tab_parts import file_box, folded, start_and_cancel, step_title
 from workbench.text.normalisers import NORMALISERS
 
 CORPUS = """<p class="muted small">Upload a manifest (.csv, .tsv, .jsonl) with its recordings, recordings with a text
@@ -47,26 +48,20 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=4, min_width=300, elem_classes="inputs"):
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">1</span>Corpus</h2>')
+                step_title(1, "Corpus")
                 html_block(CORPUS)
-                files = gr.File(
-                    file_count="multiple",
-                    label="Manifest and recordings",
-                    height=130,
-                    elem_id="evaluate-files",
-                    elem_classes="boxed",
-                )
+                files = file_box("Manifest and recordings", "evaluate-files", several=True)
                 fault = html_block("", elem_id="evaluate-files-fault", elem_classes="maybe")
-                with gr.Accordion("Or a path on this machine", open=False, elem_classes="plain"):
+                with folded("Or a path on this machine"):
                     written = gr.Textbox(
                         value="", label="Path", info=PLACE, max_lines=1, elem_id="evaluate-path", lines=1
                     )
                     opening = gr.Button("Open finished results", size="sm", elem_id="evaluate-open")
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">2</span>Models</h2>')
+                step_title(2, "Models")
                 cells = model_chooser(elem_id="evaluate-models")
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">3</span>Scoring</h2>')
+                step_title(3, "Scoring")
                 normaliser = gr.Dropdown(
                     [(normaliser_label(each), name) for name, each in NORMALISERS.items()],
                     value="basic",
@@ -81,9 +76,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     max_lines=1,
                     elem_id="evaluate-limit",
                 )
-            with gr.Row(elem_classes="go"):
-                start = gr.Button("Evaluate", variant="primary", elem_id="evaluate-run")
-                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="evaluate-cancel")
+            start, cancel = start_and_cancel("Evaluate", "evaluate-run", "evaluate-cancel")
 
         with gr.Column(scale=9, min_width=300, elem_id="evaluate-results", elem_classes="results"):
             status = html_block("", elem_id="evaluate-status", elem_classes="status")

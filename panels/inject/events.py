@@ -29,12 +29,13 @@ from panels.running.kept_views import KeptViews
 from panels.running.sessions import SessionPool
 from panels.transcribe.events import unavailable_html
 from panels.transcribe.segment_editor import saved
-from panels.widgets.html_block import run_buttons, seen_classes
+from panels.widgets.html_block import seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
 from panels.widgets.option_inputs import Shown, read_inputs
 from panels.widgets.recording_actions import check_recording
 from panels.widgets.samples import Sample, samples_named
+from panels.widgets.tab_parts import run_buttons
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.embeddings import Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
 from workbench.families import FAMILIES

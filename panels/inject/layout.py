@@ -17,13 +17,14 @@ from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING, wire, wire_script, wire_value
 from panels.transcribe.segment_editor import saver
 from panels.widgets.early_presses import IN_TURN, before_press
-from panels.widgets.html_block import HIDDEN, html_block, seen_classes
+from panels.widgets.html_block import html_block, seen_classes
 from panels.widgets.model_chooser import model_chooser
 from panels.widgets.option_inputs import make_inputs, shown_options
 from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.recording_inputs import samples_html
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
+from panels.widgets.tab_parts import file_box, folded, folded_card, start_and_cancel, step_title
 from workbench.families.language import PLACEHOLDER
 
 NOT_SHOWN = ("alternatives",)  # options that the tab sets itself
@@ -56,7 +57,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">1</span>Embeddings</h2>')
+                step_title(1, "Embeddings")
                 chips = html_block(samples_html(samples, several=False), "pick", elem_id="inject-samples")
                 recording = gr.Audio(
                     sources=["microphone", "upload"],
@@ -74,20 +75,14 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 )
                 make = gr.Button("Add embeddings of the recording", size="sm", elem_id="make-embeddings")
                 listed = html_block(EMPTY, "look", "earlier", "remove", "save", elem_id="embeddings")
-                with gr.Accordion("Add embedding files", open=False, elem_classes="plain"):
-                    files = gr.File(
-                        file_count="multiple",
-                        label=".npy, .npz, .pt or .safetensors",
-                        height=130,
-                        elem_id="embedding-files",
-                        elem_classes="boxed",
-                    )
+                with folded("Add embedding files"):
+                    files = file_box(".npy, .npz, .pt or .safetensors", "embedding-files", several=True)
                     with gr.Row(elem_id="which-tensor", elem_classes=seen_classes(False)) as which:
                         tensors = gr.Dropdown([], multiselect=True, label="Arrays", elem_id="tensor")
                         take = gr.Button("Add", size="sm", min_width=90, elem_id="take-tensor")
                         leave_out = gr.Button("Skip", size="sm", min_width=90, elem_id="leave-out-tensor")
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">2</span>Prompt</h2>')
+                step_title(2, "Prompt")
                 prompt = gr.Textbox(
                     label="Prompt",
                     info=f"Each {PLACEHOLDER} is replaced by an embedding, in the order of the list above.",
@@ -97,14 +92,12 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 )
                 insert = gr.Button("Insert a placeholder", size="sm", elem_id="insert-placeholder")
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">3</span>Language models</h2>')
+                step_title(3, "Language models")
                 cells = model_chooser(elem_id="inject-models")
                 unavailable = html_block("", elem_classes="maybe")
-            with gr.Accordion("Options of the models", open=False, elem_classes="card accordion-card"):
+            with folded_card("Options of the models"):
                 inputs = make_inputs(options, pool.registry, "inject")
-            with gr.Row(elem_classes="go"):
-                start = gr.Button("Inject", variant="primary", elem_id="inject")
-                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="cancel-inject")
+            start, cancel = start_and_cancel("Inject", "inject", "cancel-inject")
 
         with gr.Column(scale=8, min_width=300, elem_id="inject-results", elem_classes="results"):
             history = run_history(TAB, page.runs.hours, elem_id="inject-history")

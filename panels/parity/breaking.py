@@ -19,8 +19,8 @@ from panels.parity.events import ParityActions, shown_html
 from panels.parity.run import Step, request_of
 from panels.parity.view import game_html, status_html
 from panels.running.last_results import LastResults
-from panels.widgets.html_block import run_buttons
 from panels.widgets.samples import read_samples
+from panels.widgets.tab_parts import run_buttons
 from panels.widgets.templates import render
 from workbench.core.errors import BadInput
 from workbench.core.sides import read_side

@@ -11,6 +11,7 @@ from panels.parity.breaking import KINDS, BreakingActions, Game
 from panels.running.wiring import COMPUTING, wire
 from panels.widgets.html_block import html_block
 from panels.widgets.scrolling import show_results
+from panels.widgets.tab_parts import folded_card
 from workbench.parity_lab.breaking import FAULTS
 
 ABOUT = """<p class="muted small">This changes a copy of a demo model and compares the copy with the original. All
@@ -36,7 +37,7 @@ class Breaking(NamedTuple):
 
 def breaking_card() -> Breaking:
     """Creates the card at the current position of the page."""
-    with gr.Accordion("Break it yourself", open=False, elem_classes="card accordion-card", elem_id="parity-breaking"):
+    with folded_card("Break it yourself", elem_id="parity-breaking"):
         html_block(ABOUT)
         choices = [(each.title, each.name) for each in FAULTS]
         fault = gr.Radio(choices, value=FAULTS[0].name, label="Change", elem_id="parity-fault")

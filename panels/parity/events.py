@@ -21,9 +21,10 @@ from panels.running.cancel import ActiveRuns
 from panels.running.kept_views import KeptViews
 from panels.running.sessions import SessionPool
 from panels.transcribe.segment_editor import saved
-from panels.widgets.html_block import run_buttons, seen, seen_classes
+from panels.widgets.html_block import seen, seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.samples import Sample, samples_named
+from panels.widgets.tab_parts import run_buttons
 from workbench.compare.precision import AUTO
 from workbench.core.caller import Caller
 from workbench.core.errors import BadInput

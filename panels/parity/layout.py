@@ -19,12 +19,13 @@ from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING, wire, wire_script, wire_value
 from panels.transcribe.segment_editor import saver
 from panels.widgets.early_presses import IN_TURN, before_press
-from panels.widgets.html_block import HIDDEN, html_block, scripted_html, seen_classes
+from panels.widgets.html_block import html_block, scripted_html, seen_classes
 from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
 from panels.widgets.scrolling import show_results
+from panels.widgets.tab_parts import file_box, folded, folded_card, start_and_cancel, step_title
 from workbench.compare.precision import AUTO
 from workbench.compare.presets import MEASURES
 from workbench.core.settings import KV_CACHES
@@ -78,7 +79,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">1</span>Model and input</h2>')
+                step_title(1, "Model and input")
                 model = gr.Dropdown(
                     models, value=models[0][1] if models else None, label="Model", elem_id="parity-model"
                 )
@@ -94,27 +95,13 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                         max_lines=12,
                         elem_id="parity-prompt",
                     )
-                    with gr.Accordion("Embeddings in the prompt, in order", open=False, elem_classes="plain") as merged:
-                        embeddings = gr.File(
-                            file_count="multiple",
-                            label=".npy, .npz, .pt or .safetensors",
-                            height=130,
-                            elem_id="parity-embeddings",
-                            elem_classes="boxed",
-                        )
-                with gr.Accordion(
-                    "Several inputs, one verdict", open=False, elem_classes="plain", elem_id="parity-several-inputs"
-                ) as together:
+                    with folded("Embeddings in the prompt, in order") as merged:
+                        embeddings = file_box(".npy, .npz, .pt or .safetensors", "parity-embeddings", several=True)
+                with folded("Several inputs, one verdict", elem_id="parity-several-inputs") as together:
                     html_block(TOGETHER)
-                    several = gr.File(
-                        file_count="multiple",
-                        label=RECORDINGS,
-                        height=130,
-                        elem_id="parity-several",
-                        elem_classes="boxed",
-                    )
+                    several = file_box(RECORDINGS, "parity-several", several=True)
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">2</span>What is compared</h2>')
+                step_title(2, "What is compared")
                 reference = gr.Dropdown(
                     [], label="Reference", allow_custom_value=True, elem_id="parity-reference", filterable=True
                 )
@@ -129,36 +116,19 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     elem_id="parity-candidates",
                 )
                 mode = gr.Radio(MODES, value=END_TO_END, label="Mode", elem_id="parity-mode")
-            with gr.Accordion(
-                "Trace files of other programs", open=False, elem_classes="card accordion-card", elem_id="parity-files"
-            ):
+            with folded_card("Trace files of other programs", elem_id="parity-files"):
                 html_block(TRACES)
-                traces = gr.File(
-                    file_count="multiple",
-                    label=".safetensors, .npz, .zip of .npy",
-                    height=130,
-                    elem_id="parity-traces",
-                    elem_classes="boxed",
-                )
-                mapping = gr.File(
-                    label="Mapping file: .toml or .json",
-                    height=130,
-                    elem_id="parity-mapping",
-                    elem_classes="boxed",
-                )
+                traces = file_box(".safetensors, .npz, .zip of .npy", "parity-traces", several=True)
+                mapping = file_box("Mapping file: .toml or .json", "parity-mapping")
                 precision = gr.Dropdown(
                     precision_choices(), value=AUTO, label="Precision of the other program", elem_id="parity-precision"
                 )
                 force = gr.Checkbox(label="Compare even traces of different inputs or models", elem_id="parity-force")
-            with gr.Accordion(
-                "Experiments", open=False, elem_classes="card accordion-card", elem_id="parity-experiments"
-            ):
+            with folded_card("Experiments", elem_id="parity-experiments"):
                 html_block(EXPERIMENTING)
                 with gr.Row(elem_classes="pair"):
                     switches = [_experiments(whose) for whose in ("Reference", "Candidates")]
-            with gr.Accordion(
-                "Stages and tolerance", open=False, elem_classes="card accordion-card", elem_id="parity-tolerance"
-            ):
+            with folded_card("Stages and tolerance", elem_id="parity-tolerance"):
                 stages = gr.Textbox(
                     value="*",
                     label="Stages",
@@ -190,9 +160,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     elem_id="parity-exact",
                 )
             card = breaking_card()
-            with gr.Row(elem_classes="go"):
-                start = gr.Button("Compare", variant="primary", elem_id="parity-run")
-                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="parity-cancel")
+            start, cancel = start_and_cancel("Compare", "parity-run", "parity-cancel")
 
         with gr.Column(scale=8, min_width=300, elem_id="parity-results", elem_classes="results"):
             history = run_history(TAB, page.runs.hours, elem_id="parity-history")

@@ -23,12 +23,13 @@ from panels.transcribe.run import Row, RunState, prepare, run
 from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of, transcript_of
 from panels.transcribe.view import results_html, status_html
 from panels.widgets.engine_inputs import RUNTIME, read_settings
-from panels.widgets.html_block import run_buttons, seen
+from panels.widgets.html_block import seen
 from panels.widgets.markup import datum, element, text
 from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
 from panels.widgets.option_inputs import Shown, by_family, read_inputs, visible_for
 from panels.widgets.recording_actions import RecordingActions, sample_values
 from panels.widgets.samples import Sample, samples_named
+from panels.widgets.tab_parts import run_buttons
 from panels.widgets.templates import render
 from panels.widgets.timeline import Timelines, timeline_value
 from workbench.core.errors import BadInput

@@ -26,6 +26,7 @@ from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
 from panels.widgets.scrolling import show_results
+from panels.widgets.tab_parts import folded, folded_card, start_and_cancel, step_title
 from panels.widgets.timeline import timeline, timeline_beside
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
@@ -54,19 +55,19 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">1</span>Recording</h2>')
+                step_title(1, "Recording")
                 sample_chips, files, credit, microphone = recording_inputs(
                     samples, "Recordings to transcribe", 150, several=True
                 )
                 timeline_beside("timeline")
-                with gr.Accordion("Live: write while you speak", open=False, elem_classes="plain"):
+                with folded("Live: write while you speak"):
                     live_microphone()
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">2</span>Models</h2>')
+                step_title(2, "Models")
                 cells = model_chooser(elem_id="models")
                 unavailable = html_block("", elem_classes="maybe")
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">3</span>Reference <small>optional</small></h2>')
+                step_title(3, "Reference", optional=True)
                 reference = gr.Textbox(
                     label="Reference text",
                     info="The words that are spoken. For several recordings, one line each.",
@@ -81,16 +82,12 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     info="It changes the reference and the transcript before they are compared; the raw text is kept.",
                     elem_id="normaliser",
                 )
-            with gr.Accordion("Options of the models", open=False, elem_classes="card accordion-card"):
+            with folded_card("Options of the models"):
                 inputs = make_inputs(options, pool.registry)
-            with gr.Accordion(
-                "vLLM engine", open=False, visible=HIDDEN, elem_id="engine", elem_classes="card accordion-card"
-            ) as engine:
+            with folded_card("vLLM engine", visible=HIDDEN, elem_id="engine") as engine:
                 html_block(ENGINE)
                 settings = make_settings()
-            with gr.Row(elem_classes="go"):
-                start = gr.Button("Transcribe", variant="primary", elem_id="run")
-                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="cancel")
+            start, cancel = start_and_cancel("Transcribe", "run", "cancel")
 
         with gr.Column(scale=8, min_width=300, elem_classes="results"):
             history = run_history(TAB, page.runs.hours, elem_id="history")

@@ -20,11 +20,12 @@ from panels.running.sessions import SessionPool
 from panels.visualise.own_recordings import OwnRecordings
 from panels.visualise.run import TASKS, PictureSet, Request, Scenes, Step, follow, request_of, seen_offers
 from panels.visualise.view import status_html, views_html
-from panels.widgets.html_block import run_buttons, seen, seen_classes
+from panels.widgets.html_block import seen, seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.option_inputs import Shown, by_family, read_inputs, shown_options, visible_for
 from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.samples import Sample, samples_named
+from panels.widgets.tab_parts import run_buttons
 from workbench.core.errors import BadInput
 from workbench.core.options import option_specs
 from workbench.decoding.ctc_options import CtcHeadOptions

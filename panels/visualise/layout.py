@@ -17,6 +17,7 @@ from panels.widgets.option_inputs import make_inputs
 from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.samples import read_samples
 from panels.widgets.scrolling import show_results
+from panels.widgets.tab_parts import start_and_cancel, step_title
 from workbench.registry.sources import assets
 
 SHOW_RESULTS = show_results("visualise-results", "(recording, _, text) => recording || text")
@@ -32,7 +33,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=4, min_width=300, elem_classes="inputs"):
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">1</span>Recording and model</h2>')
+                step_title(1, "Recording and model")
                 with gr.Column(elem_id="visualise-speech") as speech:
                     chips, recording, credit, microphone = recording_inputs(samples, "Recording", 110, "visualise")
                 written = gr.Textbox(
@@ -53,7 +54,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     elem_id="visualise-beside",
                 )
             with gr.Column(elem_classes="card"):
-                html_block('<h2><span class="step">2</span>View</h2>')
+                step_title(2, "View")
                 views = html_block("", "view", elem_id="visualise-views")
             with gr.Column(elem_classes=seen_classes(False, "card"), elem_id="visualise-options") as settings:
                 html_block("<h2>Options of the view <small>optional</small></h2>")
@@ -65,9 +66,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 elem_id="visualise-model-options",
             ) as of_models:
                 own = make_inputs(actions.model_options, pool.registry, "visualise-model")
-            with gr.Row(elem_classes="go"):
-                start = gr.Button("Show", variant="primary", elem_id="visualise-run")
-                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="visualise-cancel")
+            start, cancel = start_and_cancel("Show", "visualise-run", "visualise-cancel")
 
         with gr.Column(scale=9, min_width=300, elem_id="visualise-results", elem_classes="results"):
             status = html_block("", elem_id="visualise-status", elem_classes="status")

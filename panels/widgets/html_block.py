@@ -25,11 +25,6 @@ def seen(now: bool) -> Literal["hidden"] | bool:
     return now or HIDDEN
 
 
-def run_buttons(running: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns updates of the button that begins a run and of the one that cancels it: one of them is visible."""
-    return gr.update(visible=seen(not running)), gr.update(visible=seen(running), interactive=True)
-
-
 def seen_classes(now: bool, *others: str) -> list[str]:
     """Returns the `elem_classes` of a row or a column that is shown and hidden, as Gradio's "hidden" does not hide
     those.

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from panels.widgets.html_block import html_block
 from panels.widgets.samples import Sample
+from panels.widgets.tab_parts import folded
 from panels.widgets.templates import render
 
 
@@ -49,7 +50,7 @@ def recording_inputs(
         elem_classes=css,
     )
     credit = html_block("", elem_id=f"{before}credit", elem_classes="credit" if tab else None)
-    with gr.Accordion("Record with the microphone", open=False, elem_classes="plain"):
+    with folded("Record with the microphone"):
         microphone = gr.Audio(
             sources=["microphone"],
             type="filepath",

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 
 from panels.parity.breaking import BreakingActions
-from panels.parity.breaking_layout import breaking_card, wire_breaking
-from panels.parity.events import BARE, END_TO_END, EXPERIMENTS, EXPORTS, MODES, PROMPTED, ParityActions
+from panels.parity.breaking_layout import Breaking, breaking_card, wire_breaking
+from panels.parity.events import EXPERIMENTS, EXPORTS, ParityActions
 from panels.parity.example import example_html
-from panels.parity.several import RECORDINGS
-from panels.parity.view import NOTHING_YET, precision_choices, preset_choices
+from panels.parity.inputs import (
+    Experiments,
+    ModelAndInput,
+    Sides,
+    Tolerance,
+    TraceFiles,
+    experiments_card,
+    model_and_input,
+    sides_card,
+    tolerance_card,
+    trace_files,
+)
+from panels.parity.view import NOTHING_YET
 from panels.running.kept_views import KeptViews, note_beside
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
@@ -21,14 +33,10 @@ from panels.transcribe.segment_editor import saver
 from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.html_block import html_block, scripted_html, seen_classes
 from panels.widgets.recording_actions import unreadable_html
-from panels.widgets.recording_inputs import recording_inputs
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
 from panels.widgets.scrolling import show_results
-from panels.widgets.tab_parts import file_box, folded, folded_card, start_and_cancel, step_title
-from workbench.compare.precision import AUTO
-from workbench.compare.presets import MEASURES
-from workbench.core.settings import KV_CACHES
+from panels.widgets.tab_parts import start_and_cancel
 
 SHOW_RESULTS = show_results(
     "parity-results",
@@ -57,16 +65,87 @@ MARK = """(written) => {
     each.setAttribute('aria-pressed', there.has(each.dataset.side));
   }
 }"""
-TRACES = """<p class="muted small">Arrays that another program computed for the same input. A mapping file says which
-array is which stage; arrays that it does not name keep their names.</p>"""
-TOGETHER = """<p class="muted small">These files replace the single input. Rounding can hide a small fault on each
-input; over several inputs, it becomes visible.</p>"""
-EXPERIMENTING = """<p class="muted small">Try a known cause of a divergence. Each switch adds an option to the
-reference or to the candidates above, where you can edit it.</p>"""
-
+WRITING = '<span class="muted small" role="status">Writing the report…</span>'
 
 TAB = "parity"
 FILES = (1, 3, 6, 7, 16)  # which of the inputs of a run hold files
+
+
+class Inputs(NamedTuple):
+    """The left column, from top to bottom."""
+
+    given: ModelAndInput
+    sides: Sides
+    files: TraceFiles
+    experiments: tuple[Experiments, Experiments]  # of the reference and of the candidates
+    tolerance: Tolerance
+    breaking: Breaking
+    start: gr.Button
+    cancel: gr.Button
+    known: gr.State  # the names of the uploaded traces
+
+    @property
+    def sides_as_text(self) -> list[Any]:
+        """The two inputs that name sides."""
+        return [self.sides.reference, self.sides.candidates]
+
+    @property
+    def chosen(self) -> list[Any]:
+        """What `ParityActions.choose` takes."""
+        return [self.given.model, *self.sides_as_text, self.files.traces]
+
+    @property
+    def offered(self) -> list[Any]:
+        """What `ParityActions.choose` gives."""
+        given, sides = self.given, self.sides
+        switches = [each for side in self.experiments for each in (side.cmvn, side.dither)]
+        switches += [side.kv_cache for side in self.experiments]
+        shown = [given.speech, given.text, given.merged, given.prompt, given.together, given.several]
+        return [given.note, sides.reference, sides.buttons, sides.candidates, *shown, *switches]
+
+    @property
+    def of_a_run(self) -> list[Any]:
+        """What `ParityActions.start` takes."""
+        given, files, tolerance = self.given, self.files, self.tolerance
+        return [
+            given.model,
+            given.recording.files,
+            given.prompt,
+            given.embeddings,
+            *self.sides_as_text,
+            files.traces,
+            files.mapping,
+            self.sides.mode,
+            tolerance.stages,
+            tolerance.preset,
+            tolerance.rules,
+            tolerance.exact,
+            files.force,
+            tolerance.steps,
+            files.precision,
+            given.several,
+        ]
+
+
+class Results(NamedTuple):
+    """The right column, from top to bottom."""
+
+    history: gr.HTML
+    earlier: gr.HTML
+    status: gr.HTML
+    verdicts: gr.HTML
+    exports: gr.Row
+    as_page: gr.Button
+    as_json: gr.Button
+    writing: gr.HTML
+    closer: gr.HTML  # the stage that is open
+    download: gr.HTML
+    opened: gr.State  # the same as the index of a candidate and a name
+
+    @property
+    def kept(self) -> list[Any]:
+        """What is kept of a run, as HTML."""
+        return [self.verdicts, self.status, self.closer]
 
 
 def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
@@ -74,197 +153,98 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     samples = read_samples()
     actions = ParityActions(pool, samples)
     opened, known = gr.State(None), gr.State(())
-    models = actions.models()
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
-            with gr.Column(elem_classes="card"):
-                step_title(1, "Model and input")
-                model = gr.Dropdown(
-                    models, value=models[0][1] if models else None, label="Model", elem_id="parity-model"
-                )
-                note = html_block("", elem_id="parity-note")
-                with gr.Column(elem_id="parity-speech", elem_classes=BARE) as speech:
-                    chips, recording, credit, microphone = recording_inputs(samples, "Recording", 130, "parity")
-                with gr.Column(elem_classes=seen_classes(False, BARE)) as text:
-                    prompt = gr.Textbox(
-                        value="",
-                        label="Prompt",
-                        info=PROMPTED,
-                        lines=3,
-                        max_lines=12,
-                        elem_id="parity-prompt",
-                    )
-                    with folded("Embeddings in the prompt, in order") as merged:
-                        embeddings = file_box(".npy, .npz, .pt or .safetensors", "parity-embeddings", several=True)
-                with folded("Several inputs, one verdict", elem_id="parity-several-inputs") as together:
-                    html_block(TOGETHER)
-                    several = file_box(RECORDINGS, "parity-several", several=True)
-            with gr.Column(elem_classes="card"):
-                step_title(2, "What is compared")
-                reference = gr.Dropdown(
-                    [], label="Reference", allow_custom_value=True, elem_id="parity-reference", filterable=True
-                )
-                html_block('<p class="field">Candidates</p>')
-                sides = scripted_html("sides.js", elem_id="parity-sides")
-                candidates = gr.Textbox(
-                    value="",
-                    label="Candidates as text",
-                    info="One per line: runtime:type. +name=value adds a setting or an option of one candidate.",
-                    lines=2,
-                    max_lines=8,
-                    elem_id="parity-candidates",
-                )
-                mode = gr.Radio(MODES, value=END_TO_END, label="Mode", elem_id="parity-mode")
-            with folded_card("Trace files of other programs", elem_id="parity-files"):
-                html_block(TRACES)
-                traces = file_box(".safetensors, .npz, .zip of .npy", "parity-traces", several=True)
-                mapping = file_box("Mapping file: .toml or .json", "parity-mapping")
-                precision = gr.Dropdown(
-                    precision_choices(), value=AUTO, label="Precision of the other program", elem_id="parity-precision"
-                )
-                force = gr.Checkbox(label="Compare even traces of different inputs or models", elem_id="parity-force")
-            with folded_card("Experiments", elem_id="parity-experiments"):
-                html_block(EXPERIMENTING)
-                with gr.Row(elem_classes="pair"):
-                    switches = [_experiments(whose) for whose in ("Reference", "Candidates")]
-            with folded_card("Stages and tolerance", elem_id="parity-tolerance"):
-                stages = gr.Textbox(
-                    value="*",
-                    label="Stages",
-                    info="A pattern such as encoder.*; several patterns are separated by commas.",
-                    max_lines=1,
-                    elem_id="parity-stages",
-                )
-                steps = gr.Textbox(
-                    value="",
-                    label="Decoding steps",
-                    info="For models that write token by token: first, all, or numbers such as 1,5,20.",
-                    placeholder="none: only the pass over the prompt",
-                    max_lines=1,
-                    elem_id="parity-steps",
-                )
-                preset = gr.Dropdown(preset_choices(), value="", label="Tolerance", elem_id="parity-preset")
-                rules = gr.Textbox(
-                    value="",
-                    label="Your own limits",
-                    info=f"One per line: MEASURE=LIMIT or STAGES:MEASURE=LIMIT. Measures: {', '.join(MEASURES)}.",
-                    lines=2,
-                    placeholder="encoder.*:relative_l2=1e-3",
-                    elem_id="parity-rules",
-                )
-                exact = gr.Checkbox(
-                    value=True,
-                    label="Tell noise from a bug",
-                    info="Computes the reference in float64 too.",
-                    elem_id="parity-exact",
-                )
-            card = breaking_card()
-            start, cancel = start_and_cancel("Compare", "parity-run", "parity-cancel")
-
+            inputs = Inputs(
+                model_and_input(actions.models(), samples),
+                sides_card(),
+                trace_files(),
+                experiments_card(),
+                tolerance_card(),
+                breaking_card(),
+                *start_and_cancel("Compare", "parity-run", "parity-cancel"),
+                known,
+            )
         with gr.Column(scale=8, min_width=300, elem_id="parity-results", elem_classes="results"):
-            history = run_history(TAB, page.runs.hours, elem_id="parity-history")
-            earlier = html_block("", elem_id="parity-earlier", elem_classes="maybe")
-            status = html_block("", elem_id="parity-status", elem_classes="status")
-            empty = example_html() or NOTHING_YET
-            result = scripted_html("heat.js", empty, elem_id="parity-result")
-            with gr.Row(elem_classes=seen_classes(False, EXPORTS), elem_id="parity-exports") as exports:
-                html_block('<span class="label">Report</span>')
-                as_page = gr.Button("HTML", size="sm", min_width=56, elem_id="parity-html")
-                as_json = gr.Button("JSON", size="sm", min_width=56, elem_id="parity-json")
-                writing = html_block("", elem_id="parity-writing")
-            closer = html_block("", "look", elem_id="parity-closer")
-            download = saver(elem_id="parity-saver", elem_classes="saver")
+            results = _results(page.runs.hours, opened)
 
-    sided = [reference, candidates]
-    of_speech = [each for column in switches for each in column[:2]]
-    of_language = [column[3] for column in switches]
-    offering = [note, reference, sides, candidates, speech, text, merged, prompt, together, several]
-    offering += [*of_speech, *of_language]
-    fill = before_press(start, card.plant, card.hide)
-    ready = fill(page.load, actions.choose, [model, *sided, traces], offering)
+    fill = before_press(inputs.start, inputs.breaking.plant, inputs.breaking.hide)
+    _wire_inputs(page, actions, inputs, fill)
+    _wire_runs(page, actions, inputs, results, fill)
+    _wire_results(actions, results)
+
+
+def _results(hours: float, opened: gr.State) -> Results:
+    history = run_history(TAB, hours, elem_id="parity-history")
+    earlier = html_block("", elem_id="parity-earlier", elem_classes="maybe")
+    status = html_block("", elem_id="parity-status", elem_classes="status")
+    verdicts = scripted_html("heat.js", example_html() or NOTHING_YET, elem_id="parity-result")
+    with gr.Row(elem_classes=seen_classes(False, EXPORTS), elem_id="parity-exports") as exports:
+        html_block('<span class="label">Report</span>')
+        as_page = gr.Button("HTML", size="sm", min_width=56, elem_id="parity-html")
+        as_json = gr.Button("JSON", size="sm", min_width=56, elem_id="parity-json")
+        writing = html_block("", elem_id="parity-writing")
+    closer = html_block("", "look", elem_id="parity-closer")
+    download = saver(elem_id="parity-saver", elem_classes="saver")
+    return Results(history, earlier, status, verdicts, exports, as_page, as_json, writing, closer, download, opened)
+
+
+def _wire_inputs(page: Page, actions: ParityActions, inputs: Inputs, fill: Callable[..., Any]) -> None:
+    given, sides, traces, known = inputs.given, inputs.sides, inputs.files.traces, inputs.known
+    ready = fill(page.load, actions.choose, inputs.chosen, inputs.offered)
     wire_script(ready.success, follow_address(TAB))
-    fill(model.input, actions.choose, [model, *sided, traces], offering)
-    pressed = wire_script(sides.toggle, TOGGLE, candidates, candidates)
-    wire(pressed.then, actions.experiments, [candidates, *switches[1]], candidates)
-    wire_script(candidates.change, MARK, candidates)
-    for text_of, column in zip(sided, switches):
-        for name, each in zip(EXPERIMENTS, column):
-            wire(each.input, partial(actions.experiment, name), [text_of, each], text_of, trigger_mode="always_last")
+    fill(given.model.input, actions.choose, inputs.chosen, inputs.offered)
+    pressed = wire_script(sides.buttons.toggle, TOGGLE, sides.candidates, sides.candidates)
+    wire(pressed.then, actions.experiments, [sides.candidates, *inputs.experiments[1]], sides.candidates)
+    wire_script(sides.candidates.change, MARK, sides.candidates)
+    for written, switches in zip(inputs.sides_as_text, inputs.experiments):
+        for name, each in zip(EXPERIMENTS, switches):
+            wire(each.input, partial(actions.experiment, name), [written, each], written, trigger_mode="always_last")
     for event in (traces.upload, traces.clear, traces.delete):
-        fill(event, actions.add_traces, [model, *sided, traces, known], [reference, candidates, sides, known])
-    fill(chips.pick, actions.pick_sample, None, [recording, credit], **IN_TURN)
+        gives = [sides.reference, sides.candidates, sides.buttons, known]
+        fill(event, actions.add_traces, [*inputs.chosen, known], gives)
+    samples, recording, credit, microphone = given.recording
+    fill(samples.pick, actions.pick_sample, None, [recording, credit], **IN_TURN)
     for event in (recording.upload, recording.clear):
         wire(event, unreadable_html, recording, credit)
     fill(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone])
 
-    taken = [
-        model,
-        recording,
-        prompt,
-        embeddings,
-        *sided,
-        traces,
-        mapping,
-        mode,
-        stages,
-        preset,
-        rules,
-        exact,
-        force,
-        steps,
-        precision,
-        several,
-    ]
-    shown = [result, status, start, cancel, exports, opened]
-    ran = wire(start.click, actions.start, taken, shown, js=SHOW_RESULTS, **COMPUTING)
+
+def _wire_runs(page: Page, actions: ParityActions, inputs: Inputs, results: Results, fill: Callable[..., Any]) -> None:
+    taken, opened, verdicts, status = inputs.of_a_run, results.opened, results.verdicts, results.status
+    shown = [verdicts, status, inputs.start, inputs.cancel, results.exports, opened]
+    ran = wire(inputs.start.click, actions.start, taken, shown, js=SHOW_RESULTS, **COMPUTING)
 
     def look(event: Any) -> Any:
-        return wire(event.success, actions.look_at_first, opened, [closer, opened])
+        return wire(event.success, actions.look_at_first, opened, [results.closer, opened])
 
-    wire(ran.failure, partial(note_beside, empty), result, status)
+    wire(ran.failure, partial(note_beside, verdicts.value), verdicts, status)
     looked_at = look(ran)  # the open stage is kept with the run
-    views = KeptViews(page.runs, TAB, len(taken), 3, FILES)
+    views = KeptViews(page.runs, TAB, len(taken), len(results.kept), FILES)
 
     def keep(request: gr.Request, *values: Any) -> Any:
         return actions.keep(views, str(request.session_hash), values[0], values)
 
-    wire(looked_at.success, keep, [*taken, result, status, closer], history)
-    wire_value(start.click, "", earlier)
-    back = fill(history.restore, views.restore, None, [history, *taken, result, status, closer, earlier], **IN_TURN)
-    wire(back.success, actions.choose, [model, *sided, traces], offering)
+    wire(looked_at.success, keep, [*taken, *results.kept], results.history)
+    wire_value(inputs.start.click, "", results.earlier)
+    restored = [results.history, *taken, *results.kept, results.earlier]
+    back = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
+    wire(back.success, actions.choose, inputs.chosen, inputs.offered)
     breaking = BreakingActions(actions)
-    wire_breaking(card, breaking, recording, shown, closer, look)
+    wire_breaking(inputs.breaking, breaking, inputs.given.recording.files, shown, results.closer, look)
     page.unload(breaking.leave)
-    wire(cancel.click, actions.cancel, None, cancel, queue=False)
+    wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
     page.unload(actions.leave)
 
-    for source in (result, closer):
-        looked = wire(source.look, actions.look, opened, [closer, opened], **IN_TURN)
-        if source is result:
+
+def _wire_results(actions: ParityActions, results: Results) -> None:
+    opened = results.opened
+    for source in (results.verdicts, results.closer):
+        looked = wire(source.look, actions.look, opened, [results.closer, opened], **IN_TURN)
+        if source is results.verdicts:
             wire_script(looked.success, SHOW_CLOSER)
-    for press, save in ((as_page, actions.save_page), (as_json, actions.save_json)):
-        wire_value(press.click, WRITING, writing)
-        written = wire(press.click, save, None, download)
-        wire(written.then, lambda: "", None, writing)
-
-
-WRITING = '<span class="muted small" role="status">Writing the report…</span>'
-
-
-def _experiments(whose: str) -> list[Any]:
-    """Returns the switches for one of the two: CMVN, dither, threads, and a language model's KV cache."""
-    name = whose.lower()
-    with gr.Column(min_width=130):
-        html_block(f'<p class="field">{whose}</p>')
-        return [
-            gr.Checkbox(label="No CMVN", elem_id=f"parity-{name}-cmvn"),
-            gr.Checkbox(label="Dither", elem_id=f"parity-{name}-dither"),
-            gr.Textbox(value="", label="Threads", placeholder="default", max_lines=1, elem_id=f"parity-{name}-threads"),
-            gr.Dropdown(
-                [("f32 (default)", ""), *((each, each) for each in KV_CACHES if each != "f32")],
-                value="",
-                label="KV cache",
-                elem_id=f"parity-{name}-kv",
-            ),
-        ]
+    for press, save in ((results.as_page, actions.save_page), (results.as_json, actions.save_json)):
+        wire_value(press.click, WRITING, results.writing)
+        written = wire(press.click, save, None, results.download)
+        wire(written.then, lambda: "", None, results.writing)

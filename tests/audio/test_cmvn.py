@@ -184,7 +184,7 @@ GOOD_ARK = binary()
         (b"\0BDM " + struct.pack("<bibi", 4, -2, 4, -3) + bytes(48), "-2 rows and -3 columns"),
         (b"\0BDM " + struct.pack("<bibi", 4, 2**31 - 1, 4, 2**31 - 1), "holds 0 bytes"),
         (b"[ 1 2 3\n 4 5 ]", "rows of 3 values and rows of other lengths"),
-        (b"[ 1 2 x\n 4 5 6 ]", "a value that is no number"),
+        (b"[ 1 2 x\n 4 5 6 ]", "a value that is not a number"),
         (b"[ ]", "a matrix of shape (0, 0); CMVN statistics are (2, features + 1)"),
         (binary(np.ones((3, 4))), "a matrix of shape (3, 4)"),
         (binary(np.ones((2, 1))), "a matrix of shape (2, 1)"),

@@ -120,7 +120,7 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: py
     [
         ([], "there is nothing to answer; expected a text, --audio or --messages"),
         (["--json"], "there is nothing to answer; "),
-        (["x", "--out", "a.mp3"], "a.mp3 is no name of a WAV file; "),
+        (["x", "--out", "a.mp3"], "a.mp3 is not the name of a WAV file; "),
         (["x", "--audio", "question.wav", "--out", "question.wav"], "--out names question.wav, which the same "),
         (["x", "--out", "no/a.wav"], "no/a.wav cannot be written: there is no such folder"),
         (["x", "--audio", "none.wav"], "there is no file none.wav"),

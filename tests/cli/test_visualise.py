@@ -54,10 +54,10 @@ def test_the_views_of_a_model_are_listed(capsys: Capture) -> None:
         (("--view", "cifs", "--out", "a.png"), "there is no view 'cifs'; did you mean cif?"),
         (
             ("--view", "cif", "--out", "a.pdf"),
-            "'a.pdf' is no name of a picture; expected one that ends in .png, .svg, .npz",
+            "'a.pdf' is not the name of a picture; expected one that ends in .png, .svg, .npz",
         ),
-        (("--view", "cif", "--out", "picture"), "'picture' is no name of a picture"),
-        (("--view", "cif", "--out", "."), "'.' is no name of a picture"),
+        (("--view", "cif", "--out", "picture"), "'picture' is not the name of a picture"),
+        (("--view", "cif", "--out", "."), "'.' is not the name of a picture"),
         (("--view", "cif", "--out", "nowhere/a.png"), "there is no folder nowhere"),
         (("--view", "cif"), "no file is named for the picture; expected --out"),
         (("--view", "cif", "--layer", "1", "--out", "a.png"), "the view cif has no option layer; it has none"),

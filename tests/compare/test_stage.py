@@ -105,7 +105,7 @@ def test_whole_numbers_against_others_are_numbers_unless_they_are_tokens() -> No
     found = compare_stage("predictor.alphas", np.array([0.5, 1.0]), np.array([0, 1], np.int8), F32)
     assert found.kind == "numbers" and found.numbers and found.numbers.max_abs == 0.5
     assert compare_stage("tokens", np.array([3, 4]), np.array([[3.0, 4.0]]), F32).passes
-    with pytest.raises(BadInput, match=r"^stage tokens of the candidate holds float64 values that are no token ids"):
+    with pytest.raises(BadInput, match=r"^stage tokens of the candidate holds float64 values that are not token ids"):
         compare_stage("tokens", np.array([3, 4]), np.array([3.5, 4.0]), F32)
 
 

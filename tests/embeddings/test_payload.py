@@ -44,7 +44,7 @@ def refused(source: object, said: str) -> None:
 
 def test_invalid_base64_is_refused() -> None:
     refused("AAAA?AAA", "x.npy is not base64: character 5 is '?'; expected letters, digits, + and /")
-    refused("AAA", "x.npy is not whole base64: it has 3 characters, which is no multiple of 4")
+    refused("AAA", "x.npy is not whole base64: it has 3 characters, which is not a multiple of 4")
     refused("/tmp/speech", "(a file is given as a Path, or as its bytes)")
     refused("AA==AAAA", "x.npy is not base64: ")
     refused("ÄÖÜ!", "x.npy is not base64: character 1 is 'Ä'")
@@ -67,7 +67,7 @@ def test_paths_that_are_no_files_cannot_be_read(tmp_path: Path) -> None:
     refused(tmp_path, "x.npy cannot be read: it is a folder; expected a .npy, .npz, .pt or .safetensors file")
     refused(tmp_path / "none", "x.npy cannot be read: there is no such file; expected")
     os.mkfifo(tmp_path / "pipe")
-    refused(tmp_path / "pipe", "x.npy cannot be read: it is no regular file")
+    refused(tmp_path / "pipe", "x.npy cannot be read: it is not a regular file")
 
 
 def test_a_gigabyte_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

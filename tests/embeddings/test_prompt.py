@@ -86,8 +86,8 @@ def test_a_tensor_is_its_array() -> None:
         [found] = embeddings_given([values.to(dtype)])  # type: ignore[list-item]
         np.testing.assert_array_equal(found.values, values.to(dtype).float().numpy())
     for wrong, reason in (
-        (values.to_sparse(), "embedding 1 is a tensor that is no array: .*; expected a dense one"),
-        (values.to("meta"), "embedding 1 is a tensor that is no array: "),
+        (values.to_sparse(), "embedding 1 is a tensor that is not an array: .*; expected a dense one"),
+        (values.to("meta"), "embedding 1 is a tensor that is not an array: "),
         (values.int(), "embedding 1 holds int32; expected floating-point numbers"),
         (values[0], r"embedding 1 has the shape \(6,\); expected"),
     ):

@@ -214,7 +214,7 @@ def test_other_archives_are_refused() -> None:
     refused(archive({"readme.txt": b"hello"}), "holds 'readme.txt'; expected arrays only, as numpy.savez writes them")
     refused(archive({}), "the embedding holds no tensors; expected one")
     refused(safetensors(), "the embedding holds no tensors; expected one")
-    refused(pt({"a": 3}), "holds no tensors (ignored, because they are no tensors: 'a'); expected one")
+    refused(pt({"a": 3}), "holds no tensors (ignored, because they are not tensors: 'a'); expected one")
 
 
 WHOLE = [

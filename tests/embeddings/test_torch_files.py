@@ -87,7 +87,7 @@ def test_values_in_a_dict_that_are_no_tensors_are_ignored_with_a_note() -> None:
     tensor = torch.randn(3, 4)
     found = read_embedding(pt({"embedding": tensor, "text": "seven", "rate": 16000}))
     assert_holds(found, tensor.numpy())
-    assert found.notes == ("ignored, because they are no tensors: 'text', 'rate'",)
+    assert found.notes == ("ignored, because they are not tensors: 'text', 'rate'",)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "float8_e5m2"])
@@ -134,7 +134,7 @@ def test_where_a_file_was_made_does_not_matter() -> None:
             "holds a list of 1; expected one dense tensor, as torch.save(tensor.detach().cpu(), path)",
         ),
         ((torch.ones(3, 4), 1), "holds a tuple of 2; expected one dense tensor"),
-        ({"a": {"b": torch.ones(3, 4)}}, "holds no tensors (ignored, because they are no tensors: 'a')"),
+        ({"a": {"b": torch.ones(3, 4)}}, "holds no tensors (ignored, because they are not tensors: 'a')"),
         (None, "holds nothing; expected one dense tensor"),
         ("text", "holds a str; expected one dense tensor"),
         (torch.ones(3).untyped_storage(), "holds a storage; expected one dense tensor"),

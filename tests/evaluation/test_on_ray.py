@@ -80,7 +80,7 @@ def test_a_node_that_is_lost_loses_no_recording(tmp_path: Path, fake: Any, seed:
 
 def test_what_a_cluster_cannot_do_is_one_sentence(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(FakeRay({"one": 2}))
-    with pytest.raises(BadInput, match=r"'cluster7' is no address of a Ray cluster; expected auto, local or ray://"):
+    with pytest.raises(BadInput, match=r"'cluster7' is not a Ray cluster's address; expected auto, local or ray://"):
         RayWorkers("cluster7", MODELS)
     fake(FakeRay({"one": 0}))
     with pytest.raises(Unavailable, match=r"no node of the Ray cluster has room for demo/a\|pytorch, which needs 1 "):

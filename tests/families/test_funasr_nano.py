@@ -192,7 +192,7 @@ def model_name(directory: Path) -> None:
         ),
         (
             lambda path: edit(path, "audio_adaptor_conf", attention_heads=5),
-            r"audio_adaptor_conf\.llm_dim 32 is no multiple of 5 attention heads",
+            r"audio_adaptor_conf\.llm_dim 32 is not a multiple of 5 attention heads",
         ),
         (without_end, r"the tokenizer in Qwen3-tiny has no token <\|im_end\|>, which ends a transcript"),
         (

@@ -379,7 +379,7 @@ def test_a_recording_a_dropped_file_and_bad_input(visit: Any, chat: Served, tmp_
     page.set_input_files(".composer input[type=file]", str(broken(tmp_path / "notes.wav")))
     visitor.says("notes.wav is not a sound file")
     page.set_input_files(".composer input[type=file]", str(broken(tmp_path / "notes.zip")))
-    visitor.says("the file is no replay bundle")
+    visitor.says("the file is not a replay bundle")
     assert not said, "a wrong file is no error of the page"
     expect(page.locator("#chat-text")).to_have_value("typed before")
     chat.registry.speaker.fault = ValueError("a fault that nobody foresaw")

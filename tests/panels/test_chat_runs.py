@@ -297,7 +297,7 @@ def test_a_conversation_goes_into_a_file_and_comes_back(client: TestClient) -> N
     back, [sound] = unpack(client.post("/chat/open", content=bundle.content).content)
     assert back["versions"]["speech-workbench"] and {**back, "versions": None} == {**chat, "versions": None}
     np.testing.assert_array_equal(sound.samples, SOUND.samples)
-    assert client.post("/chat/open", content=b"nothing").json()["error"].startswith("the file is no replay bundle")
+    assert client.post("/chat/open", content=b"nothing").json()["error"].startswith("the file is not a replay bundle")
 
 
 def test_a_browser_asks_each_time_whether_its_scripts_are_up_to_date() -> None:

@@ -179,7 +179,7 @@ BROKEN: tuple[tuple[str, str, str], ...] = (
     ("lm", "no model", "tokens.arpa"),
     ("lm", "\\data\\\nngram 1=1\n\n\\1-grams:\n-1\tbanana\n\n\\end\\\n", "none of the 4 tokens is in tokens.arpa"),
     ("lexicon", "two\tT OO\n", "line 1 of the lexicon words.lex spells two with 'OO'"),
-    ("boost", "too early\n", "line 1 of the list of phrases p.txt has 'early', which is no word of the lexicon"),
+    ("boost", "too early\n", "line 1 of the list of phrases p.txt has 'early', which is not a word of the lexicon"),
     ("word_lm", "", "words.arpa"),
 )
 

@@ -126,7 +126,7 @@ BROKEN = {"data": base64.b64encode(b"no sound at all").decode(), "format": "wav"
         (asked({"type": "input_audio", "input_audio": BROKEN}), "message 1, part 1: recording.wav is not a sound file"),
         (
             asked({"type": "audio", "audio": (np.full(100, np.nan, np.float32), 16000)}),
-            "message 1, part 1: the array has 100 samples that are no sound",
+            "message 1, part 1: the array has 100 samples that are not sound",
         ),
     ],
 )

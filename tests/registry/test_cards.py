@@ -132,7 +132,7 @@ def test_other_models_have_no_server() -> None:
 
 def test_a_key_that_stands_in_the_list_itself_is_not_repeated(tmp_path: Path) -> None:
     source = 'server = "http://host:8000", key = "sk-very-secret"'
-    with pytest.raises(BadInput, match="key in its source that is no name; expected that of an environment") as caught:
+    with pytest.raises(BadInput, match=r"the key in the source of .* is not a name; expected an environment") as caught:
         read_cards(write(tmp_path / "models.toml", server_card(source)))
     assert "secret" not in str(caught.value)
 
@@ -311,10 +311,10 @@ def test_what_cannot_be_read_is_a_bad_card(registry: Registry, tmp_path: Path, m
         ),
         "locked": ('directory = "locked"', "its checkpoint directory .*locked cannot be read: Permission denied"),
         "loop": ('directory = "loop"', "its checkpoint directory .*loop cannot be read: Too many levels"),
-        "file": ('directory = "models.toml"', "its checkpoint directory .*models.toml is no directory"),
+        "file": ('directory = "models.toml"', "its checkpoint directory .*models.toml is not a directory"),
         "looped": ('gguf = "loop"', "its GGUF file .*loop cannot be read: Too many levels"),
-        "fifo": ('gguf = "fifo"', "its GGUF file .*fifo cannot be read: it is no ordinary file"),
-        "device": ('gguf = "/dev/zero"', "its GGUF file /dev/zero cannot be read: it is no ordinary file"),
+        "fifo": ('gguf = "fifo"', "its GGUF file .*fifo cannot be read: it is not an ordinary file"),
+        "device": ('gguf = "/dev/zero"', "its GGUF file /dev/zero cannot be read: it is not an ordinary file"),
         "halved": ('gguf = "/etc/hostname", language = "fifo"', "its GGUF file .*fifo cannot be read"),
         "null": ('gguf = "a\\u0000b"', "has a null character in its source gguf"),
         "nobody": ('directory = "~nobody-here/x"', "and there is no such user"),
@@ -390,7 +390,7 @@ def test_a_list_that_may_not_be_read_or_is_no_file_leaves_the_shipped_models(
 ) -> None:
     shipped = registry.cards()
     os.mkfifo(tmp_path / "fifo")
-    for place, why in (("fifo", "it is no ordinary file"), ("x" * 300, "File name too long"), ("none", "no such file")):
+    for place, why in (("fifo", "not an ordinary file"), ("x" * 300, "File name too long"), ("none", "no such file")):
         monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / place))
         [bad] = registry.bad_cards()
         assert registry.cards() == shipped and why in bad.reason

@@ -66,7 +66,7 @@ def test_what_is_no_port_is_refused(port: str) -> None:
 
 @pytest.mark.parametrize("host", ["", "no such host", "256.1.1.1", "a..b", "x" * 80, "http://127.0.0.1"])
 def test_what_is_no_host_is_refused(host: str) -> None:
-    with pytest.raises(BadInput, match="is no name or address that this machine knows; expected one such as 127"):
+    with pytest.raises(BadInput, match="is not a name or an address that this machine knows; expected one such as 127"):
         address(host, None)
 
 

@@ -230,7 +230,7 @@ def test_an_upload_is_taken_by_its_id(address: str, wav: bytes) -> None:
         ({"audio": {"data": encoded(b"no sound " * 99), "name": "x.wav"}}, "x.wav is not a sound file"),
         ({"audio": {}}, "audio is empty; expected either data (base64) or upload"),
         ({"audio": {"data": "AAAA", "upload": "0" * 32}}, "audio has data and upload; expected either"),
-        ({"audio": {"path": "/etc/passwd"}}, "audio.path is no field here; a file has data (base64) or upload"),
+        ({"audio": {"path": "/etc/passwd"}}, "audio.path is not a field here; a file has data (base64) or upload"),
         ({"audio": "/etc/passwd"}, "audio is not as transcribe expects it"),
         ({"audio": {"upload": "/etc/passwd"}}, "audio: there is no upload '/etc/passwd'"),
         ({"audio": {"upload": "../../etc"}}, "audio: there is no upload '../../etc'"),

@@ -77,7 +77,7 @@ def test_a_session_has_the_calls_of_its_capabilities_and_no_others(kind: str) ->
         (
             "speech",
             "neighbours",
-            "m is no language model of its own; open one to see its tokens near an embedding",
+            "m is not a language model; open one to see its tokens near an embedding",
         ),
         (
             "speech",

@@ -90,7 +90,7 @@ HOSTILE = {
     "no chat": (zipped({"audio/000.wav": b""}), "has no chat.json"),
     "a path out of the folder": (with_file("../evil.py", b""), "holds '../evil.py'"),
     "a pickle": (with_file("audio/x.pkl", b""), "holds 'audio/x.pkl'"),
-    "no wav": (with_file("audio/000.wav", b"nothing"), "audio/000.wav in the zip file is no WAV file"),
+    "no wav": (with_file("audio/000.wav", b"nothing"), "audio/000.wav in the zip file is not a WAV file"),
     "no json": (with_file("chat.json", b"{"), "is not JSON"),
     "not a number": (with_file("chat.json", b'{"a": NaN}'), "is not JSON"),
     "deep": (with_file("chat.json", b"[" * 100_000), "is not JSON"),

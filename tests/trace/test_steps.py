@@ -109,7 +109,7 @@ def test_a_file_that_is_not_understood_is_named(tmp_path: Path) -> None:
         ("b", {}, {"traced": [1], "followed": [], "beams": 1}, "the metadata of b.safetensors have hypotheses 1"),
         ("c", {}, {"traced": [1], "followed": [], "beams": beams}, "c.safetensors: the hypotheses to follow have"),
         ("d", {"logits": np.ones((1, 2))}, None, "d.safetensors has neither decoding steps nor tokens"),
-        ("e", {"tokens": np.ones((1, 2))}, None, "the tokens of e.safetensors are no list of token ids"),
+        ("e", {"tokens": np.ones((1, 2))}, None, "the tokens of e.safetensors are not a list of token ids"),
     ):
         path = Trace(stages, {} if steps is None else {"steps": steps}).save(tmp_path / f"{name}.safetensors")
         with pytest.raises(BadInput, match=f"^{re.escape(sentence)}"):

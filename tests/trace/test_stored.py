@@ -274,7 +274,7 @@ def test_a_path_that_is_no_file_is_named_without_waiting(tmp_path: Path) -> None
         folder.mkdir()
         np.save(folder / "a.npy", np.ones(2))
         make(folder / "b.npy")
-        refused(folder, "b.npy is no file that can be read; expected an .npy array")
+        refused(folder, "b.npy is not a readable file; expected an .npy array")
 
 
 def test_files_that_macos_adds_are_skipped(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_files_that_are_no_traces_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "t.safetensors", "there is no trace ")
     (tmp_path / "t.bin").write_bytes(b"1")
     refused(
-        tmp_path / "t.bin", "t.bin is no trace; expected a .safetensors or .npz file, or a directory or .zip of .npy"
+        tmp_path / "t.bin", "t.bin is not a trace; expected a .safetensors or .npz file, or a directory or .zip of .npy"
     )
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "the directory empty holds no .npy files; expected one for each stage")

@@ -71,9 +71,9 @@ def test_the_speaker_who_is_never_trained_on_cannot_be_among_the_more_speakers(t
 
 def test_another_checkpoint_cannot_go_on(tmp_path):
     recipe = recipe_of("paraformer")
-    with pytest.raises(BadInput, match="is no checkpoint directory of paraformer"):
+    with pytest.raises(BadInput, match="is not a checkpoint directory of paraformer"):
         check_start("paraformer", recipe, assets() / "demo-sensevoice")
-    with pytest.raises(BadInput, match="is no checkpoint directory of paraformer"):
+    with pytest.raises(BadInput, match="is not a checkpoint directory of paraformer"):
         check_start("paraformer", recipe, tmp_path / "missing")
     with pytest.raises(BadInput, match="the demo of speechlm cannot be trained further"):
         check_start("speechlm", recipe_of("speechlm"), assets() / "demo-speechlm")

@@ -178,7 +178,7 @@ def test_nearest_tokens_of_a_prompt_are_its_own(scene_of: SceneOf) -> None:
             "does not attend to the sound; expected one of 0, 1",
         ),
         ("demo/qwen3", "attention", {"attention": "token"}, "was given no recording"),
-        ("demo/qwen3", "quantisation", {"types": ("q99",)}, "'q99' is no type of weights"),
+        ("demo/qwen3", "quantisation", {"types": ("q99",)}, "'q99' is not a type of weights"),
     ],
 )
 def test_what_is_not_there_is_refused_in_one_sentence(

@@ -1,6 +1,6 @@
 """Mean and variance normalisation with fixed vectors, and readers of the files in which checkpoints store them.
 
-FunASR's `am.mvn` is a Kaldi nnet in text form: a `<Splice>` whose block `[ 0 ]` is no vector, then `<AddShift>` and
+FunASR's `am.mvn` is a Kaldi nnet in text form: a `<Splice>` whose block `[ 0 ]` is not a vector, then `<AddShift>` and
 `<Rescale>`. The reader finds vectors by their tags; if it counted blocks, it would take the first for the shift.
 
 FireRedASR's `cmvn.ark` is a matrix as Kaldi's `compute-cmvn-stats` writes it. The first row holds the sum of every
@@ -85,7 +85,7 @@ def _vector(text: str, tag: str, name: str) -> np.ndarray:
     try:
         values = np.array([float(word) for word in words])
     except ValueError as error:
-        raise BadInput(f"{name} has a value that is no number after <{tag}>: {error}") from error
+        raise BadInput(f"{name} has a value that is not a number after <{tag}>: {error}") from error
     if not (np.abs(values) <= np.finfo(np.float32).max).all():
         raise BadInput(f"{name} has a value that is not finite after <{tag}>")
     return values.astype(np.float32)
@@ -157,4 +157,4 @@ def _text_matrix(content: bytes, name: str) -> np.ndarray:
     try:
         return np.array([[float(word) for word in row] for row in rows]).reshape(len(rows), -1 if rows else 0)
     except ValueError as error:
-        raise BadInput(f"{name} has a value that is no number: {error}") from error
+        raise BadInput(f"{name} has a value that is not a number: {error}") from error

@@ -43,7 +43,7 @@ Source = str | os.PathLike[str] | tuple[Any, int]
 _BLOCK = 1 << 18  # samples per channel decoded at a time: 16 s at 16 kHz
 _CAREFUL_BLOCK = 1 << 10  # the same, after a read has failed
 UNSTATED = 1 << 62  # frames; a stream without a stated length has more than this
-_SHORTFALL = 0.01  # seconds; compressed formats round the length in their header, so less than this is no loss
+_SHORTFALL = 0.01  # seconds; compressed formats round the length in their header, so less than this is not a loss
 
 MINUTES_VARIABLE = "WORKBENCH_AUDIO_MINUTES"  # of the environment: the longest recording that is read
 
@@ -154,7 +154,7 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
     if not_finite:
         at = f"sample {first_not_finite}, {first_not_finite / decoded.rate:.3f} s"
         raise BadInput(
-            f"{name} has {not_finite} samples that are no sound (NaN, infinity, or beyond {LOUDEST:g} times full "
+            f"{name} has {not_finite} samples that are not sound (NaN, infinity, or beyond {LOUDEST:g} times full "
             f"scale), the first at {at}"
         )
     if read_so_far == 0:

@@ -77,7 +77,7 @@ def head_of(path: Path) -> bytes:
 
 
 def other_kind(head: bytes) -> str | None:
-    """Returns what a file is that certainly is no recording, so that no decoder needs to try; None if it may be one."""
+    """Returns what a file is if it certainly is not a recording, so that no decoder needs to try it; else None."""
     for first, kind in _OTHERS:
         if head.startswith(first):
             return kind

@@ -60,8 +60,8 @@ def open_track(path: str | Path) -> Track:
 
 
 def mono_int16(block: np.ndarray) -> np.ndarray:
-    """Returns float samples [n, channels] with full scale 1 as int16 [n]: averaged, rounded, clipped; what is no number
-    becomes silence.
+    """Returns float samples [n, channels] with full scale 1 as int16 [n]: averaged, rounded and clipped. NaN and
+    infinity become 0.
     """
     mixed = block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float32)
     scaled = np.nan_to_num(mixed * np.float32(INT16_SCALE), nan=0.0, posinf=0.0, neginf=0.0)

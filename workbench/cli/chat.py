@@ -111,7 +111,7 @@ def read_messages(file: Path) -> list[Mapping[str, Any]]:
 def sound_place(path: Path) -> Path:
     """Returns the path of the WAV file to write; raises `BadInput` if no WAV file can be there."""
     if path.suffix.lower() != ".wav":
-        raise BadInput(f"{path} is no name of a WAV file; expected one that ends in .wav")
+        raise BadInput(f"{path} is not the name of a WAV file; expected one that ends in .wav")
     if path.is_dir() or not path.absolute().parent.is_dir():
         why = "it is a folder" if path.is_dir() else "there is no such folder"
         raise BadInput(f"{path} cannot be written: {why}")

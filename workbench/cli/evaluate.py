@@ -24,7 +24,7 @@ from workbench.evaluation.report import REPORT
 from workbench.system.memory import size
 
 MOST_SHOWN = 5  # rows that cannot be used; skipped.jsonl has all
-LINE_SECONDS = 15.0  # between two lines of progress where stderr is no terminal
+LINE_SECONDS = 15.0  # between two lines of progress where stderr is not a terminal
 
 
 def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:

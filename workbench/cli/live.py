@@ -137,7 +137,7 @@ def _standard_input(rate: int, form: str, channels: int) -> Generator[np.ndarray
         rest = content[whole:]
         samples = np.frombuffer(content[:whole], kind).reshape(-1, channels).mean(axis=1, dtype=np.float64) * scale
         if not np.isfinite(samples).all():
-            raise BadInput(f"the samples on standard input are no finite numbers; are they {form}?")
+            raise BadInput(f"the samples on standard input are not finite numbers; are they {form}?")
         yield resample(samples.astype(np.float32))
     yield resample(np.empty(0, np.float32), last=True)
 

@@ -114,7 +114,7 @@ def doubts(transcript: Transcript, model: str) -> list[str]:
 
 
 class ProgressLine:
-    """One line of progress on a terminal that overwrites itself; silent if stderr is no terminal."""
+    """One line of progress on a terminal that overwrites itself; silent if stderr is not a terminal."""
 
     def __init__(self) -> None:
         self.shown = False

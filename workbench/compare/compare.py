@@ -212,7 +212,7 @@ def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterab
     """
     before: float | None = 0.0
     first = True
-    other_ids = False  # values that are computed from other ids are no arithmetic error
+    other_ids = False  # values that are computed from other ids are not an arithmetic error
     floor = max(_FLOOR * tolerances.preset.limits.relative_l2, tolerances.preset.roundoff)
     for each in found:
         if each.sequence or each.streams or each.logprobs or each.stage in SETTINGS:

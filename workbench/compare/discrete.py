@@ -37,14 +37,14 @@ class SequenceMeasures:
 
 
 def as_tokens(stage: str, array: np.ndarray) -> np.ndarray:
-    """Returns the ids as int64 in one dimension; raises `BadInput` if a value is no whole number, or too large."""
+    """Returns the ids as int64 in one dimension; raises `BadInput` if a value is not a whole number, or too large."""
     flat = array.reshape(-1)
     whole = flat.dtype.kind in "iub" or (flat.dtype.kind == "f" and np.isfinite(flat).all())
     if not whole or (flat.dtype.kind == "f" and (flat != np.round(flat)).any()):
-        raise BadInput(f"stage {stage} holds {array.dtype} values that are no token ids; expected whole numbers")
+        raise BadInput(f"stage {stage} holds {array.dtype} values that are not token ids; expected whole numbers")
     if flat.size and not -(2**63) <= int(flat.min()) <= int(flat.max()) < 2**63:
         raise BadInput(
-            f"stage {stage} holds the numbers {int(flat.min())} to {int(flat.max())}, which are no token ids; expected "
+            f"stage {stage} holds the numbers {int(flat.min())} to {int(flat.max())}, not token ids; expected "
             "numbers of at most 64 bits with a sign"
         )
     return flat.astype(np.int64)

@@ -164,7 +164,7 @@ class Tolerances:
 def read_rules(texts: Iterable[str]) -> tuple[tuple[str, Mapping[str, float]], ...]:
     """Returns limits from text: `relative_l2=1e-3,peak=0.1` for all stages, `encoder.*:relative_l2=1e-3` for some.
 
-    Raises `BadInput` for an unknown measure or a limit that is no number of at least 0.
+    Raises `BadInput` for an unknown measure or a limit that is not a number of at least 0.
     """
     rules = []
     for text in texts:

@@ -35,7 +35,7 @@ from workbench.trace.trace import StageFilter, Trace
 
 ORDERS = 5  # clean computations that a run makes
 OF_FLOAT32 = 5e-7  # distance of sinusoids, exp and sums of other libraries in float32, for stages where ours are exact
-DEVIATIONS = 6.0  # deviations of the logarithms from which a mean over positions is no chance
+DEVIATIONS = 6.0  # deviations of the logarithms from which a mean over positions is not chance
 
 
 @dataclass(frozen=True)

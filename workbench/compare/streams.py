@@ -34,7 +34,7 @@ class StreamMeasures:
 
 
 def as_streams(stage: str, array: np.ndarray) -> np.ndarray:
-    """Returns the ids as int64 [rows, streams]; raises `BadInput` if a value is no whole number."""
+    """Returns the ids as int64 [rows, streams]; raises `BadInput` if a value is not a whole number."""
     return as_tokens(stage, array).reshape(array.shape)
 
 

@@ -35,7 +35,7 @@ class Verdict:
 
     The *faulty stage* is the one to examine: the first stage in error. A stage is in error if it is beyond tolerance,
     or if a float64 trace shows that the candidate is farther from float64 than noise. An error that float64 finds may
-    be far within tolerance and often grows beyond it only some layers later. A stage beyond tolerance is no fault if
+    be far within tolerance and often grows beyond it only some layers later. A stage beyond tolerance is not a fault if
     float64 shows that a candidate of the reference's own arithmetic has only rounded in another way. End to end, later
     stages inherit the error. If the candidate was computed from the reference's own inputs, each stage in error is
     faulty by itself, and all are the *faulty stages*; a text counts only if its tokens are not among them.

@@ -20,7 +20,7 @@ def spoken_log_probabilities(logits: np.ndarray, width: int, blank: int, unspoke
         logits: [frames, vocabulary], logits or log-probabilities.
         width: the size of the vocabulary.
         blank: the index of the blank.
-        unspoken: indices of tokens that are no speech; the blank may be among them.
+        unspoken: indices of tokens that are not speech; the blank may be among them.
 
     Raises `BadInput` as `workbench.decoding.ctc_beam.logits.log_probabilities` does.
     """

@@ -15,7 +15,7 @@ class StoredTensor:
     """One tensor of a file. Its size has been checked against the file's; its values have not been read."""
 
     shape: tuple[int, ...]
-    dtype: str  # float16, bfloat16, int8 and so on, or a word for values that are no numbers
+    dtype: str  # float16, bfloat16, int8 and so on, or a word for values that are not numbers
     bytes: int  # size of its values
     # Returns an array of its shape; bfloat16 and 8-bit floats as bits (see `workbench.embeddings.floats`).
     read: Callable[[], np.ndarray]

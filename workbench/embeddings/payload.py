@@ -50,7 +50,7 @@ def check_size(count: int, where: str) -> None:
 def _file(path: Path, where: str) -> bytes:
     try:
         if not path.is_file():
-            there = "it is a folder" if path.is_dir() else "it is no regular file"
+            there = "it is a folder" if path.is_dir() else "it is not a regular file"
             what = there if path.exists() else "there is no such file"
             raise BadInput(f"{where} cannot be read: {what}; expected a .npy, .npz, .pt or .safetensors file")
         check_size(path.stat().st_size, where)
@@ -87,8 +87,8 @@ def _decoded(text: str, where: str) -> bytes:
             ) from error
         if len(text) % 4:
             raise BadInput(
-                f"{where} is not whole base64: it has {len(text)} characters, which is no multiple of 4; expected all "
-                "of them with the = at the end (a file is given as a Path, or as its bytes)"
+                f"{where} is not whole base64: it has {len(text)} characters, which is not a multiple of 4; expected "
+                "all of them with the = at the end (a file is given as a Path, or as its bytes)"
             ) from error
         raise BadInput(f"{where} is not base64: {error}") from error
 

@@ -104,9 +104,9 @@ def _array(tensor: Any, number: int) -> np.ndarray:
         tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
         short = tensor.is_floating_point() and tensor.element_size() < 4
         found: np.ndarray = (tensor.float() if short else tensor).numpy()
-    except Exception as error:  # PyTorch has no common error for tensors that are no arrays
+    except Exception as error:  # PyTorch has no common error for tensors that are not arrays
         raise BadInput(
-            f"embedding {number} is a tensor that is no array: {message_of(error, 120)}; expected a dense one"
+            f"embedding {number} is a tensor that is not an array: {message_of(error, 120)}; expected a dense one"
         ) from error
     return found
 

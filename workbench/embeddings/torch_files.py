@@ -54,7 +54,7 @@ def open_pt(archive: Archive) -> Content:
             tensors[str(key)] = _tensor(archive, root, value, _ORDERS[order], f"{shown(str(key))} in {where}")
         else:
             others.append(shown(str(key)))
-    notes = (f"ignored, because they are no tensors: {', '.join(others[:5])}{' and more' if len(others) > 5 else ''}",)
+    notes = (f"ignored, because they are not tensors: {', '.join(others[:5])}{' and more' if len(others) > 5 else ''}",)
     return Content("pt", tensors, notes if others else ())
 
 

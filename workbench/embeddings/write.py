@@ -35,8 +35,8 @@ def write_embedding(values: np.ndarray, path: Path | None, encoding: str | None 
         path: the file, which is replaced if it exists; None to return the bytes.
         encoding: npy, npz, pt or safetensors; by default the suffix of the path.
 
-    Returns the path, or the bytes. Raises `BadInput` for values that are no embedding (see `read_embedding`), another
-    encoding, and a path that cannot be written.
+    Returns the path, or the bytes. Raises `BadInput` for values that are not an embedding (see `read_embedding`),
+    another encoding, and a path that cannot be written.
     """
     chosen = encoding or (path.suffix.removeprefix(".").lower() if path else "")
     if chosen not in _WRITERS:

@@ -28,7 +28,7 @@ from workbench.evaluation.workers import Died, Failed, Finished, Opened, Reply
 from workbench.registry.budget import estimated_bytes
 
 LOCAL = "local"
-OPENING = 0  # the number of the batch that is no batch
+OPENING = 0  # the number of the opening, which is not a batch
 
 
 class Actor:
@@ -108,7 +108,7 @@ class RayWorkers:
         elif address == "auto" or "://" in address or ":" in address:
             how = {"address": address}
         else:
-            raise BadInput(f"{address!r:.80} is no address of a Ray cluster; expected auto, local or ray://HOST:PORT")
+            raise BadInput(f"{address!r:.80} is not a Ray cluster's address; expected auto, local or ray://HOST:PORT")
         try:
             with warnings.catch_warnings(action="ignore"):  # one sentence is enough
                 self._ray.init(**how, log_to_driver=False, logging_level=logging.ERROR)

@@ -30,7 +30,7 @@ class Estimate:
             self._model = state.model
             self._seen.clear()
         if not state.workers:
-            self._seen.clear()  # loading is no computing
+            self._seen.clear()  # loading is not computing
         elif not self._seen or now - self._seen[-1][0] >= 0.5:
             self._seen.append((now, state.computed, state.seconds))
             while len(self._seen) > 2 and now - self._seen[0][0] > WINDOW_SECONDS:

@@ -9,7 +9,7 @@ drawn rates as its ends (Efron, "Bootstrap methods: another look at the jackknif
 recognition, Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation", 2004). Plain
 percentiles are too narrow for few blocks. So the percentiles are moved outward by as much as Student's distribution is
 wider than the normal one (the expanded percentile interval of Hesterberg, "What teachers should know about the
-bootstrap", 2015). A block without a score is no block of that model, or of that pair. Two models of a pair are measured
+bootstrap", 2015). A block without a score does not count for that model or pair. Two models of a pair are measured
 on the same draws, so a difference between them is of the same recordings.
 """
 

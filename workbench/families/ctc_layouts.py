@@ -27,7 +27,7 @@ class LogitsLayout:
     unspoken: Sequence[int] = ()  # tokens without text, such as tags; they count as blanks
     frame_seconds: float | None = None  # None if nobody knows, as of a file
     begin: float = 0.0  # seconds from the start of the recording to the first frame; may be negative
-    stage: str = ""  # of a trace that holds such logits; empty if they are no model's
+    stage: str = ""  # of a trace that holds such logits; empty if no model computes them
     written: Vocabulary | None = field(default=None, compare=False)  # where the text of tokens is not that of pieces
 
     @property

@@ -255,7 +255,7 @@ def _read_transformer(checkpoint: FunasrCheckpoint, where: str, encoder: SanmCon
             "expected the same"
         )
     if found.llm_dim % found.attention_heads:
-        raise BadInput(f"{where}.llm_dim {found.llm_dim} is no multiple of {found.attention_heads} attention heads")
+        raise BadInput(f"{where}.llm_dim {found.llm_dim} is not a multiple of {found.attention_heads} attention heads")
     return found
 
 

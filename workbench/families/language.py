@@ -18,7 +18,7 @@ from workbench.families.byte_level import bytes_of, spelled
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders with one structure, so their stages have the same names
 TURN_END = "<|im_end|>"
-REPLACEMENT = "\ufffd"  # what decoding writes for bytes that are no character
+REPLACEMENT = "\ufffd"  # what decoding writes for bytes that are not a character
 SERVED_SECTION, SERVED_FORMAT = "speech_workbench", 1  # of config.json in a directory converted for vLLM
 # Marks the position of the user's embedding in a prompt, unless the configuration names another token.
 PLACEHOLDER = "<|fim_pad|>"

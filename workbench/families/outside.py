@@ -115,7 +115,7 @@ def _check(family: Family, others: Mapping[str, Family]) -> None:
             raise _Fault(f"its GGUF architecture {architecture!r} is taken: files of {other.title} have it")
     _check_cells(family)
     if not callable(load(f"{family.module}:{family.recognise}")):
-        raise _Fault(f"{family.module}:{family.recognise} is no function")
+        raise _Fault(f"{family.module}:{family.recognise} is not a function")
     _check_options(family, others.values())
 
 
@@ -132,7 +132,7 @@ def _check_cells(family: Family) -> None:
 def _check_options(family: Family, others: Collection[Family]) -> None:
     options_class: Any = family.options_class
     if not isinstance(options_class, type) or not is_dataclass(options_class):
-        raise _Fault(f"its options {family.module}:{family.options} are no dataclass")
+        raise _Fault(f"its options {family.module}:{family.options} are not a dataclass")
     options_class()  # each option needs a default
     kinds = {spec.name: (spec.kind, each) for each in others for spec in option_specs(each.options_class)}
     for spec in option_specs(options_class):

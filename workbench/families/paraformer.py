@@ -71,7 +71,7 @@ class CifConfig:
 def token_count(total: float) -> int:
     """Returns how many tokens fire from the sum of all frames' weights.
 
-    Raises `NotFinite` for a sum that is no number: then some weights of the checkpoint are so large that its encoder
+    Raises `NotFinite` for a sum that is not a number: then some weights of the checkpoint are so large that its encoder
     overflows.
     """
     if not math.isfinite(total):

@@ -216,7 +216,7 @@ def how_to_fetch(name: str) -> str:
 def with_inference(found: SpeechDefaults, settings: Mapping[str, Any], where: str) -> SpeechDefaults:
     """Returns the defaults, with those changed that an ESPnet inference yaml sets.
 
-    Raises `BadInput` for a value that is no number.
+    Raises `BadInput` for a value that is not a number.
     """
     names = {
         ("text", "temperature"): "text_temperature",

@@ -193,7 +193,7 @@ class GgufFile:
     def rows(self, name: str, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
         """Returns some rows of a matrix in the requested order, float32 [numbers, row], without reading the others.
 
-        Raises `BadInput` for a tensor that is no matrix, and for a row that does not exist.
+        Raises `BadInput` for a tensor that is not a matrix, and for a row that does not exist.
         """
         info = self._info(name)
         wanted = np.asarray(numbers, dtype=np.int64).reshape(-1)

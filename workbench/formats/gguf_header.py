@@ -147,7 +147,7 @@ class _Cursor:
 
 
 def read_header(path: Path) -> Header:
-    """Reads the part before the weights; raises `BadInput` for a file that is no valid GGUF file."""
+    """Reads the part before the weights; raises `BadInput` for a file that is not a valid GGUF file."""
     check_downloaded(path, path.name)
     try:
         with path.open("rb", buffering=0) as file:

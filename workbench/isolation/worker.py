@@ -140,7 +140,7 @@ class _Server:
         self.calls.put((number, payload))
 
     def handle(self, kind: str, number: int, *values: Any) -> None:
-        """Does what a message asks for that is no call."""
+        """Does what a message asks for, if the message is not a call."""
         if kind == "pause":
             with self.pausing:
                 self.to_pause.add(number)
@@ -271,7 +271,7 @@ class ParallelServer(_Server):
             self.answer("error", number, _portable(error, f"{self.spec.name} on {self.spec.runtime} failed"))
 
     def handle(self, kind: str, number: int, *values: Any) -> None:
-        """Does what a message asks for that is no call."""
+        """Does what a message asks for, if the message is not a call."""
         running = self.running.get(number)
         if kind == "close":
             threading.Thread(target=self.close, daemon=True).start()

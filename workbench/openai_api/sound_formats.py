@@ -52,7 +52,7 @@ def check_format(name: object, param: str) -> str:
 def written(samples: np.ndarray, rate: int, name: str) -> bytes:
     """Returns mono float32 samples [n] in a format of `formats()`; samples beyond -1 to 1 are clipped.
 
-    No samples are no bytes. Raises `Refusal` if the format does not have the sample rate.
+    Without samples, the result is empty. Raises `Refusal` if the format does not have the sample rate.
     """
     import soundfile
 

@@ -158,7 +158,7 @@ def broken_copy(registry: Registry, fault: Fault, folder: Path) -> Path:
     Raises `BadInput` for a fault in how a side computes, which needs no copy.
     """
     if fault.plant is None:
-        raise BadInput(f"{fault.title} is no change of a checkpoint; expected the side {fault.side}")
+        raise BadInput(f"{fault.title} is not a change of a checkpoint; expected the side {fault.side}")
     original = assets() / registry.card(fault.model).source["demo"]
     copy = folder / f"{original.name}-{fault.name}"
     shutil.copytree(original, copy)

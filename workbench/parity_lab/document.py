@@ -61,7 +61,7 @@ def report_place(path: str | Path) -> Path:
             return path
     except OSError as error:
         raise _not_written(path, error) from error
-    raise BadInput(f"{path} is no place for a report; expected the name of a file in a folder that exists")
+    raise BadInput(f"{path} is not a place for a report; expected the name of a file in a folder that exists")
 
 
 def _not_written(path: Path, error: OSError) -> BadInput:

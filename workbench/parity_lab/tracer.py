@@ -46,7 +46,7 @@ def folder_for(keep: str | Path | None) -> Path | None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"{folder} is no folder to keep traces in: {error.strerror or error}") from error
+        raise BadInput(f"{folder} is not a folder to keep traces in: {error.strerror or error}") from error
     return folder
 
 

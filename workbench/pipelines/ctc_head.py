@@ -40,7 +40,7 @@ class CtcHead:
     Args:
         pieces: the token of each column of the logits.
         blank: the index of the blank.
-        unspoken: indices of tokens that are no speech.
+        unspoken: indices of tokens that are not speech.
     """
 
     def __init__(self, pieces: Sequence[str], blank: int, unspoken: Sequence[int]):

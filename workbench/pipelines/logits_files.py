@@ -31,7 +31,7 @@ def read_logits(path: str | Path, stage: str = "") -> np.ndarray:
     """
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
-        raise BadInput(f"{path.name or path} is no file of logits; expected {', '.join(SUFFIXES)}")
+        raise BadInput(f"{path.name or path} is not a file of logits; expected {', '.join(SUFFIXES)}")
     try:
         is_file, is_folder = path.is_file(), path.is_dir()
     except OSError as error:  # such as a name that is too long, or a folder that may not be read

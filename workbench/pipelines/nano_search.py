@@ -124,7 +124,7 @@ class NanoPipeline(SpeechLanguagePipeline):
             shown = self._characters(best.tokens)
         ids = tuple(token.id for token in best.tokens)
         hypotheses = tuple(each for _, each in found)
-        # The ids are no tokens of the language model, so that texts are joined from those of the tokens.
+        # The ids are not tokens of the language model, so that texts are joined from those of the tokens.
         return Recognition(best.text, None, {}, shown, ids, notes, hypotheses=hypotheses, worded=True)
 
     def _timed(self, path: Sequence[CtcToken]) -> tuple[Token, ...]:

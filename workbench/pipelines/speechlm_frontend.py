@@ -61,7 +61,7 @@ class TowerFrontend:
             )
 
     def check(self, samples: np.ndarray) -> None:
-        """Raises `BadInput` for a recording that is too short, silent, or holds values that are no numbers."""
+        """Raises `BadInput` for a recording that is too short, silent, or holds values that are not numbers."""
         self.check_length(samples)
         if not np.isfinite(samples).all():
             raise BadInput("the recording has values that are not finite (NaN or infinity); expected samples")

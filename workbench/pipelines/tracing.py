@@ -50,7 +50,7 @@ def substituted_stages(given: Given, digest: str) -> SubstitutedStages | None:
     Args:
         digest: of the input.
 
-    Raises `BadInput` if `given` is no trace, or is a trace of another input.
+    Raises `BadInput` if `given` is not a trace, or is a trace of another input.
     """
     if given is None:
         return None

@@ -35,7 +35,7 @@ WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights
 FLOAT_BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}  # per value of a safetensors file, by what it calls the type
 LEAST_BYTES = min(FLOAT_BYTES.values())
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}  # per value at work
-LONGEST_HEADER = 100 << 20  # bytes; more is no header
+LONGEST_HEADER = 100 << 20  # bytes; more is not a header
 
 
 class MemoryBudget:
@@ -215,7 +215,7 @@ def _wider_by(path: Path, width: int) -> int:
 
 
 def default_budget() -> int:
-    """$WORKBENCH_MEMORY_GB, or four fifths of the machine's memory; raises `BadInput` for a value that is no size."""
+    """$WORKBENCH_MEMORY_GB, or four fifths of the machine's memory; raises `BadInput` if it is not a size."""
     named = os.environ.get("WORKBENCH_MEMORY_GB")
     if not named:
         return int(machine_bytes() * SHARE)

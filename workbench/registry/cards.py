@@ -152,7 +152,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     """What the file says; raises `BadInput` that names the line where it is no TOML."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a FIFO or a device would be read for ever
-            raise BadInput(f"the model list {path} cannot be read: it is no ordinary file")
+            raise BadInput(f"the model list {path} cannot be read: it is not an ordinary file")
         content = path.read_bytes()
     except OSError as error:
         raise BadInput(f"the model list {path!s:.200} cannot be read: {error.strerror or error}") from error
@@ -260,13 +260,13 @@ def _server(given: Mapping[str, str], where: str) -> dict[str, str]:
         )
     if "key" in given and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", given["key"]):
         raise BadInput(  # and not what stands there, which may be the key itself
-            f"{where} has a key in its source that is no name; expected that of an environment variable which holds it"
+            f"the key in the source of {where} is not a name; expected an environment variable that holds the key"
         )
     return {**given, "server": address.rstrip("/").removesuffix("/v1").rstrip("/")}
 
 
 def _absolute(kind: str, folder: Path, place: str) -> str:
-    """The whole path of a directory or a file; a place that is no path, as it is."""
+    """The whole path of a directory or a file; a place that is not a path stays unchanged."""
     if kind == "directory":
         return os.path.realpath(folder / Path(place).expanduser())
     if kind in ("gguf", "language"):

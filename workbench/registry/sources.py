@@ -84,7 +84,7 @@ def _trouble(what: str, place: str, look: Callable[[], None]) -> str | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError:
-        return f"{what} {_clipped(place)} is no directory" if os.path.lexists(place) else None
+        return f"{what} {_clipped(place)} is not a directory" if os.path.lexists(place) else None
     except OSError as error:
         return f"{what} {_clipped(place)} cannot be read: {error.strerror or error}"
     return None
@@ -92,7 +92,7 @@ def _trouble(what: str, place: str, look: Callable[[], None]) -> str | None:
 
 def _open_once(place: str) -> None:
     if not stat.S_ISREG(Path(place).stat().st_mode):  # opening a FIFO would wait for ever
-        raise OSError(errno.EINVAL, "it is no ordinary file")
+        raise OSError(errno.EINVAL, "it is not an ordinary file")
     Path(place).open("rb").close()
 
 

@@ -70,8 +70,8 @@ def _places(host: str) -> list[tuple[socket.AddressFamily, str]]:
         found = []
     if not found or not host:
         raise BadInput(
-            f"the host {host!r:.80} is no name or address that this machine knows; expected one such as {HOST}, or "
-            "0.0.0.0 for other machines too"
+            f"the host {host!r:.80} is not a name or an address that this machine knows; expected one such as {HOST}, "
+            "or 0.0.0.0 for other machines too"
         )
     return [(family, str(where[0])) for family, _, _, _, where in found]
 

@@ -29,7 +29,7 @@ def address_of(host: str) -> str:
 def trust_proxies(proxies: Iterable[str] = ()) -> None:
     """Makes the web server believe forwarded addresses from these proxies alone.
 
-    Raises `BadInput` for one that is no address or network.
+    Raises `BadInput` for one that is not an address or a network.
     """
     networks = []
     for proxy in proxies:

@@ -145,7 +145,7 @@ def _without_embeddings(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[E
             elif isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
                 texts.append(part["text"])
             else:
-                raise Refusal(f"{where} is no text; expected parts of type text and {PART} beside an {PART}", where)
+                raise Refusal(f"{where} is not a text; expected parts of type text and {PART} beside an {PART}", where)
         plain.append({**message, "content": "".join(texts)})
     return {**body, "messages": plain}, found
 

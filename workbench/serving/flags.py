@@ -62,7 +62,7 @@ def read_users(path: Path | None) -> tuple[tuple[str, str], ...]:
         return ()
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise BadInput(f"the users in {path} cannot be read: it is no ordinary file")
+            raise BadInput(f"the users in {path} cannot be read: it is not an ordinary file")
         with path.open("rb") as file:
             lines = file.read(LONGEST_FILE).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:

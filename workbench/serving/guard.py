@@ -169,7 +169,7 @@ class Guard:
 
     @contextlib.contextmanager
     def turn(self, kind: str, alone: bool = True) -> Iterator[Work]:
-        """Waits in the queue for work of a kind that is no call of one model, such as a comparison, and sets its
+        """Waits in the queue for work that is not a call of one model, such as a comparison, and sets its
         deadline. Work of a kind that is `alone` is done one at a time.
         """
         work = present_work() or Work()

@@ -120,7 +120,7 @@ def read_limits(base: Limits, named: Path | None = None) -> Limits:
 def _table(path: Path) -> dict[str, Any]:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise BadInput(f"the limits in {path} cannot be read: it is no ordinary file")
+            raise BadInput(f"the limits in {path} cannot be read: it is not an ordinary file")
         with path.open("rb") as file:
             return tomllib.loads(file.read(LONGEST_FILE).decode())
     except OSError as error:

@@ -90,7 +90,7 @@ def _sentence(tool: str, error: BaseException) -> str:
         if first["type"] == "missing":
             return f"{place} is missing in the call of {tool}"
         if first["type"] == "extra_forbidden":
-            return f"{place} is no field here; a file has data (base64) or upload (an id), and a name"
+            return f"{place} is not a field here; a file has data (base64) or upload (an id), and a name"
         return f"{place} is not as {tool} expects it: {first['msg'][:1].lower()}{first['msg'][1:]}"
     return str(error_reply(error)[1]["error"]["message"])
 

@@ -158,7 +158,7 @@ def _agreed(before: list[str], now: list[str]) -> list[str]:
 
 def _decoded(given: Any) -> bytes:
     if not isinstance(given, str) or len(given) > LARGEST_MESSAGE * 4 // 3:
-        raise Refusal(f"audio is no base64 text of at most {LARGEST_MESSAGE >> 20} MB", "audio")
+        raise Refusal(f"audio is not base64 text of at most {LARGEST_MESSAGE >> 20} MB", "audio")
     try:
         return binascii.a2b_base64(given.encode("ascii"), strict_mode=True)
     except ValueError:

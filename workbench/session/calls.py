@@ -82,7 +82,7 @@ CAPABILITIES = (  # the first that a session has is what its model does
         ("neighbours", "token_embeddings"),
         "looking up tokens",
         "has a table of embeddings",
-        "{model} is no language model of its own; open one to see its tokens near an embedding",
+        "{model} is not a language model; open one to see its tokens near an embedding",
     ),
     Capability(
         NamesTokens,

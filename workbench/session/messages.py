@@ -168,7 +168,7 @@ def _source(value: Any, where: str, folder: Path | None) -> AudioSource:
 
 def _encoded(value: Any, where: str) -> AudioFile:
     if not isinstance(value, Mapping) or not {"data", "format"} <= set(value):
-        raise BadInput(f'{where}: its input_audio is no mapping with "data" and "format"; expected both')
+        raise BadInput(f'{where}: its input_audio is not a mapping with "data" and "format"; expected both')
     data, ending = value["data"], value["format"]
     if not isinstance(data, str) or not isinstance(ending, str) or not ending.isalnum() or len(ending) > 8:
         raise BadInput(f'{where}: expected "data" of input_audio as base64, and "format" such as wav or mp3')
@@ -177,7 +177,7 @@ def _encoded(value: Any, where: str) -> AudioFile:
     try:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadInput(f"{where}: the data of its input_audio is no base64: {error}") from error
+        raise BadInput(f"{where}: the data of its input_audio is not base64: {error}") from error
     if not content:
         raise BadInput(f"{where}: the data of its input_audio is empty; expected an audio file")
     return AudioFile(content, ending.lower())
@@ -188,7 +188,7 @@ def _rows(value: Any, where: str) -> np.ndarray:
     try:
         rows = np.asarray(value)
     except ValueError as error:  # rows of several lengths
-        raise BadInput(f"{where}: its streams are no table; {expected}") from error
+        raise BadInput(f"{where}: its streams are not a table; {expected}") from error
     if rows.ndim != 2 or not rows.size or rows.dtype.kind not in "iu":
         raise BadInput(f"{where}: its streams have the shape {rows.shape} and the type {rows.dtype}; {expected}")
     return rows.astype(np.int64)

@@ -15,7 +15,7 @@ Value = TypeVar("Value", Token, Segment, SpokenHypothesis, Doubt, Transcript)
 def read_transcript(found: Mapping[str, Any]) -> Transcript:
     """Returns the transcript that `Transcript.to_dict` wrote; fields that it does not know are left out.
 
-    Times are as they were written, to the millisecond. Raises `BadInput` for what is no transcript.
+    Times are as they were written, to the millisecond. Raises `BadInput` for values that are not a transcript.
     """
     try:
         segments = tuple(_made(Segment, each, tokens=_tokens(each.get("tokens"))) for each in found["segments"])
@@ -38,7 +38,7 @@ def read_transcript(found: Mapping[str, Any]) -> Transcript:
             doubt=_made(Doubt, found["doubt"]) if found.get("doubt") else None,
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"this is no transcript as JSON: {error!r:.120}") from error
+        raise BadInput(f"this is not a transcript as JSON: {error!r:.120}") from error
 
 
 def _tokens(listed: Any) -> tuple[Token, ...]:

@@ -59,7 +59,7 @@ class Recorded:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Recorded:
-        """Returns the ids of an answer as plain JSON; raises `BadInput` for values that are no ids."""
+        """Returns the ids of an answer as plain JSON; raises `BadInput` for values that are not ids."""
         try:
             ids = np.asarray(answer.get("token_ids") or [], dtype=np.int64)
             streams = None if answer.get("streams") is None else np.asarray(answer["streams"], dtype=np.int64)
@@ -156,10 +156,10 @@ def read_bundle(content: bytes) -> tuple[dict[str, Any], list[Sound]]:
             files = {name: _sound(name, _content(archive, name)) for name in names if SOUND.fullmatch(name)}
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
         raise BadInput(
-            "the file is no replay bundle, or it is damaged; expected a zip file from the Chat tab"
+            "the file is not a replay bundle, or it is damaged; expected a zip file from the Chat tab"
         ) from error
     if chat.get("format") != FORMAT or chat.get("version") != 1:
-        raise BadInput(f"{CHAT} is no conversation of this workbench; expected the format {FORMAT}, version 1")
+        raise BadInput(f"{CHAT} is not a conversation of this workbench; expected the format {FORMAT}, version 1")
     order = {name: number for number, name in enumerate(files)}
     try:
         numbered = numbered_sounds(chat, lambda name: order[name])
@@ -223,8 +223,8 @@ def _sound(name: str, content: bytes) -> Sound:
     try:
         with wave.open(io.BytesIO(content)) as reader:
             if (reader.getnchannels(), reader.getsampwidth()) != (1, 2) or not 1000 <= reader.getframerate() <= 384_000:
-                raise BadInput(f"{name} in the zip file is no mono WAV file of 16-bit samples")
+                raise BadInput(f"{name} in the zip file is not a mono WAV file of 16-bit samples")
             samples = np.frombuffer(reader.readframes(reader.getnframes()), "<i2").astype(np.int16)
             return Sound(samples, reader.getframerate())
     except (wave.Error, EOFError, ValueError) as error:
-        raise BadInput(f"{name} in the zip file is no WAV file") from error
+        raise BadInput(f"{name} in the zip file is not a WAV file") from error

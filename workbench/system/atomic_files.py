@@ -58,7 +58,7 @@ def check_directory(out: Path) -> None:
     """Raises `BadInput` if no directory can be made under this name. Callers check before they start the work."""
     with explained_file_errors(out):
         if not out.name or out.name in (".", ".."):
-            raise BadInput(f"{out} is no name of a directory; expected a new one in a folder that exists")
+            raise BadInput(f"{out} is not the name of a directory; expected a new one in a folder that exists")
         if out.is_dir() and any(out.iterdir()):
             raise BadInput(f"{out} is a directory with files in it; expected a new one, or an empty one")
         if out.exists() and not out.is_dir():

@@ -60,7 +60,7 @@ def disagreements(transcripts: Sequence[Sequence[SpokenWord]], normaliser: str =
     """
     same = find_normaliser(normaliser).function
     spelt = [[same(word.text) for word in words] for words in transcripts]
-    places = [[index for index, text in enumerate(texts) if text] for texts in spelt]  # punctuation alone is no word
+    places = [[index for index, text in enumerate(texts) if text] for texts in spelt]  # punctuation alone is not a word
     texts = [[row[index] for index in kept] for row, kept in zip(spelt, places, strict=True)]
     wrong: list[set[int]] = [set() for _ in transcripts]
     missing: list[dict[tuple[float, str], None]] = [{} for _ in transcripts]

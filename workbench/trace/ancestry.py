@@ -103,7 +103,7 @@ def _of(called: str, rows: Iterable[Numbers]) -> Ancestry:
 
 def _whole(array: np.ndarray, what: str) -> tuple[int, ...]:
     if array.dtype.kind not in "iuf" or not np.isfinite(array).all() or (array != np.round(array)).any():
-        raise BadInput(f"{what} holds {array.dtype} values that are no numbers of beams or tokens")
+        raise BadInput(f"{what} holds {array.dtype} values, which are not numbers of beams or tokens")
     return tuple(array.astype(np.int64).tolist())
 
 

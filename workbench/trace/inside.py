@@ -91,7 +91,7 @@ _FEWEST = 4  # parts of a glob that reaches inside a layer
 
 
 def layer_and_part(stage: str) -> tuple[str, str] | None:
-    """Returns (layer, part) of a stage such as `encoder.layers.3.mlp.up`; None if it is no part of a layer.
+    """Returns (layer, part) of a stage such as `encoder.layers.3.mlp.up`; None if it is not a part of a layer.
 
     The layer of a decoding step's stage is named without the step.
     """

@@ -82,7 +82,7 @@ def read_steps(text: str | Sequence[int] | int | None) -> StepChoice | None:
 def followed(follow: Follow) -> list[int] | Ancestry | None:
     """Returns the ids, or the hypotheses of a beam search, that steps are to follow; None if they are not given.
 
-    Raises `BadInput` if a trace holds none, or for what are no ids.
+    Raises `BadInput` if a trace holds none, and for values that are not ids.
     """
     if follow is None or isinstance(follow, Ancestry):
         return follow
@@ -105,7 +105,7 @@ def followed(follow: Follow) -> list[int] | Ancestry | None:
         what, follow = f"the tokens of {follow.called}", follow["tokens"]
     found = np.asarray(follow)
     if found.ndim != 1 or not found.size or found.dtype.kind not in "iu" or (found < 0).any():
-        raise BadInput(f"{what} are no list of token ids; expected whole numbers from 0 on")
+        raise BadInput(f"{what} are not a list of token ids; expected whole numbers from 0 on")
     ids: list[int] = found.astype(np.int64).tolist()
     return ids
 

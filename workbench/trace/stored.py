@@ -65,7 +65,7 @@ def open_stored(path: str | Path, otherwise: str = "") -> Stored:
             raise BadInput(f"there is no trace {path}; {_EXPECTED}")
         kind = _KINDS.get(path.suffix.lower()) or _KINDS.get(otherwise)
         if kind is None:
-            raise BadInput(f"{path.name} is no trace; {_EXPECTED}")
+            raise BadInput(f"{path.name} is not a trace; {_EXPECTED}")
         return _named(kind(path), path.name)
     except OSError as error:
         raise BadInput(f"{path.name} cannot be read: {error.strerror or error}") from error
@@ -138,7 +138,7 @@ def _npz(path: Path) -> Stored:
 
 
 def _zip(path: Path) -> Stored:
-    """Returns a zipped directory. If all members are in one folder, its name is no part of the arrays' names."""
+    """Returns a zipped directory. If all members are in one folder, the arrays' names leave out the folder's name."""
     found = _archive(path, f"the .npy files of a directory, and {META}", (META,))
     parts = {name: name.removesuffix(".npy").split("/") for name in found.arrays}
     whole = len({each[0] for each in parts.values()}) == 1 and all(len(each) > 1 for each in parts.values())
@@ -255,7 +255,7 @@ def _file(path: Path) -> tuple[Reader, str]:
     """Returns the reader of one `.npy` file, and its type. Checks its header now; the values stay in the file."""
     try:
         if not path.is_file():  # reading a pipe would block
-            raise BadInput(f"{path.name} is no file that can be read; expected an .npy array")
+            raise BadInput(f"{path.name} is not a readable file; expected an .npy array")
         with path.open("rb") as file:
             kind = _header(file, path.stat().st_size, path.name)
     except OSError as error:

@@ -58,7 +58,7 @@ class CorpusOptions:
     human_share: float = 0.5  # of the strings with speech; the others are synthetic voices
     silent_share: float = 0.03  # of all strings: noise or silence only, with an empty label
     music_share: float = 0.0  # of all strings: music and tones, with an empty label
-    speech_share: float = 0.0  # of all strings: speech that is no digits, with an empty label
+    speech_share: float = 0.0  # of all strings: speech without digits, with an empty label
     # Of synthetic strings: made of utterances of several digits if the voice has some.
     breath_share: float = 0.5
     lengths: Mapping[int, float] = field(default_factory=lambda: dict(LENGTHS))  # digits in a string -> weight

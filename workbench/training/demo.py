@@ -33,8 +33,8 @@ class Recipe(Protocol):
     """The recipe to train and write a family's demo.
 
     A recipe whose demo can be trained further has a function `train_further(run, directory)`, which returns the same as
-    `train`. A recipe of a model that is no recogniser has a function `finish(directory, held_out, facts)`, too, which
-    measures the checkpoint and writes its card.
+    `train`. The recipe of a model that is not a recogniser also has a function `finish(directory, held_out, facts)`,
+    which measures the checkpoint and writes its card.
     """
 
     ABOUT: str  # the card's text on the training, beyond the text for all families
@@ -83,7 +83,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         if options.start is None:
             trained = recipe.train(run)
         else:
-            log("speaking what is no digits")
+            log("speaking what is not digits")
             run.takes = [*run.takes, *synthetic_speech(cache), *backwards(human)]
             if options.other_speech is not None:
                 others = recorded_speech(options.other_speech)
@@ -130,7 +130,7 @@ def check_start(family: str, recipe: Recipe, start: Path) -> Callable[[TrainingR
     if train_further is None:
         raise BadInput(f"the demo of {family} cannot be trained further; leave the checkpoint to start from out")
     if not start.is_dir() or not FAMILIES[family].recognises(start) or not (start / "README.md").is_file():
-        raise BadInput(f"{start} is no checkpoint directory of {family}; expected one that this command wrote")
+        raise BadInput(f"{start} is not a checkpoint directory of {family}; expected one that this command wrote")
     return train_further
 
 

@@ -4,9 +4,9 @@
 
 Recordings of the domain are strings of digits as the demo models hear them in training; other speech is synthetic,
 played backwards, a crowd, or from the folder; the rest is music, tones, noise and silence. The last speaker of FSDD in
-alphabetical order is never heard. Voices are made higher and lower by far, so that a woman's voice is no sign of other
-speech: the dataset has men only. The limits are the log-odds that nearly all strings of the same speakers reach, less a
-margin. `python -m benchmarks.domain` measures unseen speakers.
+alphabetical order is never heard. The dataset has men only. So voices are made much higher and lower, and a woman's
+voice does not count as other speech. The limits are the log-odds that nearly all strings of the same speakers reach,
+less a margin. `python -m benchmarks.domain` measures unseen speakers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Takes of speech that is no digits, in which a recogniser of digits must write nothing.
+"""Takes of speech without digits, in which a recogniser of digits must write nothing.
 
 The synthetic voices of `voices.py` say made-up words, English sentences and sentences of other languages; human takes
 are played backwards; and a folder may hold recordings of people who say other things. A take of this kind has no
@@ -70,7 +70,7 @@ ENGLISH = (
     "maybe",
     "once upon a time there was a king",
 )
-"""Texts of English speech. They are no strings of digits."""
+"""Texts of English speech. They are not strings of digits."""
 
 OTHER_LANGUAGES = {
     "de": ("guten Morgen", "wo ist der Bahnhof bitte", "ich habe heute keine Zeit", "das Wetter wird morgen besser"),

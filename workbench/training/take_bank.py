@@ -86,7 +86,7 @@ class TakeBank:
 
     @functools.cached_property
     def others(self) -> tuple[int, ...]:
-        """The takes of speech that is no digits."""
+        """The takes of speech without digits."""
         return tuple(take for take, digits in enumerate(self.digits) if not digits)
 
     @functools.cached_property

@@ -36,7 +36,7 @@ def unspoken(rng: np.random.Generator) -> DigitString:
 def other_speech(
     bank: TakeBank, rng: np.random.Generator, lead_seconds: tuple[float, float], most_warped: float
 ) -> DigitString:
-    """Draws one to three takes of speech that is no digits, or a crowd; raises `ValueError` if the bank has no such
+    """Draws one to three takes of speech without digits, or a crowd; raises `ValueError` if the bank has no such
     take.
 
     Args:

@@ -28,7 +28,7 @@ class ViewOptions:
         ATTENTION,
     )
     token: int | None = option(
-        None, "a token of the output, counted from 0 (default: the first that is no tag)", minimum=0, maximum=1 << 20
+        None, "a token of the output, counted from 0 (default: the first that is not a tag)", minimum=0, maximum=1 << 20
     )
     count: int = option(3, "how many tokens a cell, or nearest tokens a row, has", minimum=1, maximum=10)
     types: tuple[str, ...] = option(

@@ -26,7 +26,7 @@ def kind_of(path: str | Path) -> str:
     if kind not in KINDS:
         endings = ", ".join(f".{each}" for each in KINDS)
         raise BadInput(
-            f"{(place.name or str(place))!r:.80} is no name of a picture; expected one that ends in {endings}"
+            f"{(place.name or str(place))!r:.80} is not the name of a picture; expected one that ends in {endings}"
         )
     check_place(place)
     return kind

@@ -161,7 +161,7 @@ def picture_of(scene: Scene, view: View | str, options: ViewOptions = DEFAULT) -
 
 
 def code_of(scene: Scene, view: View, options: ViewOptions, against: str | None = None) -> str:
-    """Returns the Python that makes a picture again. A recording that is no file has a name of its own there."""
+    """Returns the Python that makes a picture again. A recording that is not a file has a name of its own there."""
     named = isinstance(scene.source, (str, Path, list))
     given: dict[str, Any] = {"model": scene.session.model, "runtime": scene.session.runtime}
     if scene.session.quantization:

@@ -214,7 +214,7 @@ class Scene:
 
 
 def token_number(asked: int | None, words: Sequence[str]) -> int:
-    """Returns the number of the token to look at: if none is asked for, the first that is no tag such as `<|en|>`."""
+    """Returns the number of the token to look at: `asked`, or else the first that is not a tag such as `<|en|>`."""
     if asked is not None:
         return asked
     return next((number for number, word in enumerate(words) if not is_tag(word)), 0)

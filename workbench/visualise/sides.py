@@ -36,7 +36,7 @@ def read_other(registry: Registry, text: str, card: Card) -> tuple[Card, Side]:
     side = read_side(where, FAMILIES[card.family].options_class, card.id)
     kind = side.settings.get("quantization", "auto")
     if kind not in (*TYPES, "auto"):
-        raise BadInput(f"{kind!r:.40} in {text!r:.80} is no type of weights; expected one of {', '.join(TYPES)}")
+        raise BadInput(f"{kind!r:.40} in {text!r:.80} is not a type of weights; expected one of {', '.join(TYPES)}")
     return card, side
 
 

@@ -35,8 +35,8 @@ def stage_figure(
         seconds: the end of the time axis; by default the trace's recording, or the last row.
         width: in inches.
 
-    Raises `KeyError` if the trace does not have the stage, `ValueError` for an array that is no numbers of one to three
-    dimensions.
+    Raises `KeyError` if the trace does not have the stage, and `ValueError` unless the array holds numbers in one to
+    three dimensions.
     """
     meta = getattr(source, "meta", {})
     array = np.asarray(source[stage] if isinstance(source, Mapping) else source)

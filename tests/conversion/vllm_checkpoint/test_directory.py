@@ -98,7 +98,7 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         (tmp_path / "full", "is a directory with files in it"),
         (tmp_path / "full" / "file", "is a file; expected the name of a new directory"),
         (tmp_path / "no" / "it", "there is no folder"),
-        (Path("/"), "is no name of a directory"),
+        (Path("/"), "is not the name of a directory"),
     ):
         with pytest.raises(BadInput, match=said):
             check_directory(out)

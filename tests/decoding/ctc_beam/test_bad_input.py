@@ -116,7 +116,7 @@ def test_a_lexicon_is_read(tmp_path: Path) -> None:
         ("ab a b\n", "line 1 .* expected a word, a tab"),
         ("ab\ta b\nc\t \n", "line 2 .* expected a word, a tab"),
         ("\ta b\n", "line 1"),
-        ("ab\ta x\n", "spells ab with 'x', which is no token of the vocabulary"),
+        ("ab\ta x\n", "spells ab with 'x', which is not a token of the vocabulary"),
         ("ab\ta <blank>\n", "which is the blank"),
     ],
 )
@@ -146,7 +146,7 @@ def test_only_ascii_white_space_separates_as_in_arpa_files(space: str, tmp_path:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "phrases.txt"
-    for text, message in (("", "no phrases"), ("a q\n", "line 1 .*'q', which is no token")):
+    for text, message in (("", "no phrases"), ("a q\n", "line 1 .*'q', which is not a token")):
         path.write_text(text)
         with pytest.raises(BadInput, match=message):
             read_phrases(path, TOKENS)

@@ -115,7 +115,7 @@ def _rows(scene: Scene) -> np.ndarray | None:
 def _matched(one: np.ndarray, other: np.ndarray) -> np.ndarray | None:
     """Returns for each row of `other` the nearest row of `one`; None if two have the same.
 
-    A row that is as near to the one in its own place stays there, so that equal rows are no change of order.
+    A row that is as near to the one in its own place stays there, so that equal rows are not a change of order.
     """
     squares = np.square(one).sum(axis=1)
     distances = squares[None] - 2 * other @ one.T

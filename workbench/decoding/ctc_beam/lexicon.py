@@ -63,7 +63,7 @@ def read_lexicon(path: str | Path, tokens: Sequence[str], blank: int = 0) -> Lex
             raise BadInput(f"{where} is {line.strip()!r:.80}; expected a word, a tab and the word's tokens")
         for name in names:
             if name not in ids or ids[name] == blank:
-                what = "the blank" if name in ids else "no token of the vocabulary"
+                what = "the blank" if name in ids else "not a token of the vocabulary"
                 raise BadInput(f"{where} spells {word} with {name!r:.40}, which is {what}")
         spelling = tuple(ids[name] for name in names)
         known = spellings.setdefault(word, [])

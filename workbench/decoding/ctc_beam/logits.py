@@ -14,7 +14,7 @@ def log_probabilities(logits: np.ndarray, vocabulary: int, *, what: str = "the l
 
     The values of a frame do not depend on the other frames. An entry may be -inf.
 
-    Raises `BadInput` for another shape, values that are no numbers, NaN, +inf, or a frame in which every entry is -inf.
+    Raises `BadInput` for another shape, another type, NaN, +inf, or a frame in which every entry is -inf.
     """
     frames = Frames(logits, vocabulary, what=what)
     result = np.empty((len(frames), vocabulary))

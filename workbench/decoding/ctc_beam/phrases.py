@@ -51,7 +51,7 @@ def read_phrases(
         symbols = words_of(line)
         for name in symbols:
             if name not in ids or ids[name] == blank:
-                reason = f"no {what}" if name not in ids else "the blank"
+                reason = f"not a {what}" if name not in ids else "the blank"
                 raise BadInput(
                     f"line {number} of the list of phrases {Path(path).name} has {name!r:.40}, which is {reason}"
                 )

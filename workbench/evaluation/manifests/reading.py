@@ -18,7 +18,7 @@ from workbench.evaluation.places import DAMAGE, SOUNDS, is_address, opened_addre
 from workbench.evaluation.rows import Utterance
 
 LISTS = ("metadata.csv", "metadata.jsonl", "metadata.tsv")  # of a folder in Hugging Face's form
-KINDS = {  # how files begin that are no text
+KINDS = {  # how files begin that are not text
     b"PAR1": "is a Parquet file",
     b"PK\x03\x04": "is a zip file or a spreadsheet",
     b"\x1f\x8b": "is compressed",
@@ -53,7 +53,7 @@ def read_manifest(manifest: str | Path) -> FoundCorpus:
         if path.is_dir():
             return _of_folder(path)
         if not path.is_file():
-            raise no_corpus(path, "is no ordinary file")
+            raise no_corpus(path, "is not an ordinary file")
         if path.stat().st_size == 0:
             raise no_corpus(path, "is empty")
     except (OSError, ValueError) as error:

@@ -52,7 +52,7 @@ class SpeechLmTower:
         """Returns embeddings, float32 [n, hidden], of a recording, 16 kHz float32.
 
         A recorder gets the stages `tower.*` and `adaptor.output`. Raises `BadInput` for a recording that is too short,
-        silent, or holds values that are no numbers.
+        silent, or holds values that are not numbers.
         """
         self.frontend.check(samples)
         features = self.frontend.features(samples)

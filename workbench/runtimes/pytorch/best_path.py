@@ -17,7 +17,7 @@ def best_paths(logits: Tensor, frames: list[int], blank: int, banned: int | None
     """Returns the best path of each row of logits [B, T, V].
 
     Args:
-        frames: how many of each row's frames are no padding.
+        frames: how many frames of each row are not padding.
         blank: the id of the blank.
         banned: an id that is not to be written, or None.
 

@@ -88,7 +88,7 @@ class AudioEncoder:
     def __call__(self, samples: np.ndarray, recorder: Recorder | None = None) -> Tensor:
         """Returns embeddings [n, width] of a recording, 16 kHz float32.
 
-        Raises `BadInput` for a recording that is too short, silent, or holds values that are no numbers.
+        Raises `BadInput` for a recording that is too short, silent, or holds values that are not numbers.
         """
         self.frontend.check(samples)
         self._load()

@@ -82,7 +82,7 @@ def check_layouts(tensors: Mapping[Any, Tensor], where: str) -> None:
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Returns the tensors of a safetensors file by name, memory-mapped.
 
-    Raises `BadInput` if the file is truncated or is no safetensors file.
+    Raises `BadInput` if the file is truncated or is not a safetensors file.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -90,7 +90,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     check_downloaded(path, where)
     try:
         with safe_open(str(path), framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is not a mapping)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise BadInput(f"{where} is damaged or no safetensors file: {message_of(error)}") from error
 

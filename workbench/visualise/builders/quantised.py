@@ -32,7 +32,7 @@ def quantised(scene: Scene, options: ViewOptions) -> Drawn:
     types = options.types or DEFAULT_TYPES
     wrong = [each for each in types if each not in TYPES]
     if wrong:
-        raise BadInput(f"{wrong[0]!r:.40} is no type of weights; expected some of {', '.join(TYPES)}")
+        raise BadInput(f"{wrong[0]!r:.40} is not a type of weights; expected some of {', '.join(TYPES)}")
     errors: dict[str, dict[str, float]] = {}  # of each stage, by type
     failed: dict[str, str] = {}
     folder = make_tempdir()

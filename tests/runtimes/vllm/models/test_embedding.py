@@ -193,7 +193,7 @@ def test_the_configuration_names_the_placeholder(tokenizer: Any) -> None:
     other = processor_of(context(tokenizer, speech_workbench={"placeholder": "<|image_pad|>"}))
     assert other.info.placeholder == tokenizer.get_vocab()["<|image_pad|>"]
     assert other.dummy_inputs.get_dummy_text({"embedding": 2}) == "<|image_pad|><|image_pad|>"
-    for name, said in (("<|nobody|>", "the placeholder '<|nobody|>' is no token of"), ("", "expected a token's text")):
+    for name, said in (("<|nobody|>", "the placeholder '<|nobody|>' is not a token"), ("", "expected a token's text")):
         with pytest.raises(BadInput) as caught:
             processor_of(context(tokenizer, speech_workbench={"placeholder": name}))
         assert said in str(caught.value)

@@ -9,8 +9,8 @@ from workbench.runtimes.vllm.models.refused import Refused
 
 
 def directory_of(model_config: Any) -> Path:
-    """Returns the directory that vLLM was asked to load; raises `Refused` for a name that is no directory."""
+    """Returns the directory that vLLM was asked to load; raises `Refused` for a name that is not a directory."""
     directory = Path(str(model_config.model))
     if not directory.is_dir():
-        raise Refused(f"{model_config.model} is no directory; expected one that `workbench convert --for vllm` wrote")
+        raise Refused(f"{model_config.model} is not a directory; expected one from `workbench convert --for vllm`")
     return directory

@@ -134,8 +134,8 @@ class EmbeddingInfo(BaseProcessingInfo):
         ids = self.get_tokenizer().encode(name, add_special_tokens=False)
         if len(ids) != 1:
             raise Refused(
-                f"the placeholder {name!r:.80} is no token of the model's tokenizer; name one that is, in config.json "
-                f'or with --hf-overrides, as "{SERVED_SECTION}": {{"placeholder": "..."}}'
+                f"the placeholder {name!r:.80} is not a token of the model's tokenizer; name one that is, in "
+                f'config.json or with --hf-overrides, as "{SERVED_SECTION}": {{"placeholder": "..."}}'
             )
         return int(ids[0])
 

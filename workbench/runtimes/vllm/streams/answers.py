@@ -97,7 +97,7 @@ class Answer:
         self.steps.append(step)
 
     def break_off(self) -> Step:
-        """Ends the answer, because its logits are no numbers; returns the end."""
+        """Ends the answer, because its logits are NaN; returns the end."""
         self._broken = True
         return _end(self.layout, broken=True)
 

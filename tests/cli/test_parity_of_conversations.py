@@ -65,7 +65,7 @@ def test_a_conversation_is_a_text_a_recording_or_messages(capsys: Capture, tmp_p
     [
         ((), "speechlm has nothing to answer; expected a text, a recording, --audio or --messages"),
         (("no.wav",), "there is no file no.wav"),
-        (("--messages", "conversation.json"), "message 2, the last one, is of the assistant; expected one of the user"),
+        (("--messages", "conversation.json"), "message 2, the last one, is from the assistant; expected one from the"),
     ],
 )
 def test_nothing_to_answer_is_bad_input(capsys: Capture, tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:

@@ -394,7 +394,7 @@ def test_a_batch_with_a_bad_recording_names_it(fake: FakeMaker) -> None:
 
 @pytest.mark.parametrize("audios", ["one.wav", Path("one.wav"), (np.zeros(16), 16000), None, 7])
 def test_one_recording_is_no_batch(fake: FakeMaker, audios: Any) -> None:
-    with pytest.raises(BadInput, match="was given for several recordings; expected a list of them"):
+    with pytest.raises(BadInput, match="is not a list of recordings; expected a list"):
         fake().transcribe_batch(audios)
 
 

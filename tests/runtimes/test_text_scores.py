@@ -112,7 +112,7 @@ def test_a_search_scores_every_hypothesis_as_a_whole_text(session: OpenSession, 
 
 def test_bad_texts_are_one_sentence_each(session: OpenSession) -> None:
     wrong: list[tuple[Any, str]] = [
-        ("a text", r"^'a text' was given for several texts; expected a list of them$"),
+        ("a text", r"^'a text' is not a list of texts; expected a list, even for one text$"),
         (["a", 1], r"^text 2 is of type int; expected a text$"),
         (["\ud800"], r"^text 1 holds half a character; expected a text that can be written as UTF-8$"),
         (

@@ -82,7 +82,7 @@ def test_a_session_has_the_calls_of_its_capabilities_and_no_others(kind: str) ->
         (
             "speech",
             "score_texts",
-            "m transcribes speech and scores no texts; open a language model on this machine",
+            "m transcribes speech and cannot score texts; open a language model on this machine",
         ),
     ],
 )
@@ -134,7 +134,7 @@ def test_arguments_are_made_ready_for_another_process(tmp_path: Path, monkeypatc
     )
     assert ready("generate_stream", "a.wav", top_k=3) == (("a.wav",), {"top_k": 3})
     assert ready("score_texts", ("a", ""), end=False) == ((["a", ""],), {"end": False})
-    for wrong, said in (("ab", "'ab' was given for several texts"), (["a", 3], "text 2 is of type int")):
+    for wrong, said in (("ab", "'ab' is not a list of texts"), (["a", 3], "text 2 is of type int")):
         with pytest.raises(BadInput, match=said):
             ready("score_texts", wrong)
     rows = np.ones((2, 3), dtype=np.float32)

@@ -60,7 +60,7 @@ def test_relative_paths_start_from_a_folder(tmp_path: Path) -> None:
 
 PART = "message 3, part 1: "
 WRONG: list[tuple[Any, str]] = [
-    ([], "the conversation has no messages; expected at least one of the user"),
+    ([], "the conversation has no messages; expected at least one from the user"),
     ({"role": "user"}, "the conversation is of type dict; expected a list of messages, or a text"),
     (3, "the conversation is of type int; "),
     ("  ", "message 1 is empty; expected a text or a recording"),
@@ -84,7 +84,7 @@ WRONG: list[tuple[Any, str]] = [
     (user({"type": "audio", "audio": ""}), PART + "the path of the recording is empty; "),
     (user({"type": "audio", "audio": 3}), PART + "its audio is of type int; "),
     (user({"type": "audio", "audio": [0.0, 0.1, 0.2]}), PART + "its audio is of type list; "),
-    (user({"type": "audio", "streams": [[1]]}), PART + "streams are what an assistant generated; "),
+    (user({"type": "audio", "streams": [[1]]}), PART + "only an assistant generates streams; "),
     (user({"type": "input_audio", "input_audio": DATA}), PART + "its input_audio is not a mapping with "),
     (user({"type": "input_audio", "input_audio": {"data": DATA}}), PART + "its input_audio is not a mapping with "),
     (user({"type": "input_audio", "input_audio": {"data": "é", "format": "wav"}}), PART + "the data of its "),

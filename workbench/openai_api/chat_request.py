@@ -220,7 +220,7 @@ def _limit(given: Mapping[str, Any], option: str) -> dict[str, Any]:
 
 def _messages(given: Any, kept: KeptAnswers) -> list[Mapping[str, Any]]:
     if not isinstance(given, list) or not given:
-        raise Refusal("messages is not a list of messages; expected at least one of the user", "messages")
+        raise Refusal("messages is not a list of messages; expected at least one from the user", "messages")
     return [_message(each, f"messages[{number}]", kept) for number, each in enumerate(given)]
 
 

@@ -40,16 +40,16 @@ class Capability:
 
     protocol: type[Any]
     calls: tuple[str, ...]  # methods of the protocol that sessions define; its other methods only use these
-    doing: str  # while such a call runs, in messages
-    does: str  # what a model with this capability does, after its name
-    absent: str  # the message for a model without it, from its id and what it does instead
+    doing: str  # the activity while a call runs, for messages
+    does: str  # the predicate after a model's name, in messages about another capability
+    absent: str  # the message for a model without it, with {model} for its id and {does} for what it does instead
 
     def held_by(self, session: object) -> bool:
-        """Returns whether a session has the calls."""
+        """Returns whether a session has all the calls."""
         return all(hasattr(session, name) for name in self.calls)
 
 
-CAPABILITIES = (  # the first that a session has is what its model does
+CAPABILITIES = (  # messages name the first one that a session has
     Capability(
         Detects, ("detect",), "finding speech", "finds speech", "{model} {does}; to find speech, open an FSMN-VAD"
     ),
@@ -89,21 +89,21 @@ CAPABILITIES = (  # the first that a session has is what its model does
         ("token_texts",),
         "looking up tokens",
         "writes tokens",
-        "{model} {does} and shows no texts of tokens; open another model",
+        "{model} {does} and shows no token texts; open another model",
     ),
     Capability(
         ScoresTexts,
         ("score_texts",),
         "scoring texts",
         "scores texts",
-        "{model} {does} and scores no texts; open a language model on this machine",
+        "{model} {does} and cannot score texts; open a language model on this machine",
     ),
 )
 
 
 @dataclass(frozen=True)
 class Call:
-    """One method of a session that proxies carry."""
+    """One method of a session that proxies carry to another process."""
 
     name: str
     capability: Capability
@@ -121,7 +121,7 @@ class Call:
 
     @property
     def has_segments(self) -> bool:
-        """Whether other calls may go between two segments of its work, as it announces them with `Progress`."""
+        """Whether other calls may run between two of its segments, which it announces with `Progress`."""
         return self.streams and self.capability.protocol is Transcribes
 
     def prepared(
@@ -150,7 +150,7 @@ class Call:
         return bound
 
     def clean_up(self, prepared: inspect.BoundArguments) -> None:
-        """Removes the unfinished file of a call that failed, as its process may have ended before it could do so."""
+        """Removes the unfinished file of a failed call, because its process may have ended without removing it."""
         if prepared.arguments.get("out") is not None:
             discard_partial(prepared.arguments["out"])
 
@@ -180,7 +180,7 @@ def _carried(call: Call) -> Callable[..., Any]:
 
 
 def call_of(session: Any, name: str) -> Callable[..., Any]:
-    """Returns a session's method; raises `BadInput`, which says what the model does instead, if it has none."""
+    """Returns a session's method; if it has none, raises `BadInput` that says what the model does instead."""
     method: Callable[..., Any] | None = getattr(session, name, None)
     if method is None:
         does = next((each.does for each in CAPABILITIES if each.held_by(session)), "does something else")
@@ -189,7 +189,7 @@ def call_of(session: Any, name: str) -> Callable[..., Any]:
 
 
 def _plain(audio: AudioSource) -> AudioSource:
-    """Returns paths as absolute strings, since another process may have another working folder.
+    """Returns paths as absolute strings, because another process may have another working folder.
 
     An empty one stays empty, for the code that reads it to refuse it: it would become the working folder.
     """

@@ -27,17 +27,17 @@ class Begun:
 
     settings: Mapping[str, Any]  # the options of the call, defaults included
     prompt_rows: int = 0  # positions of the prompt; 0 if they are not known yet
-    layout: Mapping[str, int] | None = None  # of the vocabulary, as of an `Answer`
-    load_seconds: float = 0.0  # as of an `Answer`
-    quantization: str | None = None  # as of a `Transcript`
-    notes: tuple[str, ...] = ()  # on how the messages were read
+    layout: Mapping[str, int] | None = None  # as in `Answer`
+    load_seconds: float = 0.0  # as in `Answer`
+    quantization: str | None = None  # as in `Transcript`
+    notes: tuple[str, ...] = ()  # how the messages were read, where the user should know it
 
 
 @dataclass(frozen=True, eq=False)
 class AudioPiece:
-    """The next part of the speech that is being generated. Every row yields one, with samples or without.
+    """The next part of the generated speech. Each new row yields one piece, with or without samples.
 
-    The samples of all pieces, joined, are the audio of the answer, and their streams are its streams.
+    All pieces joined give the answer's audio and streams.
     """
 
     samples: np.ndarray  # float32 mono; empty while no chunk of audio is complete
@@ -48,32 +48,32 @@ class AudioPiece:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """The answer of a model to a conversation."""
+    """A model's answer to a conversation."""
 
     model: str
     runtime: str
     text: str
     audio: np.ndarray | None  # float32 mono; None if there is none
-    sample_rate: int | None  # Hz, of the audio
-    finish: str  # stop: the model ended it; length: a limit did; cancelled: somebody stopped it
-    token_ids: tuple[int, ...]  # stream 0, all after the prompt's <|assistant|>: markers, forced and closing ids too
-    streams: np.ndarray | None  # global ids [rows, streams] of the audio, delayed, without the closing row
+    sample_rate: int | None  # of the audio, in Hz
+    finish: str  # stop: the model ended the answer; length: a limit ended it; cancelled: the caller stopped it
+    token_ids: tuple[int, ...]  # all ids of stream 0 after the prompt, with markers, forced ids and closing ids
+    streams: np.ndarray | None  # global ids [rows, streams] of the audio, in the delay pattern, without the closing row
     prompt_rows: int  # positions of the prompt
     load_seconds: float
-    compute_seconds: float  # the whole call
-    first_text_seconds: float | None = None  # of the compute seconds, until the first text was there
-    first_audio_seconds: float | None = None  # until the first samples were there
-    rows_per_second: float | None = None  # of codec rows, while audio was generated, its decoding included
+    compute_seconds: float  # of the whole call
+    first_text_seconds: float | None = None  # from the start of computing to the first text
+    first_audio_seconds: float | None = None  # from the start of computing to the first samples
+    rows_per_second: float | None = None  # codec rows per second of generating and decoding audio
     memory_bytes: int | None = None  # peak resident memory of the session's process
-    quantization: str | None = None  # as of a Transcript
-    probabilities: np.ndarray | None = None  # [token_ids, streams], where asked for: of each id chosen, NaN elsewhere
-    layout: Mapping[str, int] | None = None  # of a vocabulary with codec streams, as `workbench.speech.layout` names it
+    quantization: str | None = None  # as in `Transcript`
+    probabilities: np.ndarray | None = None  # if requested: [token_ids, streams], of the chosen ids; NaN elsewhere
+    layout: Mapping[str, int] | None = None  # the fields of `workbench.speech.layout.SpeechLayout`; None if it has none
     settings: Mapping[str, Any] = field(default_factory=dict)  # the options of the call, defaults included
-    notes: tuple[str, ...] = ()  # what the user should know about how this came about
+    notes: tuple[str, ...] = ()  # what the user should know about how the answer was made
 
     @property
     def audio_seconds(self) -> float:
-        """The length of the audio."""
+        """The length of the audio in seconds; 0 without audio."""
         return 0.0 if self.audio is None or not self.sample_rate else len(self.audio) / self.sample_rate
 
     @property
@@ -94,9 +94,9 @@ class Answer:
         return {name: round(value, 6) if isinstance(value, float) else value for name, value in plain.items()}
 
     def message(self) -> dict[str, Any]:
-        """Returns the answer as a message, for the conversation that goes on with it.
+        """Returns the answer as a message, so that the conversation can go on.
 
-        Speech goes back as the ids that the model generated; if there are none, as samples.
+        The message holds speech as the generated ids, or as samples if there are no ids.
         """
         parts: list[dict[str, Any]] = []
         if self.text or self.audio is None:
@@ -142,14 +142,14 @@ ConversationEvent = Begun | Piece | AudioPiece | Answer
 class AnswerSoFar:
     """Collects the events of a conversation and gives the answer so far at any time.
 
-    If the caller stops the answer early, `answer()` has everything up to then and the finish `cancelled`.
+    If the caller stops early, `answer()` returns everything so far, with `cancelled` as `finish`.
 
     Args:
         model: the id of the model's card.
-        runtime: where it runs.
+        runtime: the runtime that computes.
         settings: the options of the call; `Begun` replaces them.
-        clock: returns the seconds that count. By default these are all seconds from `Begun` on, so that the time to
-            load the model is not among them.
+        clock: returns a time in seconds, which may stand still in a pause; by default the clock of the process. All
+            times count from `Begun` on, without the time to load the model.
     """
 
     def __init__(
@@ -227,5 +227,5 @@ class AnswerSoFar:
 
 
 def last_answer(events: Iterator[ConversationEvent]) -> Answer:
-    """Drains a session's stream of a conversation and returns the answer; see `last_result`."""
+    """Drains a conversation's stream of events and returns the answer; see `last_result`."""
     return last_result(events, Answer, "the answer")

@@ -1,4 +1,4 @@
-"""Shows transcripts, texts and answers in a notebook, as HTML. Their classes call it in `_repr_html_`."""
+"""Shows transcripts, texts and answers as HTML in a notebook. The `_repr_html_` methods of the values call it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.session.conversation import Answer
 from workbench.session.values import Alternative, Generation, Segment, Transcript
 from workbench.system.memory import size
 
-MOST_CODE_ROWS = 2000  # of codec rows in a picture
+MOST_CODE_ROWS = 2000  # codec rows in a picture
 
 
 def transcript_html(found: Transcript) -> str:
@@ -54,13 +54,13 @@ def hypothesis_table(found: Sequence[tuple[str, float, float, float]]) -> Html:
     """Returns hypotheses as a table, best first.
 
     Args:
-        found: of each the text, the score, its acoustic part, and the part of all language models. What is missing from
-            the sum is the bonus for tokens, words and phrases.
+        found: (text, score, acoustic score, score of all language models) of each hypothesis. The table's bonus is the
+            rest of the score: the bonus for tokens, words and phrases.
     """
     rows = []
     for place, (text, score, acoustic, lm) in enumerate(found, 1):
         bonus = score - acoustic - lm
-        # + 0.0 makes 0 of the -0 that rounding leaves
+        # + 0.0 turns the -0 that rounding leaves into 0
         rows.append((place, text, *(f"{round(each, 3) + 0.0:.3f}" for each in (score, acoustic, lm, bonus))))
     return table(("", "hypothesis", "score", "acoustic", "language models", "bonus"), rows, words=(1,))
 
@@ -73,7 +73,7 @@ def hypotheses_html(found: Sequence[tuple[str, float, float, float]], title: str
 
 
 def generation_html(found: Generation) -> str:
-    """Returns the text of a language model, and the alternatives of each token where they were asked for."""
+    """Returns the text of a language model, and the alternatives of each token if there are any."""
     speed_said = f"{len(found.tokens) / found.compute_seconds:.0f} tokens/s" if found.compute_seconds > 0 else None
     about = facts(
         f"{len(found.tokens)} tokens after a prompt of {found.prompt_tokens}",
@@ -119,7 +119,7 @@ def answer_html(found: Answer) -> str:
 
 
 def _streams(streams: np.ndarray, layout: Any) -> Html:
-    """Returns a picture of the codes of all streams, in the delay pattern in which they were generated."""
+    """Returns a picture of all streams' codes, in the delay pattern of the generation."""
 
     def draw() -> Any:
         from workbench.plots.codes import codes_figure

@@ -42,12 +42,12 @@ class AudioFile:
     """The content of an audio file."""
 
     content: bytes
-    format: str  # the ending of its name, such as wav
+    format: str  # the suffix of its name, such as wav
 
 
 @dataclass(frozen=True, eq=False)
 class AudioPart:
-    """A recording, or speech that the assistant generated before. Exactly one of both is set."""
+    """A recording, or speech that the assistant generated before. Exactly one of the two is set."""
 
     source: AudioSource | AudioFile | None = None  # an absolute path, (samples, sample rate), or a file's content
     streams: np.ndarray | None = None  # global ids [rows, streams], as `Answer.streams` has them
@@ -65,7 +65,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """All its texts, one line each."""
+        """The texts of all its parts, one line each."""
         return "\n".join(part.text for part in self.parts if isinstance(part, TextPart))
 
 
@@ -80,20 +80,20 @@ def check_messages(messages: Any, folder: Path | None = None) -> tuple[Message, 
     Args:
         messages: mappings as at the top of this file, or a text alone, which becomes one message of the user. Messages
             that have been checked before are returned as they are.
-        folder: what relative paths of recordings start from; by default the working folder.
+        folder: relative paths of recordings start here; by default the working folder.
 
-    Raises `BadInput`, which names the message and the part, for anything else.
+    Raises `BadInput` for anything else; the error names the message and the part.
     """
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
     if isinstance(messages, Mapping) or not isinstance(messages, Sequence):
         raise BadInput(f"the conversation is of type {type(messages).__name__}; expected a list of messages, or a text")
     if not messages:
-        raise BadInput("the conversation has no messages; expected at least one of the user")
+        raise BadInput("the conversation has no messages; expected at least one from the user")
     found = tuple(_message(message, number, folder) for number, message in enumerate(messages))
     if found[-1].role != "user":
         raise BadInput(
-            f"message {len(found)}, the last one, is of the {found[-1].role}; expected one of the user, which the "
+            f"message {len(found)}, the last one, is from the {found[-1].role}; expected one from the user, which the "
             "model answers"
         )
     return found
@@ -104,7 +104,7 @@ def _message(given: Any, number: int, folder: Path | None) -> Message:
     if isinstance(given, Message):
         return given
     if not isinstance(given, Mapping):
-        raise BadInput(f"{where} is of type {type(given).__name__}; expected role and content by name")
+        raise BadInput(f"{where} is of type {type(given).__name__}; expected a mapping with role and content")
     for key in ("role", "content"):
         if key not in given:
             raise BadInput(f"{where} has no {key}; expected role and content")
@@ -137,7 +137,7 @@ def _part(given: Any, role: str, where: str, folder: Path | None) -> Part:
         if name not in ("type", key):
             raise BadInput(f"{where}: it has the unknown key {name!r:.80}; a part of type {kind} has type and {key}")
     if key not in given:
-        raise BadInput(f"{where}: it has no {key}; expected one in a part of type {kind}")
+        raise BadInput(f"{where}: it has no {key}; a part of type {kind} has type and {key}")
     value = given[key]
     if kind == "text":
         if not isinstance(value, str):
@@ -148,13 +148,13 @@ def _part(given: Any, role: str, where: str, folder: Path | None) -> Part:
         raise BadInput(f"{where}: a system message has text only; expected a part of type text")
     if key == "streams":
         if role != "assistant":
-            raise BadInput(f"{where}: streams are what an assistant generated; give a recording of the user as audio")
+            raise BadInput(f"{where}: only an assistant generates streams; give a recording of the user as audio")
         return AudioPart(streams=_rows(value, where))
     return AudioPart(_encoded(value, where) if kind == "input_audio" else _source(value, where, folder))
 
 
 def _source(value: Any, where: str, folder: Path | None) -> AudioSource:
-    """Returns a recording with an absolute path, as another process may have another working folder."""
+    """Returns a recording with an absolute path, because another process may have another working folder."""
     if isinstance(value, (str, Path)):
         if not str(value):
             raise BadInput(f"{where}: the path of the recording is empty; expected an audio file")

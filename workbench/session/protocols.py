@@ -40,15 +40,15 @@ from workbench.trace.trace import Given, Out, Trace
 
 @runtime_checkable
 class Session(Protocol):
-    """One loaded model on one runtime. Its class inherits from the protocols of its capabilities, too."""
+    """One loaded model on one runtime. Its class also inherits from the protocols of its capabilities."""
 
     model: str  # the card's id
     runtime: str
-    load_seconds: float  # how long opening it took, set by whoever opened it
-    log: Path | None = None  # of the engine that computes, where there is one
+    load_seconds: float  # how long opening took; whoever opens the session sets it
+    log: Path | None = None  # the log file of the engine that computes, if there is one
 
     def close(self) -> None:
-        """Frees the model. Further calls raise."""
+        """Frees the model's memory. Later calls of other methods raise an error."""
         ...
 
 
@@ -57,32 +57,32 @@ class Transcribes(Protocol):
     """Turns recordings into transcripts."""
 
     def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
-        """Yields `Progress`, `Partial` text where the model writes token by token, each finished `Segment`, and last
-        the `Transcript`. Closing the iterator stops the work, within one token."""
+        """Yields `Progress`, `Partial` text if the model writes token by token, each finished `Segment`, and last the
+        `Transcript`. Closing the iterator stops the work within one token."""
         ...
 
     def stream_batch(
         self, audios: Sequence[AudioSource], **options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """Transcribes several recordings, `batch_size` segments side by side, and yields the events of each with its
-        number.
+        """Transcribes several recordings, `batch_size` segments at a time, and yields (recording, event) pairs. The
+        recording is a number that counts from 0.
 
-        A recording that cannot be read has the error as its last event; the others go on.
+        If a recording cannot be read, its last event is the error. The others go on.
         """
         ...
 
     def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
-        """Returns the transcript of a recording. Options are the family's (see `workbench.core.options`)."""
+        """Returns the transcript of a recording. The family declares the options (`workbench options MODEL`)."""
         return last_transcript(self.stream(audio, **options))
 
     def transcribe_batch(self, audios: Sequence[AudioSource], **options: Any) -> list[Transcript]:
-        """Returns the transcripts of several recordings in their order; raises `BadInput` that names a bad one."""
+        """Returns the transcripts of several recordings in order; raises `BadInput`, which names the first bad one."""
         return last_transcripts(self.stream_batch(audios, **options), audios)
 
 
 @runtime_checkable
 class Detects(Transcribes, Protocol):
-    """Finds speech in recordings: its transcripts have segments and no words."""
+    """Finds speech in recordings. Its transcripts have segments without text."""
 
     def detect(self, audio: AudioSource, **options: Any) -> tuple[Segment, ...]:
         """Returns the speech in a recording, in order, as segments without text."""
@@ -91,16 +91,16 @@ class Detects(Transcribes, Protocol):
 
 @runtime_checkable
 class Doubts(Protocol):
-    """Says of a transcript when its recording is not what the model was made for."""
+    """Marks a transcript if its recording is outside the model's domain (see `Doubt`)."""
 
-    domain: Domain | None  # set by whoever opened the session
+    domain: Domain | None  # the recordings that the model was made for; whoever opens the session sets it
 
 
 @runtime_checkable
 class TakesSegments(Protocol):
     """Transcribes a long recording in segments."""
 
-    longest_segment_seconds: float | None  # the longest that the model was trained on; the session's opener sets it
+    longest_segment_seconds: float | None  # the longest in the model's training; whoever opens the session sets it
 
 
 @runtime_checkable
@@ -110,7 +110,7 @@ class Generates(Protocol):
     def generate_stream(
         self, prompt: Prompt, *, embeddings: Sequence[Any] = (), **options: Any
     ) -> Generator[Piece | Generation, None, None]:
-        """Yields each `Piece` of text as it is written, and last the `Generation`. Closing the iterator stops the work,
+        """Yields each `Piece` of text as it is written, and last the `Generation`. Closing the iterator stops the work
         within one token.
 
         Args:
@@ -143,7 +143,7 @@ class Converses(Protocol):
 
 @runtime_checkable
 class Traces(Protocol):
-    """Shows the stages of its computation."""
+    """Records the stages of its computation."""
 
     def trace(
         self,
@@ -156,37 +156,38 @@ class Traces(Protocol):
         follow: Follow = None,
         **options: Any,
     ) -> Trace:
-        """Returns the stages that match the glob, of one pass over the whole recording; of a language model, over a
-        prompt, which may have `embeddings` among the options.
+        """Returns the stages of one pass over the input whose names match the glob `stages`.
 
         Args:
-            given: another trace of that input, or the path of one, whose stages the pass goes on with in place of its
-                own: then every stage is computed from the other's input of that stage, and shows its own error alone.
-            out: a `.safetensors` file to write, by the process that computes; the trace returned then reads each array
-                from there when it is asked for. Nothing stays where the call does not end well.
-            steps: the decoding steps whose stages the trace has too, for a model that writes token by token: `first`,
-                `all`, or numbers such as `1,5,20` (see `workbench.trace.steps`); none by default.
-            follow: the generated ids that the steps read, as a list, or as another trace or the path of one; by default
-                what the model itself writes.
+            source: the model's input: a whole recording, a prompt for a language model, or a conversation.
+            given: another trace of the same input, or its path. Each stage is then computed from the other trace's
+                values, not from the pass's own, so a comparison shows the error of that stage alone.
+            out: a `.safetensors` file that the computing process writes. The returned trace then reads each array from
+                the file on access. If the call fails, no file stays.
+            steps: for a model that writes token by token, the decoding steps to record as well: `first`, `all`, or
+                numbers such as `1,5,20` (see `workbench.trace.steps`); none by default.
+            follow: the generated ids that the steps read: a list, another trace, or the path of a trace; by default
+                the ids that the model itself writes.
+            options: the family's options; for a language model also `embeddings`, one for each placeholder.
         """
         ...
 
 
 @runtime_checkable
 class FindsNeighbours(Protocol):
-    """Names the tokens near an embedding."""
+    """Finds the tokens near an embedding."""
 
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
-        """Returns the `count` nearest tokens of each embedding [tokens, hidden], by cosine.
+        """Returns the `count` nearest tokens of each embedding [tokens, hidden], by cosine similarity.
 
-        Raises `BadInput` for embeddings of another width, `Unavailable` where the runtime does not show its table.
+        Raises `BadInput` for embeddings of another width, and `Unavailable` if the runtime does not show its table.
         """
         ...
 
     def token_embeddings(self, ids: Sequence[int]) -> np.ndarray:
         """Returns the embeddings of tokens, float32 [tokens, hidden].
 
-        Raises `BadInput` for an id outside the table, `Unavailable` where the runtime does not show its table.
+        Raises `BadInput` for an id outside the table, and `Unavailable` if the runtime does not show its table.
         """
         ...
 
@@ -196,49 +197,49 @@ class NamesTokens(Protocol):
     """Shows the texts of tokens."""
 
     def token_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """Returns the text of each token for display, special tokens too.
+        """Returns the text of each token id for display, also of special tokens.
 
-        Raises `BadInput` for an id that the model does not have, `Unavailable` where the runtime does not show texts.
+        Raises `BadInput` for an id outside the vocabulary, and `Unavailable` if the runtime does not show texts.
         """
         ...
 
 
 @runtime_checkable
 class ScoresTexts(Protocol):
-    """Says how likely texts are."""
+    """Computes how likely texts are."""
 
     def score_texts(self, texts: Sequence[str], *, end: bool = True) -> list[TextScore]:
-        """Returns the log-probabilities of each text's tokens, for the texts in their order.
+        """Returns the log-probabilities of each text's tokens, one score per text in the same order.
 
-        The first token follows the token that begins texts (bos), or the one that ends them (eos) if the model has no
-        other. A text is taken as written: no chat template, no special tokens. An empty text has no tokens.
+        The context of the first token is the begin token (bos), or the end token (eos) if the model has no bos. A text
+        is taken as written: no chat template, no special tokens. An empty text has no tokens.
 
         Args:
-            end: whether to score eos after each text, too. Without it there is less to compute.
+            end: whether to score eos after each text, too. Without it, the call is faster.
 
-        Raises `BadInput` for a text that is longer than the model's context, and for what is no text.
+        Raises `BadInput` for a text that is longer than the model's context, and for a value that is not a text.
         """
         ...
 
 
 class Capabilities(Detects, Generates, Converses, Traces, FindsNeighbours, NamesTokens, ScoresTexts, Protocol):
-    """Every call that a session may have, for type checkers. An open session has each call, and refuses those that its
-    model lacks.
+    """Every call that a session may have, for type checkers. An open session has all of them, and refuses those that
+    its model cannot do.
     """
 
 
 def recordings(audios: Any) -> list[AudioSource]:
-    """The recordings of a batch; raises `BadInput` where one recording stands in place of several."""
+    """Returns the recordings of a batch as a list; raises `BadInput` for a single recording."""
     alone = isinstance(audios, (str, Path)) or (isinstance(audios, tuple) and isinstance(audios[0], np.ndarray))
     if alone or not isinstance(audios, Sequence):
-        raise BadInput(f"{str(audios)[:80]!r} was given for several recordings; expected a list of them")
+        raise BadInput(f"{str(audios)[:80]!r} is not a list of recordings; expected a list, even for one recording")
     return list(audios)
 
 
 def texts_given(texts: Any) -> list[str]:
-    """The texts of a batch; raises `BadInput` where one text stands in place of several, or one is no text."""
+    """Returns the texts of a batch as a list; raises `BadInput` for a single text, or a member that is not a text."""
     if isinstance(texts, str) or not isinstance(texts, Sequence):
-        raise BadInput(f"{str(texts)[:80]!r} was given for several texts; expected a list of them")
+        raise BadInput(f"{str(texts)[:80]!r} is not a list of texts; expected a list, even for one text")
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise BadInput(f"text {number} is of type {type(text).__name__}; expected a text")
@@ -253,7 +254,7 @@ def last_transcript(events: Iterator[Event]) -> Transcript:
 
 
 def _watched(events: Iterator[Event], on_progress: OnProgress | None) -> Iterator[Event]:
-    """Yields the events of a transcription, and tells of the progress among them."""
+    """Yields the events of a transcription, and reports each `Progress` to the listener."""
     for event in events:
         if on_progress is not None and isinstance(event, Progress) and event.total > 0:
             on_progress(event.done / event.total, event.activity)
@@ -263,7 +264,7 @@ def _watched(events: Iterator[Event], on_progress: OnProgress | None) -> Iterato
 def last_transcripts(
     events: Generator[tuple[int, Event | BadInput], None, None], audios: Sequence[AudioSource]
 ) -> list[Transcript]:
-    """Drains the stream of a batch and returns its transcripts; at the first recording that is bad it stops."""
+    """Drains the stream of a batch and returns its transcripts; raises `BadInput` at the first bad recording."""
     found: dict[int, Transcript] = {}
     with contextlib.closing(events), notebook_bar("Transcribing") as bar:
         for number, event in events:

@@ -1,4 +1,4 @@
-"""Reads a transcript from the plain values that `Transcript.to_dict` gives."""
+"""Reads a transcript from the plain values that `Transcript.to_dict` returns."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Value = TypeVar("Value", Token, Segment, SpokenHypothesis, Doubt, Transcript)
 
 
 def read_transcript(found: Mapping[str, Any]) -> Transcript:
-    """Returns the transcript that `Transcript.to_dict` wrote; fields that it does not know are left out.
+    """Returns the transcript that `Transcript.to_dict` wrote; ignores unknown fields.
 
-    Times are as they were written, to the millisecond. Raises `BadInput` for values that are not a transcript.
+    Times are in seconds, rounded to milliseconds as written. Raises `BadInput` for values that are not a transcript.
     """
     try:
         segments = tuple(_made(Segment, each, tokens=_tokens(each.get("tokens"))) for each in found["segments"])

@@ -1,4 +1,4 @@
-"""Takes the result from a session's stream of events. It knows no kind of event."""
+"""Takes the result from a session's stream of events, whatever the events are."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Result = TypeVar("Result")
 
 
 def last_result(events: Iterator[Any], kind: type[Result], work: str) -> Result:
-    """Drains a stream to its very end, so that the session is free again, and returns the last event of the kind.
+    """Reads a stream to its end, so that the session is free again, and returns the last event of type `kind`.
 
     Args:
-        work: what the stream does, as the error names it.
+        work: the name of the work in the error, such as "the transcription".
 
     Raises `Cancelled` if the stream ends without such an event.
     """

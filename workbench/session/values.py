@@ -1,4 +1,4 @@
-"""The values that sessions take and return: recordings, transcripts, texts, and what comes while they are made."""
+"""The values that sessions take and return: recordings, transcripts, texts, and the events of work in progress."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ AudioSource = str | Path | tuple[np.ndarray, int]
 
 @dataclass(frozen=True)
 class Token:
-    """One token of the output; `start` and `end` in seconds of the recording, where the model knows them."""
+    """One token of the output; `start` and `end` are seconds of the recording, None if the model does not know them."""
 
     id: int
     text: str
     start: float | None = None
     end: float | None = None
-    confidence: float | None = field(default=None, compare=False)  # its probability, 0 to 1, where the model tells
+    confidence: float | None = field(default=None, compare=False)  # its probability, 0 to 1, if known
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of the recording and what was said in it; `tags` is what else the model heard (emotion, event)."""
+    """A part of the recording and what was said in it; `tags` hold what else the model heard (emotion, event)."""
 
     start: float  # seconds from the start of the recording
     end: float
     text: str
-    tokens: tuple[Token, ...] = ()  # what the reader sees, with times; special tags are not among them
+    tokens: tuple[Token, ...] = ()  # the tokens of the text, with times; no special tags
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why a recording is not what the model was made for, so that the transcript may mean nothing."""
+    """Why a recording is outside the model's domain, so that the transcript may be meaningless."""
 
     kind: str  # silence, no speech, or other speech
     sentence: str  # for whoever reads the transcript
@@ -55,31 +55,31 @@ class SpokenHypothesis:
 
     text: str
     tokens: tuple[Token, ...]  # with times from the best alignment
-    words: tuple[Token, ...] | None  # with a lexicon: each word with its times, and the id of its first token
-    score: float  # everything together; hypotheses are ranked by it
+    words: tuple[Token, ...] | None  # each word with its times and its first token's id; None without a lexicon
+    score: float  # the total, by which hypotheses are ranked
     acoustic: float
-    lm: float  # of all language models, already weighted
+    lm: float  # the weighted scores of all language models
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """What one model heard in one recording."""
+    """What one model recognised in one recording."""
 
     model: str
     runtime: str
     text: str
     language: str | None
     segments: tuple[Segment, ...]
-    tokens: tuple[int, ...]  # ids as the network's decoding emitted them, special tags included
+    tokens: tuple[int, ...]  # the decoded ids, with special tags; for CTC without repeats and blanks
     audio_seconds: float
-    load_seconds: float  # how long opening the session's model took
-    compute_seconds: float  # reading, front end, network and decoding of this call
+    load_seconds: float  # the time to load the session's model
+    compute_seconds: float  # the time of this call: reading, front end, network and decoding
     memory_bytes: int | None = None  # peak resident memory of the session's process
     tags: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what the user should know about how this came about
-    quantization: str | None = None  # of the weights, where they were in a GGUF file; set by whoever opened the session
+    notes: tuple[str, ...] = ()  # what the user should know about how the transcript was made
+    quantization: str | None = None  # the type of the weights in a GGUF file; whoever opened the session sets it
     hypotheses: tuple[SpokenHypothesis, ...] = ()  # of a beam search, best first; the first is the text above
-    doubt: Doubt | None = None  # where the recording is not what the model was made for, as far as its card says that
+    doubt: Doubt | None = None  # set if the recording is outside the domain that the model's card names
 
     @property
     def real_time_factor(self) -> float:
@@ -87,15 +87,16 @@ class Transcript:
         return self.compute_seconds / self.audio_seconds if self.audio_seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The transcript as plain JSON values, in the field order of the class: times to the millisecond.
+        """Returns the transcript as plain JSON values, in the field order of the class.
 
-        `hypotheses` is left out where there was no beam search, `doubt` where there is none.
+        Times in the recording are in seconds, rounded to milliseconds. `hypotheses` is left out without a beam search,
+        and `doubt` if there is none.
         """
         absent = {name for name in ("hypotheses", "doubt") if not getattr(self, name)}
         return {name: value for name, value in _rounded(asdict(self)).items() if name not in absent}
 
     def to_json(self) -> str:
-        """One line of JSON; text stays readable (no ASCII escapes)."""
+        """Returns one line of JSON; text stays readable (no ASCII escapes)."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     def __repr__(self) -> str:
@@ -110,7 +111,7 @@ class Transcript:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a long call is: `done` of `total` seconds of audio, and what it is doing."""
+    """How far a long call is: `done` of `total` seconds of audio, and the present activity."""
 
     done: float
     total: float
@@ -119,9 +120,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Partial:
-    """What is written so far of a segment that is still being transcribed; the next one of that segment replaces it."""
+    """The text so far of an unfinished segment; the next `Partial` of that segment replaces it."""
 
-    start: float  # the segment, in seconds from the start of the recording
+    start: float  # of the segment, in seconds from the start of the recording
     end: float
     text: str
 
@@ -133,18 +134,18 @@ Event = Progress | Partial | Segment | Transcript
 class Alternative:
     """A token that a language model might have written at a step."""
 
-    id: int  # -1 where a server does not tell
-    text: str  # of special tokens too
-    logprob: float  # natural logarithm of the probability by the model itself, before penalties and temperature
+    id: int  # -1 if a remote server does not return it
+    text: str  # also for special tokens
+    logprob: float  # natural logarithm of the model's probability, before penalties and temperature
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A bit more of a text that is being generated."""
+    """The next part of a text that is being generated."""
 
-    text: str  # what has been added; may be empty while a character is not whole
+    text: str  # the new text; empty while a character is incomplete
     tokens: tuple[int, ...]  # generated since the last piece
-    alternatives: tuple[Alternative, ...] = ()  # of a piece of one token, where asked for: likeliest first
+    alternatives: tuple[Alternative, ...] = ()  # if requested, for a piece of one token: likeliest first
     prompt_tokens: int = field(default=0, compare=False)  # positions of the prompt; 0 if they are not known yet
 
 
@@ -155,23 +156,23 @@ class Generation:
     model: str
     runtime: str
     text: str
-    tokens: tuple[int, ...]  # ids as generated, the end included
+    tokens: tuple[int, ...]  # the generated ids, with the end token
     prompt_tokens: int  # positions of the prompt
-    finish: str  # stop: the model ended it; length: max_new_tokens did
+    finish: str  # stop: the model ended the text; length: it reached max_new_tokens
     load_seconds: float
     compute_seconds: float
-    first_token_seconds: float  # of the compute seconds, until the first token was there
+    first_token_seconds: float  # from the start of computing to the first token
     memory_bytes: int | None = None  # peak resident memory of the session's process
-    quantization: str | None = None  # as of a Transcript
-    alternatives: tuple[tuple[Alternative, ...], ...] = ()  # of each token, where asked for
-    notes: tuple[str, ...] = ()  # what the user should know about how this came about
+    quantization: str | None = None  # as in `Transcript`
+    alternatives: tuple[tuple[Alternative, ...], ...] = ()  # of each token, if requested
+    notes: tuple[str, ...] = ()  # what the user should know about how the text was made
 
     def to_dict(self) -> dict[str, Any]:
-        """The generation as plain JSON values, in the field order of the class."""
+        """Returns the generation as plain JSON values, in the field order of the class."""
         return dict(_rounded(asdict(self)))
 
     def to_json(self) -> str:
-        """One line of JSON; text stays readable (no ASCII escapes)."""
+        """Returns one line of JSON; text stays readable (no ASCII escapes)."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     def __repr__(self) -> str:
@@ -186,12 +187,12 @@ class Generation:
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The tokens of a language model whose own embeddings point most nearly the same way as given ones."""
+    """The tokens of a language model whose embeddings have the largest cosine similarity with the given ones."""
 
     ids: np.ndarray  # [tokens, count], nearest first
-    cosines: np.ndarray  # [tokens, count], of the angle between them
-    texts: tuple[tuple[str, ...], ...]  # of the ids, special tokens too
-    sample: np.ndarray  # [rows, hidden], float32: embeddings of the model's own, spread evenly over its vocabulary
+    cosines: np.ndarray  # [tokens, count], the cosine similarities
+    texts: tuple[tuple[str, ...], ...]  # the tokens' texts, also of special tokens
+    sample: np.ndarray  # float32 [rows, hidden]: the model's embeddings at ids spread evenly over its vocabulary
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,24 +200,24 @@ class TextScore:
     """How likely a text is for a language model, in natural logarithms."""
 
     ids: np.ndarray  # int64 [tokens], of the text alone
-    logprobs: np.ndarray  # float64 [tokens], of each token after the context and the tokens before it
-    end: float | None = None  # of the end of the text after all its tokens, where asked for
+    logprobs: np.ndarray  # float64 [tokens], of each token given the tokens before it
+    end: float | None = None  # the log-probability of eos after the text, if requested
 
     @property
     def total(self) -> float:
-        """The sum of all tokens' log-probabilities, and that of the end where asked for."""
+        """The sum of all log-probabilities, with that of eos if requested."""
         return float(self.logprobs.sum()) + (self.end or 0.0)
 
 
 Prompt = str | Sequence[Mapping[str, str]]
-"""A text to go on from, or the messages of a conversation: mappings with `role` and `content`."""
+"""A text to continue, or the messages of a conversation: mappings with `role` and `content`."""
 
 
 def _rounded(value: Any, name: str = "") -> Any:
-    """A plain value with the seconds in it rounded, by the names of fields.
+    """Returns a plain value in which seconds are rounded; field names say which numbers are seconds.
 
-    Times in a recording come of counts of samples and frames: sums of them have digits that mean nothing, such as
-    0.44999999999999996. How long something took is given to the microsecond.
+    Sums of times in a recording have meaningless digits, such as 0.44999999999999996, so they are rounded to
+    milliseconds. Durations of work are rounded to microseconds.
     """
     if isinstance(value, dict):
         return {key: _rounded(each, key) for key, each in value.items() if key != "confidence" or each is not None}

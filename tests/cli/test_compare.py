@@ -114,7 +114,7 @@ def test_a_folder_of_another_program_compares_by_a_mapping(capsys: Capture, tmp_
         ("reference.safetensors nothing.safetensors", "there is no trace nothing.safetensors; expected "),
         ("reference.safetensors cut.safetensors", "cut.safetensors is truncated"),
         ("reference.safetensors huge.safetensors", "its header claims 10000000000 bytes, and the file has 9"),
-        ("reference.safetensors none.safetensors", "none.safetensors is truncated or no safetensors file"),
+        ("reference.safetensors none.safetensors", "none.safetensors is truncated or not a safetensors file"),
         (
             "reference.safetensors claim.safetensors",
             "claim.safetensors is truncated: tensor 'logits' of claim.safetens",
@@ -123,7 +123,7 @@ def test_a_folder_of_another_program_compares_by_a_mapping(capsys: Capture, tmp_
             "reference.safetensors claims",
             "logits.npy is truncated: its shape (2500000000,) of float32 is 10000000000 byte",
         ),
-        ("reference.safetensors cut.npz", "cut.npz is truncated or no .npz file"),
+        ("reference.safetensors cut.npz", "cut.npz is truncated or not a .npz file"),
         ("reference.safetensors foreign.safetensors", "no stage in common: the reference has frontend.fbank, "),
         ("nan.safetensors reference.safetensors", "stage encoder.output of the reference holds no finite number"),
         ("reference.safetensors shallow.safetensors", "the reference has 8 encoder.layers and the candidate 3"),

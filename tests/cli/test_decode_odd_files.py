@@ -88,4 +88,4 @@ def test_a_mark_and_other_line_ends_are_no_tokens(end: str, capsys: pytest.Captu
 def test_a_header_that_numpy_refuses_gets_a_plain_sentence(header: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
     said = refused(capsys, "bad.npy", "--tokens", "tokens.txt")
-    assert said == "workbench: bad.npy is truncated or no .npy array; expected a file that numpy.save wrote\n"
+    assert said == "workbench: bad.npy is truncated or not an .npy array; expected a file that numpy.save wrote\n"

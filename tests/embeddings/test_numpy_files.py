@@ -58,7 +58,7 @@ def test_a_header_of_megabytes_is_not_read() -> None:
     content = b"\x93NUMPY\x02\x00" + (50_000_000).to_bytes(4, "little") + b" " * 50_000_000
     tracemalloc.start()
     try:
-        refused(content, "the embedding is truncated or no .npy array")
+        refused(content, "the embedding is truncated or not an .npy array")
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -100,5 +100,5 @@ def test_other_types_are_named(array: np.ndarray, said: str) -> None:
 def test_headers_that_numpy_refuses_are_refused() -> None:
     for header in (b"", b"\x03\x00\x10\x00\x00\x00", b"\x01\x00\x05\x00hello", b"\x09\x00"):
         refused(
-            b"\x93NUMPY" + header, "the embedding is truncated or no .npy array; expected a file that numpy.save wrote"
+            b"\x93NUMPY" + header, "the embedding is truncated or not an .npy array; expected a file that numpy.save"
         )

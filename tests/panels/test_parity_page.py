@@ -333,7 +333,7 @@ def test_mistakes_are_named_and_nothing_is_lost(lab: Served, page: Any, tmp_path
     page.set_input_files("#parity-traces input[type=file]", str(broken(tmp_path / "theirs.npz")))
     expect(candidates(page)).to_have_value("gguf:f32\ntheirs.npz")
     page.locator("#parity-run").click()
-    expect(page.locator("section.verdict.unusable")).to_contain_text("theirs.npz is truncated or no .npz file")
+    expect(page.locator("section.verdict.unusable")).to_contain_text("theirs.npz is truncated or not a .npz file")
     expect(page.locator("section.verdict.within")).to_have_count(1)
     candidates(page).fill("")
     page.locator("#parity-run").click()

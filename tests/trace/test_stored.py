@@ -95,7 +95,7 @@ def tensor(**changes: Any) -> dict[str, Any]:
 
 
 SAFETENSORS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "empty": (lambda p: p.write_bytes(b""), "truncated or no safetensors file: it is too short for a header"),
+    "empty": (lambda p: p.write_bytes(b""), "truncated or not a safetensors file: it is too short for a header"),
     "10 GB header": (
         lambda p: p.write_bytes(struct.pack("<Q", 10 << 30) + b"{}"),
         "its header claims 10737418240 bytes, and the file has 10",
@@ -354,7 +354,7 @@ def test_other_files_in_a_zip_are_refused(tmp_path: Path) -> None:
                 archive.writestr(name, data)
         refused(path, says)
     path.write_bytes(b"no archive at all")
-    refused(path, "t.zip is truncated or no .zip file")
+    refused(path, "t.zip is truncated or not a .zip file")
 
 
 def test_a_damaged_member_is_refused_when_it_is_read(tmp_path: Path) -> None:

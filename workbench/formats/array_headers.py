@@ -80,7 +80,7 @@ def read_array_header(file: IO[bytes], where: str) -> ArrayHeader:
     try:
         shape, fortran_order, dtype = _READ_HEADER[np.lib.format.read_magic(file)](file)
     except Exception as error:  # numpy parses headers as Python code, which can raise any error
-        raise BadInput(f"{where} is truncated or no .npy array; expected a file that numpy.save wrote") from error
+        raise BadInput(f"{where} is truncated or not an .npy array; expected a file that numpy.save wrote") from error
     if not all(map(_is_whole, shape)):
         raise BadInput(f"{where} is no .npy array: it claims the shape {shape!s:.80}")
     check_shape(shape, where)
@@ -133,7 +133,7 @@ def read_tensor_header(
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > size - 8:
         claimed = f"its header claims {length} bytes" if size >= 8 else "it is too short for a header"
-        raise BadInput(f"{where} is truncated or no safetensors file: {claimed}, and the file has {size}")
+        raise BadInput(f"{where} is truncated or not a safetensors file: {claimed}, and the file has {size}")
     if length > longest:
         raise BadInput(f"the header of {where} is {length} bytes long; expected at most {longest}")
     header = read_json(file.read(length), f"the header of {where}", unique_names)

@@ -1,4 +1,4 @@
-"""The ancestry of a beam search: from which hypothesis of the step before each one goes on, and which token it reads.
+"""The ancestry of a beam search: which earlier hypothesis each hypothesis continues, and which token it reads.
 
 This file knows no models and no runtimes.
 """
@@ -16,9 +16,9 @@ from workbench.core.errors import BadInput
 from workbench.trace.step_names import step_stage
 from workbench.trace.trace import Trace
 
-PARENTS, TOKENS = "beams.parents", "beams.tokens"  # stages of a step's choice: the hypotheses that live on
-SCORES, CANDIDATES = "beams.scores", "beams.candidates"  # of the best continuations before any is dropped
-FINISHED = "beams.finished"  # scores of the hypotheses that have ended so far, with the length penalty
+PARENTS, TOKENS = "beams.parents", "beams.tokens"  # stages of a step's choice: the hypotheses that are kept
+SCORES, CANDIDATES = "beams.scores", "beams.candidates"  # the best continuations, before pruning
+FINISHED = "beams.finished"  # the scores of the finished hypotheses, with length penalty
 
 Numbers = tuple[tuple[int, ...], ...]
 
@@ -27,7 +27,7 @@ Numbers = tuple[tuple[int, ...], ...]
 class Ancestry:
     """The hypotheses of every pass after the prompt's, from step 1 on.
 
-    Hypothesis b of step n goes on from hypothesis `parents[n - 1][b]` of step n - 1, and reads `tokens[n - 1][b]`.
+    Hypothesis b of step n continues hypothesis `parents[n - 1][b]` of step n - 1, and reads `tokens[n - 1][b]`.
     """
 
     parents: Numbers
@@ -67,7 +67,7 @@ class Ancestry:
 
 
 def ancestry_in(held: Any, called: str) -> Ancestry:
-    """Returns the ancestry in the metadata of a trace that is so called; raises `BadInput` if they are damaged."""
+    """Returns the ancestry `held` in the metadata of the trace `called`; raises `BadInput` if it is damaged."""
     names = ("parents", "tokens")
     rows = [each for name in names if isinstance(each := held.get(name), list)] if isinstance(held, Mapping) else []
     if len(rows) != len(names) or not all(isinstance(row, list) for each in rows for row in each):
@@ -76,10 +76,11 @@ def ancestry_in(held: Any, called: str) -> Ancestry:
 
 
 def ancestry_of_stages(trace: Trace) -> Ancestry | None:
-    """Returns the ancestry that the stages of a trace tell, of the steps from 1 on without a gap; None if of none.
+    """Returns the ancestry from the stages of a trace: of step 1 and the steps after it without a gap; None if step 1
+    is missing.
 
-    The search of another program may write `beams.parents` as they count in its batch of one. Raises `BadInput` if
-    they hold no whole numbers.
+    The arrays may have more axes than one, such as a batch axis of another program. Raises `BadInput` if a value is not
+    a whole number.
     """
     rows: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = [], []
     while True:
@@ -108,5 +109,5 @@ def _whole(array: np.ndarray, what: str) -> tuple[int, ...]:
 
 
 def has_beams(stages: Iterable[str]) -> bool:
-    """Returns whether some stages are of a beam search."""
+    """Returns whether one of the stages belongs to a beam search."""
     return any(re.match(r"steps\.[0-9]+\.beams\.", stage) for stage in stages)

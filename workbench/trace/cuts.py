@@ -1,4 +1,4 @@
-"""Stages of which a trace holds a part only, such as the last row of the logits.
+"""Stages that a trace holds only in part, such as the last row of the logits.
 
 A mapping file says so (`reference_rows`, `reference_columns`), and the trace's metadata carry it. A comparison cuts the
 other trace's stages to the same part.
@@ -26,9 +26,7 @@ def is_range(value: Any) -> bool:
 
 
 def slice_of(ends: tuple[int, ...]) -> slice:
-    """Returns the slice of [begin, end], or of [begin], which goes on to the end; negative numbers count from the
-    end.
-    """
+    """Returns the slice of [begin, end], or of [begin] to the end of the axis. Negative numbers count from the end."""
     return slice(ends[0], ends[1] if len(ends) > 1 else None)
 
 
@@ -62,7 +60,7 @@ def _words(ends: tuple[int, ...]) -> str:
 
 
 def cuts_of(trace: Trace) -> dict[str, Cut]:
-    """Returns the stages of which the trace holds a part; raises `BadInput` for metadata that are not understood."""
+    """Returns the stages that the trace holds only in part; raises `BadInput` for metadata in another form."""
     found = trace.meta.get(KEY) or {}
     if not isinstance(found, dict):
         raise BadInput(f"the metadata of {trace.called} have {KEY} = {found!r:.40}; expected a table of stages")
@@ -79,13 +77,13 @@ def cuts_of(trace: Trace) -> dict[str, Cut]:
 
 
 def cut_like(trace: Trace, other: Trace) -> Trace:
-    """Returns the trace with the stages cut of which the other one holds a part; the trace itself if there are none."""
+    """Returns the trace with the same stages cut as in `other`; the trace itself if `other` has no cut stages."""
     cuts = {stage: cut for stage, cut in cuts_of(other).items() if stage in trace}
     return CutTrace(trace, cuts) if cuts else trace
 
 
 class CutTrace(Trace):
-    """A trace of which some stages are cut when they are read."""
+    """A trace that cuts some of its stages when they are read."""
 
     def __init__(self, whole: Trace, cuts: Mapping[str, Cut]):
         super().__init__({}, whole.meta)

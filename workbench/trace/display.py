@@ -20,7 +20,7 @@ MOST_PICTURE = 16 << 20  # bytes of a stage that is drawn
 MOST_PICTURES = 4
 LONGEST_TEXT = 24  # characters of a stage that is a text
 PICTURED = ("frontend.fbank", "encoder.output", "adaptor.output", "llm.norm", "logits")
-"""Stages that are drawn where a trace has them, in this order."""
+"""Stages that are drawn if the trace has them, in this order."""
 
 
 def trace_html(trace: Mapping[str, np.ndarray]) -> str:

@@ -16,5 +16,5 @@ def gradient_stage(token: int) -> str:
 
 
 def is_gradient(name: str) -> bool:
-    """Returns whether a stage, or a glob, is of gradients alone."""
+    """Returns whether the name of a stage, or a glob, can only be of gradients."""
     return name.startswith(FIRST)

@@ -143,7 +143,7 @@ def no_such_part(glob: str, whose: str, absent: Mapping[str, str]) -> str:
     if why:
         return f"{said}: {why}"
     if part.startswith("cache."):
-        return f"{said}: what a cache holds is a stage of decoding steps; ask for steps too"
+        return f"{said}: only decoding steps have a cache; set steps, too"
     guess = f"; did you mean {near[0]}?" if near else ""
     return f"{said}{guess}; {stack}.layers.0.* shows what a layer has"
 

@@ -131,13 +131,13 @@ def _scaled(array: np.ndarray) -> type:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A stage of ours, the array that it comes from, and the rule that makes it."""
+    """One of our stages, the array that it comes from, and the rule that converts it."""
 
     stage: str
     source: str
     rule: Rule | None
-    step: int = 0  # of an array with the rows of all decoding steps, the step that is meant
-    beam: int | None = None  # of an array with all hypotheses of a beam search, the one that is meant
+    step: int = 0  # if the array has the rows of all decoding steps: the step of this stage
+    beam: int | None = None  # if the array has all hypotheses of a beam search: the hypothesis of this stage
 
 
 def _unread(name: str) -> np.ndarray:

@@ -21,7 +21,7 @@ Stages = Mapping[str, np.ndarray]
 
 _COUNTED = ("predictor.embeddings", "tokens")  # stages that may have no rows
 ANY_ROWS = ("frontend.*", "prompt.tokens", "adaptor.output", "llm.embeddings", *_COUNTED)
-"""Stages of which another computation may have more or fewer rows; all later stages then have as many as it has.
+"""Stages whose number of rows may differ in the substituted trace; all later stages then have that number of rows.
 
 Every other stage meets values from the rest of this pass, so its rows must match."""
 
@@ -34,7 +34,7 @@ def stage_digest(array: np.ndarray) -> str:
 
 
 def can_stand_for(stage: str, other: np.ndarray, shape: tuple[int, ...]) -> bool:
-    """Returns whether an array can be substituted for a stage of a shape: numbers, in the same shape but for rows."""
+    """Returns whether an array can replace a stage of this shape. Stages in `ANY_ROWS` may have other rows."""
     rows = 1 if any(fnmatchcase(stage, glob) for glob in ANY_ROWS) else 0
     fits = other.ndim == len(shape) and other.shape[rows:] == shape[rows:]
     empty = rows and fits and not len(other) and stage not in _COUNTED
@@ -45,9 +45,8 @@ class Recorder:
     """The recorded stages of a pass in the order in which they came; large ones are spilled to a file (`spill`).
 
     Args:
-        wanted: returns for a name whether to record the stage; called before a stage is computed or copied at a cost.
-        given: the substituted stages by name, with which the pass continues; other stages continue with their own
-            value.
+        wanted: returns whether to record the stage of a name; it is called before an expensive computation or copy.
+        given: the substituted stages by name, with which the pass continues; other stages keep their own value.
     """
 
     def __init__(self, wanted: Callable[[str], bool], given: Stages | None = None):

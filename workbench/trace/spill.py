@@ -51,7 +51,7 @@ class Spill:
         self.arrays[name] = _mapped(file, start, array.shape, array.dtype, mmap.ACCESS_READ)
 
     def room(self, name: str, shape: Sequence[int], dtype: Any) -> np.ndarray:
-        """Returns an array of zeros for the caller to fill, who may then `release` it. Raises as `put`."""
+        """Returns an array of zeros that the caller fills and may then `release`. Raises the same errors as `put`."""
         kind = np.dtype(dtype)
         count = math.prod(shape) * kind.itemsize
         if self._fits(count):
@@ -64,7 +64,7 @@ class Spill:
         return array
 
     def clear(self) -> None:
-        """Gives everything up."""
+        """Drops all arrays, in memory and in the file."""
         self.arrays.clear()
         self._file, self._used, self._end = None, 0, 0
 

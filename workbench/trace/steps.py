@@ -36,14 +36,14 @@ a beam search."""
 
 @dataclass(frozen=True)
 class StepChoice:
-    """Which steps are asked for; `numbers` is empty for all."""
+    """The requested steps; `numbers` is empty for all steps."""
 
     numbers: tuple[int, ...] = ()
 
     def of(self, ids: Sequence[int], whose: str) -> tuple[int, ...]:
-        """Returns the steps among those that a generation of these ids took.
+        """Returns the requested steps of a generation that wrote these ids.
 
-        The last id is never read. Raises `BadInput` if a step is not among them.
+        The generation took len(ids) - 1 steps, because no pass reads the last id. Raises `BadInput` for a later step.
         """
         last = len(ids) - 1
         if last < 1 or (self.numbers and self.numbers[-1] > last):
@@ -53,7 +53,7 @@ class StepChoice:
         return self.numbers or tuple(range(1, last + 1))
 
     def of_beams(self, ancestry: Ancestry, whose: str) -> tuple[int, ...]:
-        """Returns the steps among those of a beam search; the last one only ends it, and has no pass.
+        """Returns the requested steps of a beam search. Its last step only ends the search, and has no pass.
 
         Raises `BadInput` if a step is not among them.
         """
@@ -115,17 +115,17 @@ class TracedSteps:
     """What the metadata of a trace say about its steps."""
 
     traced: tuple[int, ...]
-    followed: tuple[int, ...]  # the ids, as far as they are known; step n has read the first n of them
-    ancestry: Ancestry | None = None  # of a beam search, in place of the ids
+    followed: tuple[int, ...]  # the known ids; step n has read the first n of them
+    ancestry: Ancestry | None = None  # replaces the ids in a beam search
 
     def to_meta(self) -> dict[str, Any]:
-        """Returns them as metadata."""
+        """Returns the entry for a trace's metadata."""
         beams = {} if self.ancestry is None else {BEAMS: self.ancestry.to_meta()}
         return {KEY: {"traced": list(self.traced), "followed": list(self.followed), **beams}}
 
 
 def steps_of(trace: Trace) -> TracedSteps | None:
-    """Returns what a trace says about its steps; None if it says nothing. Raises `BadInput` for damaged metadata."""
+    """Returns the steps in a trace's metadata; None if there are none. Raises `BadInput` for damaged metadata."""
     held = trace.meta.get(KEY)
     if held is None:
         return None
@@ -139,7 +139,7 @@ def steps_of(trace: Trace) -> TracedSteps | None:
 
 
 class TracedPasses:
-    """The recorder of the passes of a generation, of which some are traced, and the room of their stages.
+    """Records the traced passes of a generation, and limits the memory for their stages.
 
     Args:
         steps: the traced steps, in order.
@@ -157,11 +157,11 @@ class TracedPasses:
 
     @property
     def prefill(self) -> Recorder | None:
-        """The recorder of the prompt's pass, which records nothing and substitutes what is given; None without."""
+        """The recorder of the prompt's pass: it substitutes the given stages and records none. None without `given`."""
         return self.recorder.silent if self.recorder.isolated else None
 
     def done(self, step: int) -> None:
-        """Ends a pass; raises `BadInput` once it is clear that the steps take more room than there is."""
+        """Ends a pass; raises `BadInput` once it is clear that the steps need more than `most` bytes."""
         if step in self.steps:
             self._room.end(step)
 
@@ -222,7 +222,7 @@ class StepRoom:
         self._now += count
 
     def end(self, step: int) -> None:
-        """Ends a step. Later ones take at least as much. Raises `BadInput` if all together take too much."""
+        """Ends a step. Later steps need at least as much. Raises `BadInput` if all steps together need too much."""
         one, self._now = self._now, 0
         self._before += one
         left = sum(each > step for each in self._steps)

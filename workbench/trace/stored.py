@@ -190,7 +190,7 @@ def _archive(path: Path, expected: str, beside: tuple[str, ...]) -> Stored:
         raise
     except Exception as error:  # zipfile has no common error for damaged files
         raise BadInput(
-            f"{path.name} is truncated or no {path.suffix.lower()} file: {message_of(error, 120)}"
+            f"{path.name} is truncated or not a {path.suffix.lower()} file: {message_of(error, 120)}"
         ) from error
     arrays = {each.filename: _member(path, each.filename) for each in files}
     return Stored(arrays, meta, types=frozenset(types))

@@ -27,17 +27,17 @@ class TimesRows(Protocol):
 
     @property
     def row_times(self) -> Mapping[str, RowTimes]:
-        """The times by globs of stages; of several globs that match a stage, the first counts."""
+        """The times by globs of stages; the first glob that matches a stage counts."""
         ...
 
 
 def described_times(part: object) -> dict[str, Any]:
-    """Returns the metadata of a trace about the times of its rows; nothing for a part that does not know them."""
+    """Returns the entry for a trace's metadata about the times of its rows; empty if `part` does not know them."""
     return {META: {glob: list(times) for glob, times in part.row_times.items()}} if isinstance(part, TimesRows) else {}
 
 
 def row_times(meta: Mapping[str, Any], stage: str) -> RowTimes | None:
-    """Returns the times of a stage's rows by the metadata of its trace; None if it does not say them."""
+    """Returns the times of a stage's rows from its trace's metadata; None if they are not there."""
     named = meta.get(META)
     for glob, times in named.items() if isinstance(named, Mapping) else ():
         if fnmatchcase(stage, glob):

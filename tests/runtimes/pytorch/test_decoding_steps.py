@@ -128,7 +128,7 @@ def test_what_cannot_be_traced_is_said(session: TextSession) -> None:
         stepped(session, steps="6")
     with pytest.raises(BadInput, match=r"^ids to follow are given, and no decoding steps are asked for"):
         stepped(session, steps="", follow=[1, 2])
-    with pytest.raises(BadInput, match=r"what a cache holds is a stage of decoding steps; ask for steps too$"):
+    with pytest.raises(BadInput, match=r"only decoding steps have a cache; set steps, too$"):
         session.trace(PROMPT, "llm.layers.0.cache.key", **OPTIONS)
 
 

@@ -69,7 +69,7 @@ class AlternativesRecorder:
         self.steps: list[tuple[np.ndarray, np.ndarray]] = []  # ids and log-probabilities of each token
 
     def __call__(self, row: int, ids: np.ndarray, logprobs: np.ndarray) -> None:
-        """As `Watch`."""
+        """Stores the alternatives of one step; see `Watch`."""
         if row == self.row:
             self.steps.append((ids, logprobs))
 

@@ -50,10 +50,10 @@ class BeamSearch:
         beams = decoding.beam_size
         self._tokens = np.empty((beams, 0), dtype=np.int64)
         self._scores = np.full(beams, NEVER, dtype=np.float32)
-        self._scores[0] = 0.0  # at first all hypotheses are the same, so only one is continued
+        self._scores[0] = 0.0  # all hypotheses start equal, so only the first continues
         self._ended: list[tuple[float, list[int]]] = []  # the best finished hypotheses, best first
         self._before: tuple[np.ndarray, np.ndarray] | None = None  # tokens and all scores of the last choice
-        self.candidates: Candidates | None = None  # of the last choice
+        self.candidates: Candidates | None = None  # the likeliest continuations of the last choice
 
     @property
     def finished(self) -> np.ndarray:
@@ -61,14 +61,14 @@ class BeamSearch:
         return np.array([score for score, _ in self._ended], dtype=np.float64)
 
     def continue_with(self, going: Continuation) -> None:
-        """Goes on with other hypotheses than those that the last `take` has named."""
+        """Continues with these hypotheses in place of those that the last `take` returned."""
         assert self._before is not None
         tokens, scores = self._before
         self._tokens = np.column_stack([tokens[going.parents], going.tokens])
         self._scores = scores[going.parents, going.tokens]
 
     def take(self, logits: np.ndarray) -> Continuation | None:
-        """Returns the next hypotheses for the logits [beams, vocabulary] of the previous ones; None at the end."""
+        """Returns the next hypotheses, from the logits [beams, vocabulary] of the present ones; None at the end."""
         beams, vocabulary = logits.shape
         table = self._next_scores(logits)
         self._before = self._tokens, table

@@ -47,9 +47,9 @@ class TokenSampler:
 
 
 def penalise(scores: np.ndarray, generated: np.ndarray, penalty: float) -> None:
-    """Divides positive scores [batch, vocabulary] of generated tokens [batch, n] by the penalty.
+    """Divides the positive scores [batch, vocabulary] of generated tokens [batch, n] by the penalty, in place.
 
-    Multiplies negative ones.
+    Multiplies the negative scores by it.
     """
     if not generated.size:
         return
@@ -59,7 +59,7 @@ def penalise(scores: np.ndarray, generated: np.ndarray, penalty: float) -> None:
 
 
 def forbid(scores: np.ndarray, ids: tuple[int, ...]) -> None:
-    """Makes the ids impossible in scores [batch, vocabulary]; ids outside the vocabulary are ignored."""
+    """Sets the scores [batch, vocabulary] of the ids to minus infinity, in place; other ids are ignored."""
     scores[:, [number for number in ids if 0 <= number < scores.shape[1]]] = -np.inf
 
 

@@ -10,10 +10,10 @@ import numpy as np
 
 
 def fire(hidden: np.ndarray, alphas: np.ndarray, tokens: int) -> np.ndarray:
-    """Returns acoustic embeddings [tokens, D] in hidden's type: sums of frames, weighted by their part in the token.
+    """Returns acoustic embeddings [tokens, D] in the type of `hidden`: weighted sums of the frames of each token.
 
-    If the weight of a frame crosses a whole number, the frame is divided between the two tokens that it touches. The
-    weights are summed in float64: in float32 the sum over a long recording is too coarse for an exact division.
+    If the sum of the weights crosses a whole number within a frame, the frame's weight is divided between the two
+    tokens. The sum is in float64: in float32, it is too coarse for an exact division in a long recording.
 
     Args:
         hidden: [T, D].
@@ -28,10 +28,10 @@ def fire(hidden: np.ndarray, alphas: np.ndarray, tokens: int) -> np.ndarray:
 
 
 def peaks(alphas: np.ndarray, threshold: float) -> np.ndarray:
-    """Returns the integrator's value at each frame [T] for weights [T], before `threshold` is subtracted where it
-    fires.
+    """Returns the integrator's value at each frame [T] for the weights [T].
 
-    Summed in float64, returned in the weights' type.
+    In a frame that fires, it is the value before `threshold` is subtracted. The sum is in float64, the result in the
+    type of the weights.
     """
     value = 0.0
     found = []

@@ -1,4 +1,4 @@
-"""How sure a network is of what it wrote: the probability of an id in its row of logits."""
+"""The confidence of a network in its output: the probability of an id in its row of logits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 def probabilities(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """Returns the softmax probability [T] of one id in each row of logits [T, V].
 
-    A row in which every logit is minus infinity, or one is NaN, gives NaN.
+    The result is NaN for a row with NaN, or with only minus infinity.
     """
     top = logits.max(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
@@ -20,5 +20,5 @@ def probabilities(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 def known(probability: float) -> float | None:
-    """Returns the probability, or None where the logits were no numbers."""
+    """Returns the probability, or None if it is not finite."""
     return probability if math.isfinite(probability) else None

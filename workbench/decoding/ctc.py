@@ -23,12 +23,12 @@ class CtcToken:
 class BestPath:
     """The likeliest token of each frame."""
 
-    ids: np.ndarray  # [frames]
-    probabilities: np.ndarray  # [frames]; 1 for blanks, which are most frames and have no token to be sure of
+    ids: np.ndarray  # whole numbers [frames]
+    probabilities: np.ndarray  # [frames]; 1 for blanks, which have no token to be sure of
 
 
 def greedy(scores: np.ndarray, blank: int = 0) -> list[CtcToken]:
-    """Returns the best path of scores [frames, vocabulary]: repeats collapsed, blanks dropped.
+    """Returns the tokens on the best path of scores [frames, vocabulary]: repeats collapsed, blanks dropped.
 
     The frames of a token are those of its run in the path. No alignment of this token sequence is more likely, so they
     are also its forced alignment.
@@ -37,7 +37,7 @@ def greedy(scores: np.ndarray, blank: int = 0) -> list[CtcToken]:
 
 
 def collapse(path: np.ndarray, blank: int = 0) -> list[CtcToken]:
-    """Returns the tokens of a path of ids [frames]."""
+    """Returns the tokens of a path of ids [frames]: repeats collapsed, blanks dropped."""
     if not len(path):
         return []
     starts = np.flatnonzero(np.concatenate([[True], path[1:] != path[:-1]]))

@@ -17,7 +17,7 @@ NEURAL_RUNTIMES = ("pytorch", "gguf", "vllm")
 
 @dataclass(frozen=True)
 class CtcBeamOptions(SearchOptions):
-    """The options of a CTC beam search: of the search itself, and the language models, words and phrases it uses."""
+    """The options of a CTC beam search, with its language models, lexicon and phrases."""
 
     lm: str | None = option(None, "n-gram model of tokens: an ARPA file, also gzipped, or a KenLM binary", file=True)
     lexicon: str | None = option(None, "words and their tokens: a word, a tab and its tokens in each line", file=True)
@@ -34,21 +34,21 @@ class CtcBeamOptions(SearchOptions):
         self.check()
 
     def check(self) -> None:
-        """Raises `BadInput` for a model of words without a lexicon, as there are no words then."""
+        """Raises `BadInput` for a language model of words without a lexicon."""
         for name in ("word_lm", "neural_lm"):
             if getattr(self, name) is not None and self.lexicon is None:
-                raise BadInput(f"{name} scores words and there is no lexicon; expected lexicon too, or lm for tokens")
+                raise BadInput(f"{name} scores words and needs a lexicon; expected lexicon too, or lm for tokens")
 
     @property
     def search(self) -> SearchOptions:
-        """The options of the search itself."""
+        """The options of the search alone, without files."""
         chosen = {each.name: getattr(self, each.name) for each in fields(SearchOptions)}
         return SearchOptions(**{**chosen, "beam_size": self.beam_size or BEAM_SIZE})
 
 
 @dataclass(frozen=True)
 class CtcHeadOptions(CtcBeamOptions):
-    """The options of a beam search for models with a CTC head, which decode as usual if all have their defaults."""
+    """The options of a beam search for models with a CTC head. With all defaults, there is no beam search."""
 
     beam_size: int = option(
         0,

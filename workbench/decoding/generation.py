@@ -44,10 +44,10 @@ class WritingOptions(GenerationOptions):
 
 @dataclass(frozen=True)
 class Decoding:
-    """The decoding options for a runtime: those of the user, and the model's stop tokens."""
+    """The decoding options for a runtime: the user's options and the model's stop tokens."""
 
     stop_ids: tuple[int, ...]
-    max_new_tokens: int | np.ndarray = 512  # one number for each row of a batch, or for all
+    max_new_tokens: int | np.ndarray = 512  # one number for all rows of a batch, or one for each [rows]
     min_new_tokens: int = 0
     beam_size: int = 1
     length_penalty: float = 1.0  # a beam's score is divided by the length to this power

@@ -43,7 +43,7 @@ class LanguageModel(Protocol):
 
 @runtime_checkable
 class TellsUnigrams(Protocol):
-    """A language model that says how likely its symbols are without a history; a search looks ahead with it."""
+    """A language model with unigram probabilities. A search uses them to look ahead."""
 
     @property
     def unigrams(self) -> np.ndarray:
@@ -53,7 +53,7 @@ class TellsUnigrams(Protocol):
 
 @runtime_checkable
 class TellsLargest(Protocol):
-    """A language model that says how likely the likeliest next symbol is; a search leaves out what cannot reach it."""
+    """A language model with an upper bound for the next symbol. A search skips what cannot reach its beam."""
 
     def largest(self, states: np.ndarray) -> np.ndarray:
         """Returns for each state a bound float64 [n]: no symbol has a larger ln P(symbol | state)."""

@@ -1,10 +1,10 @@
-"""A neural language model over words: the score of a word is what it adds to ln P of the text so far.
+"""A neural language model over words: the score of a word is the change of ln P of the text when the word is added.
 
 The definition is of whole texts: the words joined by spaces, tokenised, ln P of all tokens and of the end. ln P(word |
 words before) is the difference of two such texts without their ends. So the sum over a hypothesis is exactly ln P of
 its text, also where a tokenizer joins tokens of neighbouring words; there, a difference may be above 0.
 
-This file knows no network: a session's `score_texts` computes the texts, all that are missing in one call.
+This file knows no network: a session's `score_texts` scores the texts. All missing texts go into one call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NeuralModel:
     Equal histories have equal states as long as they are remembered.
 
     Args:
-        score_texts: of an open session. Its errors are raised as they are.
+        score_texts: the method of an open session. Its errors pass through.
         words: the text of each symbol.
         most: the number of histories whose scores are remembered. Others are computed again when they are needed; 16
             bytes of each stay.
@@ -49,14 +49,14 @@ class NeuralModel:
         self._score_texts = score_texts
         self._words = words
         self._most = most
-        # Of every state, for good, as a search may come back to it: the state before its last word, and that word.
+        # For each state: the state before its last word, and that word. Never forgotten, as a search may come back.
         self._before, self._last = array("q", [START]), array("q", [-1])
         self._states: OrderedDict[tuple[int, int], int] = OrderedDict()  # by the state before and the word
         self._sums: OrderedDict[int, float] = OrderedDict()  # ln P of a history's text, without its end
         self._ends: OrderedDict[int, float] = OrderedDict()  # ln P of the end after it
-        self.calls = 0  # of `score_texts`
-        self.sequences = 0  # texts in these calls
-        self.tokens = 0  # of these texts
+        self.calls = 0  # number of calls of `score_texts`
+        self.sequences = 0  # number of texts in these calls
+        self.tokens = 0  # number of tokens in these texts
 
     def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `LanguageModel.advance`."""

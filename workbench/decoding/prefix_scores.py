@@ -63,14 +63,14 @@ class PrefixScorer(ABC):
 
     def __init__(self, room: int, most_rows: int):
         self.tree = PrefixTree()
-        self.passes = 0  # of the network, so far
-        self.positions = 0  # that these passes have computed
+        self.passes = 0  # number of passes of the network
+        self.positions = 0  # number of positions that these passes have computed
         self._room = room
         self._most_rows = most_rows
         self._lock = threading.Lock()
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """Returns ln P of each token of a row after the first, given all before it: float64 [tokens - 1] each."""
+        """Returns for each row ln P of every token but the first, given the tokens before it: float64 [tokens - 1]."""
         with self._lock:
             return [scores for group in self._groups(rows) for scores in self._scored(group)]
 
@@ -121,7 +121,7 @@ class PrefixScorer(ABC):
         self.forget()
 
     def needed(self, asked: Sequence[int]) -> list[int]:
-        """Returns the nodes that are not yet computed above these nodes, in the order of their numbers."""
+        """Returns the ancestors of these nodes that are not computed yet, in the order of their numbers."""
         found: set[int] = set()
         for node in asked:
             above = self.tree.parents[node]
@@ -140,7 +140,7 @@ class PrefixScorer(ABC):
 
     @abstractmethod
     def compute(self, asked: Sequence[int]) -> bool:
-        """Computes what is needed of the nodes above these, remembers it, and sets the log-probabilities of these.
+        """Computes and remembers the missing ancestors of these nodes, and sets the nodes' log-probabilities.
 
-        Returns whether there was room, which there always is where nothing is remembered; otherwise it does nothing.
+        Returns False, without any work, if there is no room for the new nodes. If nothing is remembered, there is room.
         """

@@ -1,4 +1,4 @@
-"""Why a search chose a word and not another: the best hypothesis that has something else in its place, term by term.
+"""Why a search chose a word: compares the score terms with the best hypothesis that has something else in its place.
 
 It compares finished hypotheses of one n-best list. It knows no search and no language model.
 """
@@ -19,7 +19,7 @@ TERMS = {
     "bonus": "bonus",
     "boost": "boost",
 }
-"""The fields of a hypothesis that add up to its score, with their names for people."""
+"""The fields of a hypothesis that add up to its score, with their display names."""
 
 
 @dataclass(frozen=True)
@@ -35,25 +35,25 @@ class Rival:
 
     @property
     def lead(self) -> float:
-        """By how much the chosen hypothesis is better."""
+        """The difference of the scores: chosen minus rival."""
         return self.chosen.score - self.rival.score
 
     @property
     def terms(self) -> dict[str, float]:
-        """What each term adds to the lead, by its name for people; terms that are zero in both are left out."""
+        """What each term adds to the lead, by display name; terms that are zero in both hypotheses are left out."""
         pairs = {name: (getattr(self.chosen, field), getattr(self.rival, field)) for field, name in TERMS.items()}
         return {name: mine - other for name, (mine, other) in pairs.items() if mine or other}
 
 
 def find_rival(hypotheses: Sequence[Hypothesis], words: Sequence[Sequence[str]], place: int) -> Rival | None:
-    """Returns the best rival of a word of the first hypothesis; None if all others have that word there.
+    """Returns the best rival of a word of the first hypothesis; None if all other hypotheses have that word there.
 
     Words are matched as a comparison of texts matches them: a hypothesis has the word there if the longest common
     blocks of both word sequences contain it.
 
     Args:
         hypotheses: best first.
-        words: of each hypothesis.
+        words: the words of each hypothesis.
         place: index of the word in the first hypothesis.
     """
     mine = list(words[0])

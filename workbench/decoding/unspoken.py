@@ -1,7 +1,7 @@
-"""Log-probabilities of what is spoken, of a CTC head that also writes tags and control tokens.
+"""Log-probabilities of spoken tokens, from a CTC head that also writes tags and control tokens.
 
-What the head gives these tokens counts as blank: a path with them, collapsed and without them, is the path with blanks
-in their place. So the scores stay exact probabilities of the spoken tokens.
+The probability of these other tokens is added to that of the blank. After collapsing, a path with them equals the path
+with blanks in their place, so the scores stay exact probabilities of the spoken tokens.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Error rates over a grid of two weights, from n-best lists that are kept, with their confidence intervals.
 
 A hypothesis is ranked by `fixed + first * x + second * y`, where x and y are the two weights. So the lists of one
-search tell what each pair of weights would have picked from them, without another search. This file knows numbers only:
-no text, no language model.
+search show which hypothesis each pair of weights ranks first, without another search. This file knows numbers only: no
+text, no language model.
 
 The bootstrap over recordings gives the confidence interval of a rate (Bisani and Ney, "Bootstrap estimates for
 confidence intervals in ASR performance evaluation", ICASSP 2004): recordings are drawn with replacement many times, and
@@ -27,15 +27,15 @@ FEWEST_RECORDINGS = 5  # of fewer, the draws are too much alike for an interval
 class Candidate:
     """A hypothesis of a recording, for any weights."""
 
-    fixed: float  # the part of its score that does not depend on the two weights
+    fixed: float  # the part of the score that does not depend on the two weights
     first: float  # what the first weight multiplies, such as ln P of a language model
     second: float  # what the second weight multiplies, such as the number of tokens
-    errors: int  # against the reference
+    errors: int  # words or characters that differ from the reference
 
 
 @dataclass(frozen=True)
 class NBestList:
-    """The hypotheses of a recording that were kept, and the number of units in its reference."""
+    """The hypotheses that the search kept for a recording, and the number of units in the reference."""
 
     candidates: tuple[Candidate, ...]
     units: int
@@ -49,10 +49,10 @@ class WeightSweep:
     second: tuple[float, ...]
     errors: np.ndarray  # int64 [first, second]: over all recordings
     alike: np.ndarray  # bool [first, second]: the bootstrap cannot tell the pair from the best one
-    best: tuple[int, int]  # indices of the pair with the fewest errors; of several the one in their middle
+    best: tuple[int, int]  # indices of the pair with the fewest errors; of equal pairs, the one in the middle
     low: float  # the 95 % interval of the best pair's rate
     high: float
-    units: int  # in all references
+    units: int  # words or characters in all references
     recordings: int
 
     @property
@@ -139,7 +139,7 @@ def _errors(kept: NBestList, first: np.ndarray, second: np.ndarray) -> np.ndarra
 
 
 def _middle(places: np.ndarray) -> tuple[int, int]:
-    """Returns the one of some places [places, 2] that is nearest to their mean: it is the safest among equals."""
+    """Returns the place among [places, 2] that is nearest to their mean: the safest among equals."""
     nearest = np.abs(places - places.mean(axis=0)).sum(axis=1).argmin()
     row, column = places[nearest]
     return int(row), int(column)

@@ -83,7 +83,7 @@ def test_a_real_conversion(tiny: Path, cache_home: Path) -> None:
 
 def test_errors_are_the_conversion_s_own(tiny: Path, cache_home: Path) -> None:
     (tiny / "model.pt").write_bytes(b"")
-    with pytest.raises(BadInput, match="is truncated, damaged or no torch file"):
+    with pytest.raises(BadInput, match="is truncated, damaged or not a torch file"):
         converted(tiny, "sensevoice", "f16")
     assert not [path for path in cache_home.iterdir() if path.is_dir()]
     with pytest.raises(BadInput, match="quantization is 'q4_k'; expected one of"):

@@ -74,7 +74,7 @@ def test_a_real_one_and_nothing_heavy_on_this_side(tmp_path: Path, cache_home: P
     half = served_directory(directory, "causal_lm")
     assert half != path and half.is_dir() and path.is_dir()
     (directory / "model.pt").write_bytes(b"")
-    with pytest.raises(BadInput, match="is truncated, damaged or no torch file"):
+    with pytest.raises(BadInput, match="is truncated, damaged or not a torch file"):
         served_directory(directory, "funasr_nano")
     assert sorted(folders(cache_home)) == sorted([path, half])
 

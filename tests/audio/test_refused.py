@@ -81,10 +81,10 @@ CONTENT: dict[str, tuple[Callable[[], bytes], str]] = {
     "4_gigahertz.wav": (lambda: wav(24, "<I", 0xFFFFFFFF), "its WAV header states a sample rate of 4294967295 Hz"),
     "no_bits.wav": (lambda: wav(34, "<H", 0), "its WAV header states 0 bits a sample"),
     "coding.wav": (lambda: wav(20, "<H", 0x1234), "its WAV header states a coding (number 0x1234) that is not known"),
-    "nan.wav": (lambda: encoded("WAV", np.where(TONE[9] == TONE, np.nan, TONE), "FLOAT"), "no sound (NaN, infinity,"),
+    "nan.wav": (lambda: encoded("WAV", np.where(TONE[9] == TONE, np.nan, TONE), "FLOAT"), "not sound (NaN, infinity,"),
     "infinite.wav": (
         lambda: encoded("WAV", np.where(TONE[9] == TONE, np.inf, TONE), "FLOAT"),
-        "no sound (NaN, infinity,",
+        "not sound (NaN, infinity,",
     ),
     "zip.wav": (archive, "it is a ZIP archive"),
     "gzip.wav": (lambda: gzip.compress(encoded("WAV")), "it is a gzip archive"),

@@ -78,7 +78,7 @@ def test_unusable_is_2_and_nothing_available_is_3(capsys: Capture, fakes: Regist
     [
         ((), "--candidates"),
         (("--candidates", "ggml"), "neither a runtime nor an existing trace"),
-        (("--candidates", "gguf", "--report", "nowhere/out.html"), "no place for a report"),
+        (("--candidates", "gguf", "--report", "nowhere/out.html"), "not a place for a report"),
         (("--candidates", "gguf", "--report", "talk.wav"), "--report names talk.wav, which the same command uses"),
         (("--candidates", "gguf", "--report", "a.xml", "--junit", "a.xml"), "--junit names a.xml, which the same"),
         (("--candidates", "gguf", "--report", f"{'a' * 300}.html"), "the report cannot be written to aaa"),

@@ -76,5 +76,5 @@ def test_an_ancestry_is_read_from_stages_and_metadata() -> None:
     for wrong in (None, {"parents": [[0]], "tokens": [1]}, {"parents": [[5]], "tokens": [[1]]}, {"parents": [[0]]}):
         with pytest.raises(BadInput, match="hypotheses"):
             steps_of(Trace({}, {"steps": {"traced": [1], "followed": [], "beams": wrong}}))
-    with pytest.raises(BadInput, match="no numbers of beams or tokens"):
+    with pytest.raises(BadInput, match="not numbers of beams or tokens"):
         ancestry_of_stages(trace(**{"steps.1.beams.parents": np.array([0.5, 0.0])}))

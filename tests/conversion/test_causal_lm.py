@@ -176,7 +176,7 @@ def test_weights_that_are_not_whole(tmp_path: Path) -> None:
     parts = sorted(directory.glob("model-*.safetensors"))
     kept = parts[0].read_bytes()
     parts[0].write_bytes(kept[:100])
-    with pytest.raises(BadInput, match="is damaged or no safetensors file"):
+    with pytest.raises(BadInput, match="is damaged or not a safetensors file"):
         plans_of(directory, "causal_lm")
     parts[0].unlink()
     with pytest.raises(BadInput, match=f"names {parts[0].name}, and there is no such file"):

@@ -86,7 +86,7 @@ def test_requests_that_cannot_be_met(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
     (tmp_path / "tiny" / "model.pt").write_bytes(b"")
     assert main(["convert", tiny, "-q", "f16", "--out", out]) == 2
-    assert "is truncated, damaged or no torch file" in capsys.readouterr().err
+    assert "is truncated, damaged or not a torch file" in capsys.readouterr().err
     assert not Path(out).exists()
 
 

@@ -51,7 +51,7 @@ def test_claims_of_gigabytes_cost_nothing() -> None:
         "the embedding claims the shape 2^63 or more×2^63 or more, which no array has",
     )
     refused(npy_header((10**15,) * 500), "the embedding claims a shape of 500 axes; expected at most 64")
-    refused(npy_header((-5, 8)) + bytes(160), "the embedding is no .npy array: it claims the shape (-5, 8)")
+    refused(npy_header((-5, 8)) + bytes(160), "the embedding is not an .npy array: it claims the shape (-5, 8)")
 
 
 def test_a_header_of_megabytes_is_not_read() -> None:

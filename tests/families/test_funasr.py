@@ -232,7 +232,7 @@ def test_another_model(directory: Path) -> None:
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
     assert "is for model 'Whisper'; expected SenseVoiceSmall" in sentence(error)
-    with pytest.raises(BadInput, match=r"it/config\.yaml names Whisper, which is none of the families here"):
+    with pytest.raises(BadInput, match=r"it/config\.yaml names Whisper, which belongs to none of the families here"):
         family_of(directory)
 
 

@@ -119,8 +119,8 @@ def test_texts_of_any_length_are_passed_over_alike(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "it.gguf is no GGUF file"),
-        (b"GG", "it.gguf is no GGUF file"),
+        (b"", "it.gguf is not a GGUF file"),
+        (b"GG", "it.gguf is not a GGUF file"),
         (b"PK\x03\x04" + bytes(100), "it does not begin with the letters GGUF"),
         (b"GGUF", "is damaged or cut short: the version takes 4 bytes at byte 4, and the file has 0 more"),
         (b"GGUF\0\0\0\x03" + bytes(16), "it.gguf is a big-endian GGUF file; expected a little-endian one"),
@@ -140,7 +140,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, reason: str) ->
 def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "no.gguf"):
         assert not is_gguf(path)
-        with pytest.raises(BadInput, match="there is no GGUF file"):
+        with pytest.raises(BadInput, match="there is not a GGUF file"):
             read_gguf(path)
 
 

@@ -434,7 +434,7 @@ def test_side_by_side_a_bundle_and_its_replay(visit: Any, chat: Served, tmp_path
     expect(answer.locator(".replayed")).to_have_text("Replay: the same ids on this machine.")
     bundle.write_bytes(bundle.read_bytes()[:400])
     other.page.set_input_files(".composer input[type=file]", str(bundle))
-    other.says("no replay bundle")
+    other.says("not a replay bundle")
 
 
 def test_the_runtimes_of_a_model_answer_side_by_side(visit: Any, chat: Served) -> None:

@@ -24,7 +24,7 @@ def test_every_fault_can_be_named_and_planted_in_a_model_that_is_there(registry:
         assert bool(fault.side) != (fault.plant is not None)
     with pytest.raises(BadInput, match="no fault 'nothing' to plant; expected one of cmvn, epsilon"):
         find_fault("nothing")
-    with pytest.raises(BadInput, match="no change of a checkpoint"):
+    with pytest.raises(BadInput, match="not a change of a checkpoint"):
         broken_copy(registry, find_fault("cmvn"), Path("nowhere"))
 
 

@@ -115,7 +115,7 @@ def test_it_is_written_where_asked(run: ParityRun, tmp_path: Path, monkeypatch: 
     assert write_page(run, tmp_path / "out.html", figures=0).read_text(encoding="utf-8").startswith("<!doctype html>")
     monkeypatch.delattr("workbench.parity_lab.html_report.page")  # a wrong place is refused before anything is drawn
     for place in (tmp_path, tmp_path / "nowhere" / "out.html"):
-        with pytest.raises(BadInput, match="no place for a report"):
+        with pytest.raises(BadInput, match="not a place for a report"):
             write_page(run, place)
 
 

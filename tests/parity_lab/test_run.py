@@ -201,7 +201,7 @@ def test_traces_may_be_kept(fakes: FakeRegistry, tmp_path: Path) -> None:
         "reference-pytorch.safetensors",
     ]
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="no folder to keep traces in"):
+    with pytest.raises(BadInput, match="not a folder to keep traces in"):
         parity(fakes, "gguf", keep=tmp_path / "file")
 
 

@@ -80,6 +80,6 @@ def test_a_file_is_no_model(registry: Registry, tmp_path: Path) -> None:
 
 def test_a_directory_without_a_checkpoint_says_what_it_lacks(registry: Registry, tmp_path: Path) -> None:
     with pytest.raises(
-        BadInput, match=r"is of none of the families here: a FunASR checkpoint has a config.yaml beside"
+        BadInput, match=r"belongs to none of the families here: a FunASR checkpoint has a config.yaml beside"
     ):
         registry.open(tmp_path)

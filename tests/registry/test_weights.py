@@ -145,13 +145,13 @@ def test_the_language_half_is_named_or_found(registry: Registry, add_card: Path)
     assert weights.nbytes == ear.stat().st_size + two.stat().st_size
     with pytest.raises(BadInput, match=r"^odd: its card names the language file two\.gguf, and one\.gguf needs none$"):
         language(registry.card("odd"))
-    with pytest.raises(BadInput, match=r"^beside encoder\.gguf are several language models \(one\.gguf, two\.gguf\)"):
+    with pytest.raises(BadInput, match=r"^the folder of encoder\.gguf has several language models \(one\.gguf"):
         language(registry.card(ear))
     two.unlink()
     assert language(registry.card(ear)) == one
     assert language(registry.card(one)) is None
     one.unlink()
-    with pytest.raises(BadInput, match=r"^encoder\.gguf holds the hearing half of Fun-ASR-Nano alone; "):
+    with pytest.raises(BadInput, match=r"^encoder\.gguf holds only the audio encoder of Fun-ASR-Nano; "):
         language(registry.card(ear))
 
 

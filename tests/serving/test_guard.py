@@ -111,11 +111,11 @@ def test_the_owner_changes_limits_in_a_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="did you mean audio_minutes"):
         read_limits(PUBLIC, file)
     file.write_text("[")
-    with pytest.raises(BadInput, match="no TOML"):
+    with pytest.raises(BadInput, match="not TOML"):
         read_limits(PUBLIC, file)
     fifo = tmp_path / "fifo.toml"
     os.mkfifo(fifo)
-    with pytest.raises(BadInput, match="no ordinary file"):
+    with pytest.raises(BadInput, match="not an ordinary file"):
         read_limits(PUBLIC, fifo)
 
 

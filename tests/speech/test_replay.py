@@ -85,8 +85,8 @@ def answer_with(**changed: Any) -> dict[str, Any]:
 
 
 HOSTILE = {
-    "no zip": (b"RIFF....", "no replay bundle"),
-    "empty": (b"", "no replay bundle"),
+    "no zip": (b"RIFF....", "not a replay bundle"),
+    "empty": (b"", "not a replay bundle"),
     "no chat": (zipped({"audio/000.wav": b""}), "has no chat.json"),
     "a path out of the folder": (with_file("../evil.py", b""), "holds '../evil.py'"),
     "a pickle": (with_file("audio/x.pkl", b""), "holds 'audio/x.pkl'"),

@@ -92,7 +92,7 @@ def test_ids_to_follow_come_from_steps_tokens_or_a_list(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has neither decoding steps nor tokens"):
         followed(Trace({"logits": np.ones((1, 2))}, {}))
     for wrong in ([], [-1], [0.5], [[1]]):
-        with pytest.raises(BadInput, match="no list of token ids"):
+        with pytest.raises(BadInput, match="not a list of token ids"):
             followed(wrong)
 
 

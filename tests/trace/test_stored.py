@@ -242,7 +242,7 @@ def test_arrays_that_claim_more_than_they_have_cost_no_memory(tmp_path: Path, mo
 @pytest.mark.parametrize(
     "shape, said",
     [
-        ((True, 4), "t.npy is no .npy array: it claims the shape (True, 4)"),
+        ((True, 4), "t.npy is not an .npy array: it claims the shape (True, 4)"),
         ((10**30, 0), "t.npy claims the shape 2^63 or more×0, which no array has"),
         ((1,) * 70, "t.npy claims a shape of 70 axes; expected at most 64"),
     ],

@@ -1,4 +1,4 @@
-"""The families: how a checkpoint of each is recognised, its options, and its parts on every runtime.
+"""The model families: how the project recognises their checkpoints, their options, and their parts on every runtime.
 
 `family` has the descriptor, `table` the families of this project, `outside` finds those of other packages. The other
 modules are the families' own. Nothing of a family is imported until it is used.
@@ -18,10 +18,10 @@ __all__ = ["FAMILIES", "Cell", "Families", "Family", "family_of", "load"]
 
 
 class Families(Mapping[str, Family]):
-    """All families by name, in the order in which they are asked whether they recognise a directory.
+    """All families by name, in the order in which they are tried on a directory.
 
-    Families of other packages are read when they are first wanted, once in a process. The name of a family of this
-    project is found without that.
+    Families of other packages are loaded once in a process, on first use. A look-up of one of this project's families
+    does not load them.
     """
 
     def __init__(self, own: tuple[Family, ...] = OWN):
@@ -34,7 +34,7 @@ class Families(Mapping[str, Family]):
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """A sentence for each family of another package that cannot be used."""
+        """One sentence for each family of another package that cannot be used."""
         self._complete()
         return self._refused
 
@@ -68,7 +68,7 @@ FAMILIES = Families()
 
 
 def family_of(directory: Path) -> Family:
-    """The family whose checkpoint the directory holds; raises `BadInput` where there is none."""
+    """Returns the family whose checkpoint the directory holds; raises `BadInput` if it holds none."""
     failed = []
     for family in FAMILIES.values():
         try:
@@ -89,11 +89,11 @@ def family_of(directory: Path) -> Family:
         raise
     hints = dict.fromkeys(family.hint for family in FAMILIES.values() if family.hint)
     known = ", ".join(hints)
-    raise BadInput(f"checkpoint directory {directory.name} is of none of the families here: {known}{reasons}")
+    raise BadInput(f"checkpoint directory {directory.name} belongs to none of the families here: {known}{reasons}")
 
 
 def _explain(directory: Path) -> None:
-    """Raises `BadInput` where a family can say what is wrong with a directory that none recognises.
+    """Raises `BadInput` if a family can say what is wrong with a directory that no family recognises.
 
     Families of other packages come first: theirs look for files that the project's families do not know.
     """

@@ -1,4 +1,4 @@
-"""The plain causal language model (Qwen2, Qwen3, Llama, Mistral): everything that is the same on every runtime.
+"""The plain causal language model (Qwen2, Qwen3, Llama, Mistral): what is the same on every runtime.
 
 It reads a directory in Hugging Face's form, or the language model of a Fun-ASR-Nano checkpoint. It turns a prompt into
 ids. This file opens no weights and computes nothing.
@@ -36,9 +36,9 @@ ROLES = ("system", "user", "assistant", "tool")
 class CausalLmOptions(WritingOptions):
     """The user's options for a language model."""
 
-    system: str = option("", "the conversation's system message; empty for what the model's chat template says")
-    chat: bool = option(True, "put a plain text into the model's chat template, where it has one")
-    thinking: bool = option(True, "let a model that can think aloud do so before it answers (Qwen3)")
+    system: str = option("", "the conversation's system message; empty for the default of the model's chat template")
+    chat: bool = option(True, "put a plain text into the model's chat template, if it has one")
+    thinking: bool = option(True, "let a model that can think do so before it answers (Qwen3)")
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def token_prompt(
         embeddings: replace the placeholders in the prompt, in order.
 
     Raises `BadInput` for an empty or malformed prompt, a conversation that the model has no format for, a prompt that
-    leaves no room for `max_new_tokens`, a number of placeholders other than that of embeddings, and embeddings of
-    another width.
+    leaves no room for `max_new_tokens`, a different number of placeholders and embeddings, and embeddings of another
+    width.
     """
     where = model.language.directory.name
     messages = conversation(prompt, options, model.tokenizer.has_chat_template, where)

@@ -25,10 +25,10 @@ class LogitsLayout:
     pieces: tuple[str, ...]  # the token of each column
     blank: int
     unspoken: Sequence[int] = ()  # tokens without text, such as tags; they count as blanks
-    frame_seconds: float | None = None  # None if nobody knows, as of a file
+    frame_seconds: float | None = None  # seconds from frame to frame; None if unknown, as for logits from a file
     begin: float = 0.0  # seconds from the start of the recording to the first frame; may be negative
-    stage: str = ""  # of a trace that holds such logits; empty if no model computes them
-    written: Vocabulary | None = field(default=None, compare=False)  # where the text of tokens is not that of pieces
+    stage: str = ""  # the stage of a trace that holds such logits; empty if no model computes them
+    written: Vocabulary | None = field(default=None, compare=False)  # if the text of a token differs from its piece
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -47,7 +47,7 @@ class LogitsLayout:
 
 
 def sensevoice_layout(directory: Path, weights: Path | None = None) -> LogitsLayout:
-    """Returns the layout of a SenseVoice checkpoint's logits. Before those of speech are the frames of the queries.
+    """Returns the layout of a SenseVoice checkpoint's logits. The frames of the queries come before those of speech.
 
     Args:
         weights: the weights' file, if it is outside the directory.

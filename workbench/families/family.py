@@ -1,4 +1,4 @@
-"""The descriptor of a family: everything that the project knows about it, in one place.
+"""The descriptor of a model family: everything that the project knows about it, in one place.
 
 A part that is code stands here as a *lazy name*: a module, or a module and something in it, such as
 `workbench.training.sensevoice` or `workbench.runtimes.vllm.remote.wording:NanoWording`. The module is imported when the
@@ -72,15 +72,15 @@ class Family:
     recognise: str  # function of `module`: does this directory hold a checkpoint of the family?
     options: str  # options class of `module`, a frozen dataclass of `workbench.core.options.option` fields
     cells: Mapping[str, Cell]  # by runtime; a runtime that is missing cannot run the family
-    tasks: tuple[str, ...] = ("transcribe",)  # of a model that has no card
+    tasks: tuple[str, ...] = ("transcribe",)  # the tasks of a model without a card
     hub: HubFiles = HubFiles()
     gguf: GgufParts = GgufParts()
     vllm: VllmParts = VllmParts()
-    ctc: str | None = None  # function (directory, weights) -> `LogitsLayout`: what the logits of its CTC head mean
+    ctc: str | None = None  # function (directory, weights) -> `LogitsLayout`: the meaning of its CTC head's logits
     speller: str | None = None  # function (directory) -> `Speller`: texts in the tokens of its CTC network
     recipe: str | None = None  # module that is a `workbench.training.demo.Recipe`
     explain: str | None = None  # lazy name of a function: see `explain_directory`
-    hint: str = ""  # what its checkpoint directory has, such as "FireRedASR-LLM has a model.pth.tar"
+    hint: str = ""  # how users recognise its checkpoint directory, such as "FireRedASR-LLM has a model.pth.tar"
     input: str = RECORDING  # what its calls take: one of `workbench.session.values.INPUTS`
     fallback: bool = False  # asked last, since a larger model's directory may also look like one of this family
     mixed: bool = False  # without a language model: whether `dtype` may be `auto` or a 16-bit type on PyTorch
@@ -89,7 +89,7 @@ class Family:
 
     @property
     def reads_text(self) -> bool:
-        """Whether a text that its calls take is what the model reads; for the others, it is the path of a recording."""
+        """Whether the model reads the text that a call gets; otherwise a text is the path of a recording."""
         return self.input != RECORDING
 
     @property
@@ -104,7 +104,7 @@ class Family:
     def explain_directory(self, directory: Path) -> None:
         """Raises `BadInput` if the directory looks like a checkpoint of this family but is damaged or incomplete.
 
-        It is asked when no family has recognised the directory. It returns where it has nothing to say.
+        It is called when no family has recognised the directory. It returns if it finds nothing wrong.
         """
         if self.explain is not None:
             load(self.explain)(directory)
@@ -121,7 +121,7 @@ class Family:
         return conversing(self.options_class) if CONVERSE in self.tasks else None
 
     def cell(self, runtime: str) -> Cell:
-        """Returns the family on that runtime; if it cannot run there, the reason names the runtimes that can."""
+        """Returns the family's cell for a runtime; if the family cannot run there, the reason names other runtimes."""
         cell = self.cells.get(runtime, Cell(reason=f"{self.title} has no {runtime} network"))
         if cell.module:
             return cell
@@ -130,9 +130,9 @@ class Family:
 
 
 def load(part: str) -> Any:
-    """Imports and returns the part that a lazy name names: a module, or the object behind the colon in that module.
+    """Imports and returns the part with a lazy name: a module, or the object after the colon in that module.
 
-    Raises `ImportError` or `AttributeError` where it is not there.
+    Raises `ImportError` or `AttributeError` if it does not exist.
     """
     module, _, name = part.partition(":")
     found = import_module(module)

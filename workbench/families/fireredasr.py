@@ -43,7 +43,7 @@ SPEECH = "<speech>"
 PAD = "<|endoftext|>"
 TASK = "请转写音频为文字"
 PROMPT = f"<|im_start|>user\n{SPEECH}{TASK}{TURN_END}\n<|im_start|>assistant\n"
-LONGEST_SECONDS = 30.0  # of a chunk, the limit that the project supports; it calls longer ones undefined
+LONGEST_SECONDS = 30.0  # of a chunk; the FireRedASR project does not support longer ones
 # Power of a length; more would change the score of a hypothesis of two tokens by a factor of over a thousand.
 MOST_POWER = 10.0
 LORA_ALPHA = 16.0  # from the original's training; its files do not state it
@@ -142,7 +142,7 @@ def is_fireredasr(directory: Path) -> bool:
 
 
 def explain_directory(directory: Path) -> None:
-    """Raises `BadInput` where the directory has FireRedASR's weights and lacks other files of FireRedASR-LLM."""
+    """Raises `BadInput` if the directory has FireRedASR's weights but lacks other files of FireRedASR-LLM."""
     if (directory / "model.pth.tar").is_file():
         check_files(directory)
 
@@ -191,10 +191,10 @@ def read_fireredasr(
     """Returns the model that a directory and the `args` of its two torch files describe.
 
     Args:
-        arguments: of `model.pth.tar`, by name.
-        encoder_arguments: of `asr_encoder.pth.tar`.
+        arguments: the `args` of `model.pth.tar`, by name.
+        encoder_arguments: the `args` of `asr_encoder.pth.tar`.
         weights: the file of both, if the directory has neither.
-        language_directory: of the language model; None to look for it.
+        language_directory: the language model's directory; None to search for it.
         speech: the token at the speech's position.
 
     Raises `BadInput` if something is missing, out of range, or inconsistent.
@@ -334,7 +334,7 @@ def prompt_ids(model: FireRedAsrModel, own: Instruction = OWN) -> np.ndarray:
     """Returns the prompt's ids [tokens], with `speech_id` at the speech's position.
 
     Args:
-        own: texts of the user's in place of the family's.
+        own: the user's texts, which replace the family's.
 
     Raises `BadInput` if these texts contain the token of the speech.
     """

@@ -203,7 +203,8 @@ def find_spans(
         silence: probability of silence [frames].
         decibels: level [frames], see `frame_decibels`.
         samples: length of the recording, which decides where the minutes of the schedule end.
-        config, options: of the checkpoint and of the user.
+        config: the checkpoint's rules.
+        options: the user's options.
         lfr_m: stacked frames, whose right context the original waits for at the end of a minute.
     """
     scheduled = options.end_silence_ms == 0
@@ -270,7 +271,7 @@ def _minutes(samples: int, lfr_m: int, frames: int) -> list[int]:
 
 
 class _Machine:
-    """Goes frame by frame from silence to speech and back; collects segments as [first frame, end frame]."""
+    """A state machine over frames, from silence to speech and back; collects segments as [first frame, end frame]."""
 
     def __init__(self, config: DetectorConfig, end_silence: int, longest: int) -> None:
         frame = config.frame_in_ms
@@ -348,7 +349,7 @@ class _Machine:
             self._fill(now, now + 1)
 
     def _wait(self, now: int) -> None:
-        """UnextendedRows in silence: frames that are too far back for a segment to begin there are given up."""
+        """Stays in silence: frames that are too old for a segment to begin there become free."""
         self.free = max(self.free, now - self.latency)
         waited = self.silent * self.config.frame_in_ms
         if self.config.single_utterance and waited > self.config.max_start_silence_time:

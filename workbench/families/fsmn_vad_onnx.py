@@ -37,9 +37,9 @@ def read_onnx_weights(path: Path) -> tuple[FsmnConfig, dict[str, np.ndarray]]:
     expected = _HEAD + _BLOCK * max(1, blocks + (rest > 0)) + _TAIL
     for number, (step, kind) in enumerate(zip(steps, expected), start=1):
         if step[0] != kind:
-            raise BadInput(f"{where} is no FSMN-VAD: step {number} of its graph is {step[0]}, expected {kind}")
+            raise BadInput(f"{where} is not an FSMN-VAD: step {number} of its graph is {step[0]}, expected {kind}")
     if len(steps) != len(expected):
-        raise BadInput(f"{where} is no FSMN-VAD: its graph has {len(steps)} steps, expected {len(expected)}")
+        raise BadInput(f"{where} is not an FSMN-VAD: its graph has {len(steps)} steps, expected {len(expected)}")
     tensors = {}
     for name, (_, tensor, _) in zip(_names(blocks), (step for step in steps if step[1] is not None)):
         assert tensor is not None
@@ -69,9 +69,9 @@ def _graph(path: Path, where: str) -> Any:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (OSError, DecodeError, ValueError) as error:
-        raise BadInput(f"{where} is damaged or no ONNX file: {message_of(error)}") from error
+        raise BadInput(f"{where} is damaged or not an ONNX file: {message_of(error)}") from error
     if not model.graph.node:
-        raise BadInput(f"{where} is damaged or no ONNX file: it has no graph")
+        raise BadInput(f"{where} is damaged or not an ONNX file: it has no graph")
     return model.graph
 
 
@@ -120,7 +120,7 @@ def _step(node: Any, held: Sequence[np.ndarray], where: str) -> list[Step]:
     if kind == "Softmax" and attributes.get("axis", -1) in (-1, 2):
         return [("softmax", None, 0)]
     name = f" ({node.name})" if node.name else ""
-    raise BadInput(f"{where} is no FSMN-VAD in float: its node {kind}{name} has no place in that network")
+    raise BadInput(f"{where} is not an FSMN-VAD in float: its node {kind}{name} has no place in that network")
 
 
 def _float(array: np.ndarray, node: Any, where: str) -> np.ndarray:

@@ -68,9 +68,9 @@ def is_funasr_directory(directory: Path, models: tuple[str, ...]) -> bool:
 
 
 def explain_directory(directory: Path) -> None:
-    """Raises `BadInput` where the directory has a FunASR configuration that is damaged or names an unknown model.
+    """Raises `BadInput` if the directory has a FunASR configuration that is damaged or names an unknown model.
 
-    It returns where there is no `config.yaml`, and for FireRedASR's directories, which have one too.
+    It returns if there is no `config.yaml`, and for FireRedASR's directories, which have one too.
     """
     if not (directory / "config.yaml").is_file() or (directory / "model.pth.tar").is_file():
         return
@@ -78,7 +78,7 @@ def explain_directory(directory: Path) -> None:
 
     model = read_checkpoint(directory).model or "no model"
     known = ", ".join(family.title for family in FAMILIES.values())
-    raise BadInput(f"{directory.name}/config.yaml names {model}, which is none of the families here: {known}")
+    raise BadInput(f"{directory.name}/config.yaml names {model}, which belongs to none of the families here: {known}")
 
 
 def read_checkpoint(directory: str | Path, weights: Path | None = None) -> FunasrCheckpoint:

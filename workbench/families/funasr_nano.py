@@ -297,7 +297,7 @@ def _ctc_tokens(checkpoint: FunasrCheckpoint) -> Path | None:
 
 
 def audio_tokens(frames: int, adaptor: AdaptorConfig) -> int:
-    """Returns how many of the adaptor's rows are put into the prompt, for `frames` LFR frames.
+    """Returns the number of adaptor rows that the prompt takes, for `frames` LFR frames.
 
     With the low frame rate it is only the first eighth, by three halvings that are each rounded up: the network learns
     to move everything there.
@@ -321,7 +321,7 @@ def prompt_ids(model: FunasrNanoModel, options: FunasrNanoOptions, own: Instruct
     """Returns the prompt's ids [tokens], with `SPEECH` at the speech's position.
 
     Args:
-        own: texts of the user's in place of the family's.
+        own: the user's texts, which replace the family's.
     """
     system = own.system_turn or (SYSTEM if model.sys_prompt else "")
     before = system + f"<|im_start|>user\n{own.text or instruction(options)}"

@@ -1,4 +1,4 @@
-"""Which family a GGUF file holds, by the architecture that it names. It opens no weights."""
+"""Finds the family of a GGUF file by the architecture that it names. It opens no weights."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NANO_ENCODER = "funasr-sensevoice-encoder"  # Fun-ASR-Nano without its language 
 
 
 def family_of_gguf(path: str | Path) -> Family:
-    """The family of a GGUF file; `BadInput` where it is damaged or of an architecture that no family here has."""
+    """Returns the family of a GGUF file; raises `BadInput` for a damaged file or an unknown architecture."""
     return family_of_file(read_own_gguf(path))
 
 
 def family_of_file(file: GgufFile) -> Family:
-    """As `family_of_gguf`, of a file that has been read."""
+    """Returns the family of a GGUF file that has been read; raises `BadInput` for an unknown architecture."""
     known = architectures()
     if file.architecture not in known:
         raise BadInput(f"{file.name} is of architecture {file.architecture!r:.80}; expected one of {', '.join(known)}")
@@ -30,33 +30,33 @@ def family_of_file(file: GgufFile) -> Family:
 
 
 def architectures() -> Mapping[str, Family]:
-    """Family by `general.architecture`: FunASR's names and ours for the speech models, llama.cpp's for language models,
-    and those that other packages add."""
+    """Returns the families by `general.architecture`: FunASR's and our names for speech models, llama.cpp's names for
+    language models, and the names of other packages."""
     return {name: family for family in FAMILIES.values() for name in family.gguf.architectures}
 
 
 def has_other_half(file: GgufFile) -> bool:
-    """Whether the language model shares its file with another network."""
+    """Returns whether the file holds a speech model together with its language model."""
     return HALF in file.metadata
 
 
 def find_language_file(path: str | Path) -> Path:
-    """The one GGUF file beside Fun-ASR-Nano's encoder that holds a Qwen language model; `BadInput` for none or several.
+    """Returns the GGUF file of the Qwen language model in the folder of Fun-ASR-Nano's encoder.
 
-    Files that cannot be read as GGUF are passed over.
+    Ignores files that cannot be read as GGUF. Raises `BadInput` if there is none, or several.
     """
     path = Path(path)
     found = [other for other in sorted(path.parent.glob("*.gguf")) if other != path and _is_language_half(other)]
     if not found:
         raise BadInput(
-            f"{path.name} holds the hearing half of Fun-ASR-Nano alone; put the GGUF file of its language half, such "
+            f"{path.name} holds only the audio encoder of Fun-ASR-Nano; put the GGUF file of its language model, such "
             "as qwen3-0.6b-q8_0.gguf, into the same folder"
         )
     if len(found) > 1:
         names = ", ".join(other.name for other in found)
         raise BadInput(
-            f"beside {path.name} are several language models ({names}); leave one of them in the folder, or give "
-            f"{path.name} a folder of its own with the one that is meant"
+            f"the folder of {path.name} has several language models ({names}); leave one of them there, or put "
+            f"{path.name} and its own language model into another folder"
         )
     return found[0]
 

@@ -50,7 +50,7 @@ def is_language_directory(directory: Path) -> bool:
 
 
 def explain_directory(directory: Path) -> None:
-    """Raises `BadInput` where the directory has a `config.json` alone, and that is damaged or of an unknown model."""
+    """Raises `BadInput` if the directory has a `config.json` but no `config.yaml`, and it is damaged or unknown."""
     if (directory / "config.json").is_file() and not (directory / "config.yaml").is_file():
         read_language_config(directory)
 

@@ -48,7 +48,7 @@ UNUSED_TENSORS = ("vocab_weight",)  # the weights of the loss
 
 @dataclass(frozen=True)
 class SpeechLmOptions(ConversingOptions):
-    """The user's options for an answer of a SpeechLM. The checkpoint's own values stand for options that are not set.
+    """The user's options for an answer of a SpeechLM. The checkpoint has the defaults of options that are not set.
 
     In an answer of text and audio, the text comes first.
     """
@@ -164,8 +164,8 @@ def read_speechlm(directory: Path, weights: Path | None = None) -> SpeechLmModel
 def answer_plan(model: SpeechLmModel, options: SpeechLmOptions) -> AnswerPlan:
     """Returns how to generate an answer: the user's options, and the checkpoint's own where the user leaves them open.
 
-    A limit of the user moves the checkpoint's other limit with it. Raises `BadInput` for limits of the user that do not
-    fit together, and for audio of a checkpoint that does not speak.
+    If a limit of the user contradicts the checkpoint's other limit, the checkpoint's limit moves. Raises `BadInput` for
+    the user's limits if they contradict each other, and for audio if the checkpoint does not speak.
     """
     own, modalities = model.defaults, options.modalities
     if model.codec is None:

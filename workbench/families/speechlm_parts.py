@@ -72,9 +72,9 @@ class CodecParts:
     where: str  # the file that names it
 
     def with_weights(self, inside: bool) -> Path | None:
-        """Returns the directory that has the codec's weights; None where they are inside the checkpoint.
+        """Returns the directory with the codec's weights; None if they are inside the checkpoint.
 
-        Raises `Unavailable` where they are nowhere on this machine.
+        Raises `Unavailable` if they are not on this machine.
         """
         if inside:
             return None
@@ -193,7 +193,7 @@ def named_folder(directory: Path, name: str) -> Path | None:
 
 
 def needed_folder(directory: Path, name: Any, what: str, where: str) -> Path:
-    """Returns the folder that a checkpoint names; raises `Unavailable` where it is missing, with how to get it."""
+    """Returns the folder that a checkpoint names; raises `Unavailable`, which says how to get it, if it is missing."""
     if not isinstance(name, str) or not name:
         raise BadInput(f"{where} names no {what}; expected a folder or a repository")
     found = named_folder(directory, name)

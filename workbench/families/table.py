@@ -198,7 +198,7 @@ def import_cells(runtime: str, language: bool | None = None) -> None:
     """Imports what runs these families on a runtime, before there is a model.
 
     Args:
-        language: whether of families with a language model, or of those without; None for both.
+        language: True for families with a language model, False for those without, None for both.
     """
     for family in OWN:
         module = family.cell(runtime).module

@@ -82,7 +82,7 @@ def read_array_header(file: IO[bytes], where: str) -> ArrayHeader:
     except Exception as error:  # numpy parses headers as Python code, which can raise any error
         raise BadInput(f"{where} is truncated or not an .npy array; expected a file that numpy.save wrote") from error
     if not all(map(_is_whole, shape)):
-        raise BadInput(f"{where} is no .npy array: it claims the shape {shape!s:.80}")
+        raise BadInput(f"{where} is not an .npy array: it claims the shape {shape!s:.80}")
     check_shape(shape, where)
     return ArrayHeader(shape, fortran_order, dtype)
 

@@ -203,7 +203,7 @@ def _texts(content: bytes, count: int, name: str, what: str) -> list[str]:
 def _read(cursor: _Cursor, modified: int) -> Header:
     name = cursor.name
     if cursor.left < len(MAGIC) or cursor.take(len(MAGIC), "the magic word") != MAGIC:
-        raise BadInput(f"{name} is no GGUF file: it does not begin with the letters GGUF")
+        raise BadInput(f"{name} is not a GGUF file: it does not begin with the letters GGUF")
     version = cursor.number(_U32, "the version")
     if version not in VERSIONS:
         if version and version & 0xFFFF == 0:

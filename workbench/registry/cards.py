@@ -149,7 +149,7 @@ def read_list(path: Path) -> tuple[list[Card], list[BadCard]]:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    """What the file says; raises `BadInput` that names the line where it is no TOML."""
+    """What the file says; raises `BadInput` that names the line that is not TOML."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a FIFO or a device would be read for ever
             raise BadInput(f"the model list {path} cannot be read: it is not an ordinary file")

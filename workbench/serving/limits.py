@@ -127,7 +127,7 @@ def _table(path: Path) -> dict[str, Any]:
         raise BadInput(f"the limits in {path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise BadInput(
-            f"the limits in {path} are no TOML ({error!s:.100}); expected lines like audio_minutes = 20"
+            f"the limits in {path} are not TOML ({error!s:.100}); expected lines like audio_minutes = 20"
         ) from error
 
 

@@ -102,7 +102,7 @@ def _without_text(trace: Trace) -> dict[str, np.ndarray]:
 
 def test_the_language_half_beside_the_encoder_is_found(pair: tuple[Path, Path]) -> None:
     ear, language = pair
-    with pytest.raises(BadInput, match="hearing half"):
+    with pytest.raises(BadInput, match="holds only the audio encoder"):
         open_session(ear, "m", SETTINGS)
     language.rename(ear.with_name(language.name))
     opened = open_session(ear, "m", SETTINGS)

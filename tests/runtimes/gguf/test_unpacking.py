@@ -222,14 +222,14 @@ def test_the_language_half_must_be_one_and_beside_it(pair: Path, tmp_path: Path)
     (tmp_path / "text.gguf").write_bytes(b"text")
     (tmp_path / "folder.gguf").mkdir()
     funasr_vad(tmp_path / "vad.gguf", dict.fromkeys(VAD_SIZES, 4) | {"input_dim": 400})
-    with pytest.raises(BadInput, match=r"encoder.gguf holds the hearing half .* into the same folder"):
+    with pytest.raises(BadInput, match=r"encoder.gguf holds only the audio encoder .* into the same folder"):
         find_language_file(encoder)
     for name in ("q8.gguf", "q4.gguf"):
         (tmp_path / name).write_bytes((pair / "qwen.gguf").read_bytes())
         if name == "q8.gguf":
             assert find_language_file(encoder) == tmp_path / "q8.gguf"
     with pytest.raises(
-        BadInput, match=r"beside encoder.gguf are several language models \(q4.gguf, q8.gguf\); leave one"
+        BadInput, match=r"the folder of encoder.gguf has several language models \(q4.gguf, q8.gguf\); leave one"
     ):
         find_language_file(encoder)
 

@@ -360,9 +360,9 @@ class Code:
 @pytest.mark.parametrize(
     ("write", "words"),
     [
-        (lambda path: path.write_bytes(b""), "(0 bytes) is truncated, damaged or no torch file"),
-        (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "no torch file"),
-        (lambda path: path.write_bytes(b"not a file of torch" * 99), "no torch file"),
+        (lambda path: path.write_bytes(b""), "(0 bytes) is truncated, damaged or not a torch file"),
+        (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "not a torch file"),
+        (lambda path: path.write_bytes(b"not a file of torch" * 99), "not a torch file"),
         (
             lambda path: path.write_bytes(pickle.dumps({"args": Code()}, protocol=2)),
             "objects other than tensors and plain arguments",

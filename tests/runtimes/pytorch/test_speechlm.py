@@ -338,7 +338,7 @@ def test_a_damaged_shard(tmp_path: Path) -> None:
     tiny = tiny_speechlm(tmp_path / "it")
     shard = sorted(tiny.directory.glob("model-*.safetensors"))[0]
     shard.write_bytes(shard.read_bytes()[:-9])
-    with pytest.raises(BadInput, match="is damaged or no safetensors file"):
+    with pytest.raises(BadInput, match="is damaged or not a safetensors file"):
         open_speechlm(tiny.directory, Settings())
 
 

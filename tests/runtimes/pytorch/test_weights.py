@@ -246,7 +246,7 @@ def test_a_truncated_safetensors_file(kept: int, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as error:
         read_safetensors(path)
     text = str(error.value)
-    assert "model.safetensors is damaged or no safetensors file" in text and "\n" not in text
+    assert "model.safetensors is damaged or not a safetensors file" in text and "\n" not in text
 
 
 # Parts of a network --------------------------------------------------------------------------------------------------

@@ -64,11 +64,11 @@ def read_package(path: Path) -> Package:
             raise BadInput(
                 f"{where} holds objects other than tensors and plain arguments, which are not loaded; {expected}"
             ) from error
-        raise BadInput(f"{where} is damaged or no torch file; {expected}") from error
+        raise BadInput(f"{where} is damaged or not a torch file; {expected}") from error
     except Exception as error:
         # On a damaged file, torch's reader fails in many ways: assertions, errors of zip and struct.
         size = path.stat().st_size if path.is_file() else 0
-        raise BadInput(f"{where} ({size} bytes) is truncated, damaged or no torch file; {expected}") from error
+        raise BadInput(f"{where} ({size} bytes) is truncated, damaged or not a torch file; {expected}") from error
     if not isinstance(loaded, Mapping) or "args" not in loaded:
         raise BadInput(f"{where} holds no args; {expected}")
     return Package(path, _arguments(loaded["args"], where), _tensors(loaded.get("model_state_dict", {}), where))

@@ -49,11 +49,11 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             raise BadInput(
                 f"{where} holds objects other than tensors, which are not loaded; expected a state dict"
             ) from error
-        raise BadInput(f"{where} is damaged or no torch file; expected a state dict saved with torch.save") from error
+        raise BadInput(f"{where} is damaged or not a torch file; expected a state dict from torch.save") from error
     except Exception as error:
         # On a damaged file, torch's reader fails in many ways: assertions, errors of zip and struct.
         size = path.stat().st_size
-        problem = f"{where} ({size} bytes) is truncated, damaged or no torch file"
+        problem = f"{where} ({size} bytes) is truncated, damaged or not a torch file"
         raise BadInput(f"{problem}; expected a state dict saved with torch.save") from error
     for wrapper in WRAPPERS:
         if isinstance(loaded, Mapping) and isinstance(loaded.get(wrapper), Mapping):
@@ -92,7 +92,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         with safe_open(str(path), framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is not a mapping)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{where} is damaged or no safetensors file: {message_of(error)}") from error
+        raise BadInput(f"{where} is damaged or not a safetensors file: {message_of(error)}") from error
 
 
 def build(network: Callable[..., Network], *arguments: object) -> Network:

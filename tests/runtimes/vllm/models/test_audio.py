@@ -147,7 +147,7 @@ def test_room_is_made_for_half_a_minute(processor: AudioProcessor) -> None:
 
 def test_a_name_that_is_no_directory(tmp_path: Path) -> None:
     with pytest.raises(
-        Refused, match="someone/model is not a directory; expected one that `workbench convert --for vllm`"
+        Refused, match="someone/model is not a directory; expected one from `workbench convert --for vllm`"
     ):
         directory_of(SimpleNamespace(model="someone/model"))
     assert directory_of(SimpleNamespace(model=str(tmp_path))) == tmp_path

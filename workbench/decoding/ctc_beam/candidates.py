@@ -19,24 +19,24 @@ class UnextendedRows:
 
     @property
     def blank_mass(self) -> np.ndarray:
-        """Alignments that end in a blank."""
+        """ln P of the alignments that end in a blank."""
         found: np.ndarray = self.masses[BLANK_MASS]
         return found
 
     @property
     def token_mass(self) -> np.ndarray:
-        """Alignments that end in the last token."""
+        """ln P of the alignments that end in the last token."""
         found: np.ndarray = self.masses[TOKEN_MASS]
         return found
 
     @property
     def mass(self) -> np.ndarray:
-        """All alignments."""
+        """ln P of all alignments."""
         found: np.ndarray = self.masses[MASS]
         return found
 
     def of(self, utterances: np.ndarray) -> UnextendedRows:
-        """Returns those of some utterances."""
+        """Returns the rows of some utterances."""
         return UnextendedRows(self.masses.take(utterances, axis=1), self.score.take(utterances, axis=0))
 
 
@@ -45,7 +45,7 @@ class Extensions:
     """New hypotheses. `parents` are flat indices of all rows; the columns hold what changes against the parent."""
 
     parents: np.ndarray
-    utterances: np.ndarray  # of each, its utterance's index among those of the frame
+    utterances: np.ndarray  # index of each hypothesis's utterance in the frame
     tokens: np.ndarray
     blank_mass: np.ndarray
     token_mass: np.ndarray
@@ -56,7 +56,7 @@ class Extensions:
     score: np.ndarray
 
     def take(self, wanted: np.ndarray) -> Extensions:
-        """Returns the hypotheses that indices choose."""
+        """Returns the hypotheses at these indices."""
         return Extensions(
             self.parents.take(wanted),
             self.utterances.take(wanted),

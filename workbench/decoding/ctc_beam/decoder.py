@@ -25,7 +25,7 @@ from workbench.decoding.ctc_beam.rows import Rows
 from workbench.decoding.ctc_beam.search import Search
 from workbench.decoding.language_model import LanguageModel
 
-MOST_WIDER = 3  # times that a beam grows fourfold when it ends with fewer hypotheses than asked for
+MOST_WIDER = 3  # retries with a beam four times as wide, if there are fewer hypotheses than requested
 
 
 class SearchState:
@@ -102,7 +102,7 @@ class CtcDecoder:
         return results
 
     def _wider(self, recording: Frames, found: list[Hypothesis]) -> list[Hypothesis]:
-        """Returns the hypotheses of wider beams, if the usual one ended with too few that are whole."""
+        """Returns the hypotheses of a search with wider beams, because the first beam ended with too few whole ones."""
         size = max(self.options.beam_size, self.options.nbest)
         for _ in range(MOST_WIDER):
             size *= 4
@@ -119,7 +119,7 @@ class CtcDecoder:
         return SearchState(self._search.begin(1))
 
     def advance(self, state: SearchState, logits: np.ndarray) -> None:
-        """Goes on with the next frames of the recording, [frames, vocabulary]."""
+        """Continues with the next frames of the recording, [frames, vocabulary]."""
         self._search.run(state.rows, [Frames(logits, self.vocabulary)])
 
     def finish(self, state: SearchState) -> list[Hypothesis]:
@@ -133,7 +133,7 @@ class CtcDecoder:
     def explain(self, logits: np.ndarray) -> SearchRecord:
         """Returns a record of the search for one recording, [frames, vocabulary], frame by frame.
 
-        The search takes the same decisions as `decode`, and longer, since it scores every candidate.
+        The search takes the same decisions as `decode`, but is slower, because it scores every candidate.
 
         Raises `BadInput` for logits that cannot be used, or more than MOST_FRAMES frames.
         """

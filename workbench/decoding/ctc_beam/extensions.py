@@ -1,8 +1,8 @@
 """New hypotheses of a frame: old ones extended by a token.
 
-A new hypothesis is left out early if its acoustics and the most that language may add cannot reach the beam. So the
-language models are asked for few, and the result is the same as if they were asked for all. (A neural model of words
-may add a little more than its share, see `neural.py`; then a full beam may miss what it would have kept.)
+A new hypothesis is left out early if its acoustic score plus the most that language may add cannot reach the beam. So
+the language models score only a few hypotheses, and the result is the same as if they scored all. (The difference that
+a word adds to a neural model may be above 0, see `neural.py`; then a full beam may miss a hypothesis.)
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from workbench.decoding.ctc_beam.rows import (
 from workbench.decoding.ctc_beam.selection import LOWEST
 
 BREADTH, BREADTH_ALONE = 2, 3
-"""Times the beam's size: the best pairs of hypothesis and token by acoustics, of which new hypotheses are made.
+"""How many pairs of hypothesis and token are extended, as a multiple of the beam's size; the acoustically best are.
 
-The second is for a search without language, which then finds the best new hypotheses always: of the best pairs, at most
-`size` lead to hypotheses that live already, and at most `size` repeat a token and have a lower score than it seems.
-Where the beam holds everything, there are not even 2 x size pairs, so none is left out.
+The second number is for a search without language. It is enough to always find the best new hypotheses: among the best
+pairs, at most `size` lead to hypotheses that are in the beam already, and at most `size` repeat a token, so that their
+real score is lower. If the beam holds everything, there are fewer than 2 x size pairs, so none is left out.
 """
 LEAST_PAIRS = 128
 """The least number of these pairs: in a narrow beam, language may still choose among many tokens."""
@@ -50,16 +50,16 @@ LEAST_PAIRS = 128
 
 @dataclass(frozen=True)
 class Frame:
-    """The next frame of some utterances: their beams before it, and what can be said before anything is extended."""
+    """The next frame of some utterances: the beams before it, and the values that their extension needs."""
 
     rows: Rows
-    who: np.ndarray  # int64 [utterances]: the utterances, among those of `rows`
+    who: np.ndarray  # int64 [utterances]: the indices of the utterances in `rows`
     stays: UnextendedRows  # their rows if they gain no token, [utterances, rows]
     base: np.ndarray  # float64 [utterances, rows]: their scores before the frame, without look-ahead
     log_probs: np.ndarray  # float64 [utterances, vocabulary]; -inf for tokens that may not be appended
-    top: np.ndarray  # float64 [utterances]: no token has more
+    top: np.ndarray  # float64 [utterances]: the largest log-probability of a token
     floor: np.ndarray  # float64 [utterances]: scores that new hypotheses must reach
-    cut: np.ndarray  # float64 [utterances]: the floor without the most that language may add
+    cut: np.ndarray  # float64 [utterances]: the floor minus the most that language may add
 
     @property
     def capacity(self) -> int:
@@ -112,11 +112,11 @@ class Extender:
             self._ints += [WORDS, HISTORY]
 
     def cut(self, floor: np.ndarray) -> np.ndarray:
-        """Returns floors without the most that language may add."""
+        """Returns the floors minus the most that language may add."""
         return np.maximum(floor - self._knowledge.gain, LOWEST)
 
     def quiet(self, rows: Rows, progress: Progress, stays: UnextendedRows, floor: np.ndarray) -> np.ndarray:
-        """Returns in which next frames no new hypothesis can reach the floor, bool [active]."""
+        """Returns for each next frame whether no new hypothesis can reach the floor, bool [active]."""
         if not self._knowledge.bounded:
             return np.zeros(len(floor), dtype=bool)
         best = (rows.floats[MASS, : progress.active] + rows.floats[REACH, : progress.active]).max(axis=1)
@@ -136,7 +136,7 @@ class Extender:
         return new if (score >= frame.floor.take(pairs.utterances)).any() else new.take(np.empty(0, dtype=np.int64))
 
     def _fresh(self, frame: Frame, pairs: Pairs) -> tuple[Pairs, np.ndarray]:
-        """Returns those pairs whose prefix does not live yet and may reach the floor, and the masses they give it.
+        """Returns the pairs whose prefix is not in the beam yet and may reach the floor, and the prefixes' masses.
 
         The parents are then flat indices of all rows.
         """
@@ -154,7 +154,7 @@ class Extender:
         return pairs.take(wanted), mass.take(wanted)
 
     def _columns(self, rows: Rows, places: np.ndarray) -> tuple[Columns, Columns]:
-        """Returns the columns that may change, as the parents have them."""
+        """Returns the columns that may change, with the parents' values."""
         ints: Columns = {name: rows.ints[name].take(places) for name in self._ints}
         floats: Columns = {name: rows.floats[name].take(places) for name in self._floats}
         return ints, floats

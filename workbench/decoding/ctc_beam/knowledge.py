@@ -1,4 +1,4 @@
-"""What a search knows besides the acoustics: language models, lexicon, phrases, bonuses, and what each of them weighs.
+"""What a search knows besides the acoustics: language models, lexicon, phrases, bonuses, and their weights.
 
 All of it depends on the tokens and words of a hypothesis alone, never on its alignments.
 """
@@ -32,9 +32,7 @@ Columns = dict[int, np.ndarray]  # of some hypotheses: a column's name in `rows.
 
 
 def weighed(weight: float, values: np.ndarray) -> np.ndarray:
-    """Returns values of ln P times a weight, float64 [n]. What a model forbids stays forbidden, also with a weight
-    below 0.
-    """
+    """Returns values of ln P times a weight, float64 [n]. Minus infinity stays so, also with a weight below 0."""
     found: np.ndarray = weight * values
     if weight < 0:
         found[np.isneginf(values)] = -np.inf
@@ -42,7 +40,7 @@ def weighed(weight: float, values: np.ndarray) -> np.ndarray:
 
 
 class Knowledge:
-    """The parts of the score that language decides. Models with a weight of 0 are left out.
+    """The parts of the score besides the acoustics. Models with a weight of 0 are left out.
 
     Args: as `CtcDecoder`'s.
     """
@@ -76,14 +74,14 @@ class Knowledge:
             self.gain = np.inf  # the most by which one more token raises the score, apart from the acoustics
         # Whether `reach` knows a bound, also of the hypotheses that other words may give to the same tokens.
         self.bounded = bool(self.gain < np.inf) and (self.spelling is None or self.spelling.certain)
-        # What the likeliest next token or word has at most, if the n-gram models tell.
+        # Bounds for ln P of the next token or word, if the n-gram models have them.
         token_model: object = self.token_lm
         self._largest_token = token_model.largest if isinstance(token_model, TellsLargest) else None
         word_model: object = self.word_lm
         self._largest_word = word_model.largest if isinstance(word_model, TellsLargest) else None
 
     def _look_ahead(self) -> np.ndarray | None:
-        """Returns what each word may expect, float64 [words]; None if no model tells without a history."""
+        """Returns the look-ahead score of each word, float64 [words]; None if no model has unigram probabilities."""
         model: object = self.word_lm
         if self.options.gamma < 0 or not isinstance(model, TellsUnigrams):
             return None
@@ -107,18 +105,18 @@ class Knowledge:
         return total
 
     def boost(self, ints: Columns) -> np.ndarray:
-        """Returns the credit for phrases, float64 [n], with that for unfinished ones."""
+        """Returns the credit for phrases, float64 [n], with the credit for unfinished phrases."""
         boost: np.ndarray = self.options.boost_score * (ints[EARNED] + self._pending[ints[PHRASE]])
         return boost
 
     def reach(self, ints: Columns, language: np.ndarray) -> np.ndarray:
-        """Returns the most that the parts but the acoustics may be after one more token, float64 [n].
+        """Returns an upper bound of `language` after one more token, float64 [n].
 
-        It holds where `bounded` is true; with a neural model, as far as a word adds nothing above 0 there.
+        It is valid if `bounded` is true and, with a neural model, if no word adds more than 0.
 
         Args:
-            ints: of some hypotheses.
-            language: their parts now, as `language` returns them.
+            ints: the whole numbers of some hypotheses.
+            language: their present value of `language`.
         """
         options = self.options
         reach: np.ndarray = language + self.gain
@@ -147,7 +145,7 @@ class Knowledge:
             self._read_phrase(ints, tokens)
 
     def read_word(self, ints: Columns, floats: Columns, words: np.ndarray) -> None:
-        """Adds one word, for all but the neural model."""
+        """Adds one word to the columns of some hypotheses, without the neural model."""
         ints[WORDS] = ints[WORDS] + 1
         if self.word_lm is not None:
             value, ints[WORD_STATE] = self.word_lm.advance(ints[WORD_STATE], words)
@@ -156,7 +154,7 @@ class Knowledge:
             self._read_phrase(ints, words)
 
     def read_word_neural(self, ints: Columns, floats: Columns, words: np.ndarray) -> None:
-        """Adds one word for the neural model, which takes the most time."""
+        """Adds one word to the columns of the neural model. This takes the most time, so it comes last."""
         assert self.neural_lm is not None
         value, ints[NEURAL_STATE] = self.neural_lm.advance(ints[NEURAL_STATE], words)
         floats[NEURAL_LM] = floats[NEURAL_LM] + weighed(self.options.gamma, value)

@@ -22,7 +22,7 @@ class Pairs:
     log_probs: np.ndarray  # float64: of the tokens in this frame
 
     def take(self, wanted: np.ndarray) -> Pairs:
-        """Returns the pairs that indices choose."""
+        """Returns the pairs at these indices."""
         return Pairs(
             self.parents.take(wanted),
             self.tokens.take(wanted),
@@ -34,14 +34,14 @@ class Pairs:
 def likely_pairs(base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, most: int) -> Pairs:
     """Returns the pairs of a row and a token whose sum reaches the cut, by utterance, in a fixed order.
 
-    With rows and tokens in falling order, the i-th row and the j-th token have i x j pairs that are as good or better,
-    their own among them. So only pairs with i x j <= most are tried: a few hundred for each utterance.
+    Rows and tokens are sorted, best first and counted from 1. Then at least i x j pairs are as good as the pair of the
+    i-th row and the j-th token. So only pairs with i x j <= most are tried: a few hundred for each utterance.
 
     Args:
         base: scores of the rows, float64 [utterances, rows].
         log_probs: of the tokens in this frame, float64 [utterances, vocabulary]; -inf for those that may not follow.
         cut: float64 [utterances].
-        most: the best so many pairs of each utterance are enough.
+        most: the number of pairs that are needed for each utterance; the best are returned.
     """
     count, rows = base.shape
     cut = np.maximum(cut, LOWEST)[:, None]
@@ -49,7 +49,7 @@ def likely_pairs(base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, most:
     order += np.arange(0, count * rows, rows)[:, None]
     base = base.take(order)
     chances, tokens = _best_tokens(log_probs, cut - base[:, :1], most)
-    # What may reach the cut with the best of the other kind.
+    # Rows that reach the cut with the best token, and tokens that reach it with the best row.
     needed_rows = int(np.count_nonzero((base >= cut - chances[:, :1]).any(axis=0)))
     needed_tokens = int(np.count_nonzero((chances >= cut - base[:, :1]).any(axis=0)))
     i, j = _early_pairs(min(_rounded(needed_rows), rows), min(_rounded(needed_tokens), chances.shape[1]), most)
@@ -111,7 +111,7 @@ def _rounded(number: int) -> int:
 
 @lru_cache(maxsize=64)
 def _early_pairs(rows: int, tokens: int, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the places of row and token, from 0, of which at most `most` pairs are as good: int64 [n] each."""
+    """Returns the pairs (row, token), counted from 0, with (row + 1) * (token + 1) <= `most`: two arrays int64 [n]."""
     wide = np.minimum(most // np.arange(1, rows + 1), tokens)
     i = np.repeat(np.arange(rows), wide)
     return i, np.arange(len(i)) - np.repeat(np.cumsum(wide) - wide, wide)

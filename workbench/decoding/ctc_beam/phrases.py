@@ -74,7 +74,7 @@ class PhraseCounter:
         nodes = len(children)
         self.depth = np.zeros(nodes, dtype=np.int64)  # symbols on the way from the root
         self._lost_earned = np.zeros(nodes, dtype=np.int64)  # earned when the text no longer grows into a phrase
-        self._lost_node = np.zeros(nodes, dtype=np.int64)  # where it goes on then
+        self._lost_node = np.zeros(nodes, dtype=np.int64)  # the node where the search continues then
         self.at_end = np.zeros(nodes, dtype=np.int64)  # earned by the state's text if nothing follows
         arcs = sorted(
             (node * symbols + symbol, child) for node, to in enumerate(children) for symbol, child in to.items()

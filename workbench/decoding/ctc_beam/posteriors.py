@@ -1,4 +1,4 @@
-"""How sure a search is of each word: the posterior probability of the words of the best hypothesis.
+"""The confidence of a search in each word: the posterior probability of the words of the best hypothesis.
 
 Wessel et al., "Confidence measures for large vocabulary continuous speech recognition", IEEE Transactions on Speech and
 Audio Processing 9(3), 2001, here over an n-best list.

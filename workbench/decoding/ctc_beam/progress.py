@@ -1,4 +1,4 @@
-"""Where each recording of a batch is. Each goes on at its own pace, frame by frame."""
+"""The position of each recording of a batch. Each recording advances at its own pace, frame by frame."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Progress:
         self._size = size = min(longest, MOST_AT_ONCE, max(VALUES_AT_ONCE // vocabulary, 1))
         self._blocks = np.zeros((count, size, vocabulary))
         self._blanks = np.zeros(count * size)
-        self._tops = np.zeros(count * size)  # of each frame, the best log-probability of a token
+        self._tops = np.zeros(count * size)  # the best log-probability of a token in each frame
         self._done = np.zeros(count, dtype=np.int64)  # frames before the block
         self._lengths = np.array([len(each) for each in recordings], dtype=np.int64)
         self._starts = np.arange(count) * size
-        self._places = self._starts.copy()  # of the next frames, among the frames of all blocks
+        self._places = self._starts.copy()  # the index of each next frame among the frames of all blocks
         self._ends = self._places.copy()  # where the blocks end
         self.running = np.ones(count, dtype=bool)  # which recordings have a next frame
         self.active = count  # no recording from this one on has a next frame
@@ -41,7 +41,7 @@ class Progress:
 
     @property
     def blank(self) -> np.ndarray:
-        """Log-probability of the blank in each next frame, float64 [active]; of a finished recording, any number."""
+        """Log-probability of the blank in each next frame, float64 [active]; any number for a finished recording."""
         found: np.ndarray = self._blanks[self._places[: self.active]]
         return found
 
@@ -52,9 +52,9 @@ class Progress:
         return found
 
     def of_tokens(self, tokens: np.ndarray) -> np.ndarray:
-        """Returns the log-probabilities of tokens in the next frames, float64 [active, n], for tokens of that shape.
+        """Returns the log-probabilities of tokens [active, n] in the next frames, float64 [active, n].
 
-        For the token -1 it returns any of them.
+        For the token -1, the value has no meaning.
         """
         return self._blocks.reshape(-1).take(tokens + self._places[: self.active, None] * self._vocabulary)
 
@@ -64,7 +64,7 @@ class Progress:
         return found
 
     def step(self, moved: np.ndarray) -> None:
-        """Goes on by one frame where `moved` [active] is true."""
+        """Moves the recordings in which `moved` [active] is true by one frame."""
         self._places[: self.active] += moved
         self._certain -= 1
         if not self._certain:

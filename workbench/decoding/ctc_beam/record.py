@@ -1,4 +1,4 @@
-"""The record of a search: what lived after each frame, what was cut off, and where alignments joined.
+"""The record of a search: the beam after each frame, the pruned hypotheses, and where alignments merged.
 
 Plain arrays, for a page or a script. A hypothesis has a number: its index in `SearchRecord.parents`.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 
-MOST_FRAMES = 6000  # of a recorded search
+MOST_FRAMES = 6000  # frames of a recorded search
 MOST_LIVING, MOST_PRUNED = 64, 32  # hypotheses recorded for each frame
 
 
@@ -25,7 +25,7 @@ class Scores:
     word_lm: np.ndarray
     neural_lm: np.ndarray
     bonus: np.ndarray
-    boost: np.ndarray  # with the credit for unfinished phrases, which is taken back if they do not complete
+    boost: np.ndarray  # with the credit for unfinished phrases, which is lost if they do not complete
     look_ahead: np.ndarray  # for the unfinished word; replaced by the word's own score when it completes
 
     @property
@@ -42,10 +42,10 @@ class FrameRecord:
     """What one frame did to the beam."""
 
     living: Scores  # at most MOST_LIVING
-    pruned: Scores  # the best candidates that found no place; at most MOST_PRUNED
+    pruned: Scores  # the best candidates that were dropped; at most MOST_PRUNED
     living_count: int
     pruned_count: int  # candidates with a probability above 0 that were dropped, recorded or not
-    cut: float  # the score of the last hypothesis that found a place; a pruned one is below it
+    cut: float  # the score of the last hypothesis that was kept; pruned ones are below it
     merges: np.ndarray  # int64 [m, 2]: a living hypothesis, and the one whose alignments joined it in this frame
 
 
@@ -56,7 +56,7 @@ class SearchRecord:
     log_probs: np.ndarray  # float64 [frames, vocabulary]
     parents: np.ndarray  # int64 [hypotheses]: the hypothesis that it extends by one token; -1 for the empty one
     tokens: np.ndarray  # int64 [hypotheses]: its last token; -1 for the empty one
-    words: tuple[tuple[str, ...], ...] | None  # with a lexicon: the completed words of each
+    words: tuple[tuple[str, ...], ...] | None  # the completed words of each hypothesis; None without a lexicon
     frames: tuple[FrameRecord, ...]
     hypotheses: tuple[Hypothesis, ...]  # the result, as `decode` returns it
 

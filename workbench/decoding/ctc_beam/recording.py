@@ -48,7 +48,7 @@ class Recorder:
         rows.remember()
 
     def frame(self, rows: Rows, stays: UnextendedRows, new: Extensions, chosen: Chosen) -> None:
-        """Notes what the frame drops and joins."""
+        """Records which hypotheses the frame prunes and merges."""
         ints, floats = rows.ints[:, 0], rows.floats[:, 0]
         numbers = self._known(ints)
         joined = rows.joined(np.array([0]))
@@ -76,7 +76,7 @@ class Recorder:
         )
 
     def after(self, rows: Rows) -> None:
-        """Notes what lives after the frame."""
+        """Records the beam after the frame."""
         alive = np.flatnonzero(rows.ints[PREFIX, 0] >= 0)
         ints = rows.ints[:, 0, alive]
         floats = rows.floats[:, 0, alive]
@@ -91,7 +91,7 @@ class Recorder:
         self._frames.append(FrameRecord(living, self._pruned, len(alive), self._pruned_count, self._cut, self._merges))
 
     def record(self, log_probs: np.ndarray, hypotheses: list[Hypothesis]) -> SearchRecord:
-        """Returns what was noted."""
+        """Returns the record of the search."""
         lexicon = self._knowledge.lexicon
         words = None
         if lexicon is not None:
@@ -107,7 +107,7 @@ class Recorder:
         )
 
     def _known(self, ints: np.ndarray) -> np.ndarray:
-        """Returns the numbers of living rows; -1 for empty ones."""
+        """Returns the numbers of the hypotheses in the rows; -1 for empty rows."""
         pairs = zip(ints[PREFIX].tolist(), ints[HISTORY].tolist(), strict=True)
         return np.array([self._numbers.get(pair, -1) for pair in pairs], dtype=np.int64)
 

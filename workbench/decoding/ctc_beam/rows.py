@@ -28,7 +28,7 @@ TREE_LIMIT = 1 << 17  # prefixes that may have numbers before those without livi
 class Rows:
     """The rows of some utterances: `ints` [INTS, utterances, rows] and `floats` [FLOATS, utterances, rows].
 
-    An empty row has the prefix -1 and masses of -inf. There are only as many rows as were needed so far.
+    An empty row has the prefix -1 and masses of -inf. The number of rows grows when more are needed.
     """
 
     def __init__(self, utterances: int, vocabulary: int, words: int):
@@ -71,10 +71,10 @@ class Rows:
             self.link(np.arange(self.utterances))
 
     def link(self, utterances: np.ndarray) -> None:
-        """Notes for each row which alignments of its parent go on with its last token, and the arc between them.
+        """Stores for each row which alignments of its parent its last token continues, and the arc between them.
 
-        They are all of them; if the parent ends with the same token, those that end in a blank. `parent_mass` reads
-        them. It must be called for the utterances whose rows became others.
+        These are all alignments of the parent; if the parent ends with the same token, only those that end in a blank.
+        `parent_mass` reads them. It must be called for the utterances whose rows have changed.
         """
         if self._source.shape[1] != self.capacity:
             self._source = np.full((self.utterances, self.capacity), -1, dtype=np.int64)
@@ -97,9 +97,9 @@ class Rows:
         return prefixes * self._vocabulary + tokens
 
     def parent_mass(self, active: int) -> np.ndarray:
-        """Returns the mass that joins each row's from its parent before its last token, float64 [active, rows].
+        """Returns the mass of each row's parent that the row's last token continues, float64 [active, rows].
 
-        It is -inf where no parent lives.
+        It is -inf if the parent is not in the beam.
         """
         return self._memory.take(self._source[:active])
 
@@ -118,9 +118,9 @@ class Rows:
         Args:
             who: the utterances, int64 [n].
             stays: which of their rows stay, bool [n, rows].
-            at: of each new hypothesis, the index of its utterance in `who`, ascending, int64 [m].
-            ints: of the new hypotheses, [INTS, m], with the parent's prefix in PARENT.
-            floats: [FLOATS, m].
+            at: the index in `who` of each new hypothesis's utterance, ascending, int64 [m].
+            ints: the whole numbers of the new hypotheses, [INTS, m], with the parent's prefix in PARENT.
+            floats: their floating-point numbers, [FLOATS, m].
         """
         capacity = self.capacity
         free = (~stays).ravel().nonzero()[0]
@@ -154,7 +154,7 @@ class Rows:
         self.link(who)
 
     def _find_again(self) -> None:
-        """Finds a row of every living prefix anew, after one of several rows of a prefix may have been dropped."""
+        """Finds a row of every living prefix again, because one of several rows of a prefix may have been dropped."""
         alive = self.ints[PREFIX] >= 0
         self._row_of[self.ints[PREFIX][alive]] = np.nonzero(alive)[1]
 

@@ -38,14 +38,14 @@ from workbench.decoding.ctc_beam.word_extensions import WordExtender
 
 
 class Observer(Protocol):
-    """Watches a search. It sees every candidate, so the search is slower with it, and no different."""
+    """Watches a search. It sees every candidate, so the search is slower, but its result is the same."""
 
     def frame(self, rows: Rows, stays: UnextendedRows, new: Extensions, chosen: Chosen) -> None:
         """Is called after the choice of each frame, before the rows change."""
         ...
 
     def after(self, rows: Rows) -> None:
-        """Is called when the rows have changed."""
+        """Is called after the rows have changed."""
         ...
 
 
@@ -123,7 +123,7 @@ class Search:
             progress.step(moved)
 
     def _move(self, rows: Rows, stays: UnextendedRows, moved: np.ndarray) -> None:
-        """Takes the utterances that `moved` [active] tells over a frame in which they gain no token."""
+        """Moves the utterances in which `moved` [active] is true over a frame without new tokens."""
         before = rows.floats[: len(stays.masses), : len(moved)]
         if moved.all():
             before[:] = stays.masses
@@ -138,13 +138,13 @@ class Search:
         blank_mass, token_mass, mass = masses
         np.add(floats[MASS], progress.blank[:, None], out=blank_mass)
         self._add(floats[TOKEN_MASS], rows.parent_mass(active), out=token_mass)
-        # Of an empty hypothesis, this is the log-probability of any token, as its mass here is -inf.
+        # For an empty hypothesis, this is the log-probability of any token, because its mass here is -inf.
         token_mass += progress.of_tokens(rows.ints[LAST, :active])
         self._add(blank_mass, token_mass, out=mass)
         return UnextendedRows(masses, mass + floats[LANGUAGE])
 
     def _quiet(self, rows: Rows, progress: Progress, stays: UnextendedRows, floor: np.ndarray) -> np.ndarray:
-        """Returns in which next frames the same hypotheses live on, bool [active]."""
+        """Returns for each next frame whether the beam keeps the same hypotheses, bool [active]."""
         quiet = self._extender.quiet(rows, progress, stays, floor)
         if self._may_drop(rows) and quiet.any():
             whole = self._whole(rows.ints[SPELLING, : progress.active])
@@ -153,7 +153,7 @@ class Search:
         return quiet
 
     def _may_drop(self, rows: Rows) -> bool:
-        """Returns whether hypotheses may be dropped although no new ones take their places."""
+        """Returns whether hypotheses may be dropped without new ones in their place."""
         return self._options.threshold is not None or rows.capacity > self._size
 
     def _whole(self, spelling: np.ndarray) -> np.ndarray | None:
@@ -163,7 +163,7 @@ class Search:
     def _frame(
         self, rows: Rows, who: np.ndarray, progress: Progress, stays: UnextendedRows, floor: np.ndarray
     ) -> Frame:
-        """Returns what the extender must know of the next frames of some utterances."""
+        """Returns what the extender must know about the next frames of some utterances."""
         if len(who) < len(floor):
             stays, floor = stays.of(who), floor.take(who)
         base = rows.floats[MASS].take(who, axis=0) + rows.floats[LANGUAGE].take(who, axis=0)
@@ -173,7 +173,7 @@ class Search:
         return Frame(rows, who, stays, base, log_probs, progress.top.take(who), floor, self._extender.cut(floor))
 
     def _change(self, rows: Rows, frame: Frame, observer: Observer | None) -> None:
-        """Takes some utterances over a frame that may change which hypotheses live."""
+        """Moves some utterances over a frame that may change which hypotheses are in the beam."""
         new = self._extender.extend(frame)
         who, masses = frame.who, frame.stays.masses
         if not len(new) and observer is None and not self._may_drop(rows):

@@ -19,7 +19,7 @@ class Chosen:
     Args:
         stays: bool [utterances, rows].
         comes: indices of new hypotheses, in their order, int64 [n].
-        cut: the score of the worst one chosen by rank in each utterance, float64 [utterances]; -inf if all found room.
+        cut: the lowest score chosen by rank in each utterance, float64 [utterances]; -inf if all fit.
     """
 
     stays: np.ndarray
@@ -28,7 +28,7 @@ class Chosen:
 
 
 def below(bound: np.ndarray) -> np.ndarray:
-    """Returns numbers a little below some bounds, since bounds are rounded otherwise than what they bound."""
+    """Returns numbers a little below some bounds, because bounds and the numbers below them are rounded differently."""
     return np.maximum(bound - 1e-9 * (1.0 + np.abs(bound)), LOWEST)
 
 
@@ -36,7 +36,7 @@ def floor_of(scores: np.ndarray, size: int, threshold: float | None) -> np.ndarr
     """Returns scores that new hypotheses must reach to be chosen, float64 [utterances].
 
     Args:
-        scores: of the old hypotheses, if nothing is added to them, float64 [utterances, rows].
+        scores: the old hypotheses' scores without a new token, float64 [utterances, rows].
         size: hypotheses that can be chosen.
         threshold: the most by which a chosen one may be worse than the best.
     """
@@ -72,7 +72,7 @@ def choose(
         size: how many to choose.
         threshold: the most by which a chosen one may be worse than the best.
         whole: which old hypotheses have no unfinished word, bool [utterances, rows].
-        whole_size: so many of those stay in any case.
+        whole_size: the number of these that stay in any case.
     """
     count, rows = old.shape
     news = np.bincount(utterances, minlength=count)
@@ -92,7 +92,7 @@ def choose(
 def staying(
     old: np.ndarray, size: int, threshold: float | None, whole: np.ndarray | None, whole_size: int
 ) -> np.ndarray:
-    """Returns which old hypotheses `choose` lets stay if nothing new comes, bool [utterances, rows]."""
+    """Returns which old hypotheses stay in `choose` without new ones, bool [utterances, rows]."""
     stays = _best_within(old, size, threshold)[0]
     return stays if whole is None else stays | _best(np.where(whole, old, -np.inf), whole_size)[0]
 
@@ -109,7 +109,7 @@ def _best_within(scores: np.ndarray, size: int, threshold: float | None) -> tupl
 def _best(scores: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the best `size` entries of each row as a mask, and the score of the last of them.
 
-    The score is -inf where no possible entry is left out.
+    The score is -inf if no possible entry is left out.
     """
     last = scores.shape[1] - size
     if last <= 0:

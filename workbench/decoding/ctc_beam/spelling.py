@@ -1,4 +1,4 @@
-"""The automaton of a lexicon: which tokens go on with a word, and which words are complete.
+"""The automaton of a lexicon: which tokens continue a word, and which words are complete.
 
 A state is a node of the trie of spellings, numbered from the root 0. Where the same tokens and words can be divided in
 several ways, a hypothesis is at several nodes at once; such a set is a state as well, made when it first occurs.
@@ -19,7 +19,7 @@ class Spelling:
     Args:
         lexicon: the words.
         vocabulary: number of tokens.
-        scores: of each word, the most that its look-ahead may give, float64 [words]; None for no look-ahead.
+        scores: the largest look-ahead of each word, float64 [words]; None for no look-ahead.
     """
 
     def __init__(self, lexicon: Lexicon, vocabulary: int, scores: np.ndarray | None = None):
@@ -58,7 +58,7 @@ class Spelling:
         self.first_ahead[self._arc_tokens[first]] = self._arc_ahead[first]
         # Whether tokens alone decide the words: each either goes on with a word or completes one, never both.
         self.certain = bool((counts + inner <= 1).all())
-        # The most that the look-ahead is after an arc of each state that completes no word; and whether others do.
+        # For each state: the largest look-ahead after an arc that completes no word; whether an arc completes one.
         from_states, completing = self._keys // vocabulary, counts[self._targets] > 0
         self.best_inside = np.full(nodes, -np.inf)
         np.maximum.at(self.best_inside, from_states[~completing], self._arc_ahead[~completing])
@@ -69,7 +69,7 @@ class Spelling:
         self._set_steps: dict[tuple[int, int], int] = {}
 
     def _look_ahead(self, scores: np.ndarray, ends: list[list[int]], depths: list[int]) -> np.ndarray:
-        """Returns of each node the best score of the words that go on from it; 0 for the root."""
+        """Returns for each node the best score of the words that continue from it; 0 for the root."""
         complete = np.array([scores[words].max() if words else -np.inf for words in ends])
         ahead = np.full(self._nodes, -np.inf)
         parents = np.zeros(self._nodes, dtype=np.int64)
@@ -80,7 +80,7 @@ class Spelling:
         return ahead
 
     def step(self, states: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """Returns the states int64 [n] after one more token each; -1 where no word goes on so."""
+        """Returns the states int64 [n] after one more token each; -1 if no word continues with it."""
         keys = states * self._vocabulary + tokens
         if not self._sets:
             return self._arc(keys)
@@ -137,8 +137,8 @@ class Spelling:
         return self._arc_tokens[start : start + self._arc_counts[node]]
 
     def tokens(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the tokens that go on from some states: for each its position in `states`, the token, and the most
-        that its look-ahead or its word adds.
+        """Returns the tokens that may follow some states, as three arrays: the state's position in `states`, the token,
+        and the most that its look-ahead or its word adds.
         """
         positions, within = _ragged(self._arc_counts[states])
         arcs = self._arc_starts[states][positions] + within
@@ -163,7 +163,7 @@ class Spelling:
 
 
 def _ragged(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the row of each element of rows of some lengths, and its position within the row."""
+    """Returns the row of each element, and its position in the row, for rows of these lengths."""
     rows = np.repeat(np.arange(len(counts)), counts)
     return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
 

@@ -66,7 +66,7 @@ class WordExtender(Extender):
         return new.take(chosen.take(np.argsort(new.utterances.take(chosen), kind="stable")))
 
     def _living(self, frame: Frame, prefixes: np.ndarray, histories: np.ndarray, alive: np.ndarray) -> np.ndarray:
-        """Returns which pairs of a prefix and a history live, bool [n]; either may be -1, as it has no number."""
+        """Returns which pairs of prefix and history are in the beam, bool [n]; -1 means without a number."""
         slots = _slots(prefixes, histories, frame.rows.histories.size)
         return (prefixes >= 0) & (histories >= 0) & among(slots, alive)
 
@@ -99,7 +99,7 @@ class WordExtender(Extender):
         return new, prefixes, reached
 
     def _legal_pairs(self, frame: Frame) -> Pairs:
-        """Returns pairs as `likely_pairs` does, of those that the lexicon allows."""
+        """Returns the pairs of `likely_pairs` that the lexicon allows."""
         spelling, base, capacity = frame.ints(SPELLING), frame.base, frame.capacity
         # Between words many tokens may follow. A look-ahead that is sure to come counts at once.
         root = (spelling == 0).reshape(base.shape)
@@ -125,7 +125,7 @@ class WordExtender(Extender):
         )
 
     def _existing(self, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the pairs of a row and a child of its prefix that lives too, both as flat indices of rows.
+        """Returns pairs of a row and a row of its prefix's child that is also in the beam, as flat indices of rows.
 
         The row may lead to words that the child's rows do not have.
         """

@@ -1,6 +1,6 @@
 """Reads n-gram models in the ARPA format, plain or gzipped, as KenLM, SRILM and pocketsphinx write them.
 
-numpy and the string methods of C read a file in blocks, so that millions of n-grams take seconds. A word is any run of
+numpy and the string methods of C read a file in blocks, so millions of n-grams take seconds. A word is any run of
 bytes without ASCII white space, in UTF-8. The file must keep what its head promises: each fault is one sentence with
 the number of the line. This file computes no probabilities.
 """

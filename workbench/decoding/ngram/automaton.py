@@ -5,7 +5,7 @@ The definition (Katz, "Estimation of probabilities from sparse data", 1987), for
     P(w | h) = p(h w)                                          if the model lists the n-gram h w
              = backoff(h) * P(w | h without its first word)    if not; backoff(h) is 1 where none is listed
 
-Both `h` and the end of an n-gram may be missing from the model's list, as pruning leaves them.
+Pruning may have removed `h`, or the end of an n-gram, from the model's list.
 
 A state is a *context*: a history that differs from its shorter endings, because a longer n-gram begins with it or
 because it has a back-off weight. Any history has the state of its longest ending that is a context. The beginnings of a
@@ -102,7 +102,7 @@ class Automaton:
         return np.concatenate([ln for ln, _ in found]), np.concatenate([after for _, after in found])
 
     def _follow(self, states: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Looks for the word's arc in each state and all that it backs off to, in one search, and takes the first."""
+        """Looks up the word's arc in each state and in all its back-off states at once, and takes the first arc."""
         chain = [states]
         while chain[-1].any():  # the root has an arc for every word
             chain.append(self._link[chain[-1]])
@@ -115,7 +115,7 @@ class Automaton:
         return ln + self._ln[places], self._next[places]
 
     def _find(self, keys: np.ndarray) -> np.ndarray:
-        """Returns the places of arcs, -1 for a pair of state and word without an arc."""
+        """Returns the places of arcs; -1 if a pair of state and word has no arc."""
         if self._table is not None:
             longer = np.flatnonzero(keys >= self._vocabulary)
             places = keys.copy()  # the root's arcs come first, one for each word
@@ -171,7 +171,7 @@ class Automaton:
         return keys, ln, after
 
     def _make_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ln P and the next state of all pairs, flat: a state's row is that of its link, but for its arcs."""
+        """Returns ln P and the next state of all pairs, flat: a state's row is its link's row with its own arcs."""
         ln = np.empty((self.states, self._vocabulary))
         after = np.empty((self.states, self._vocabulary), np.int64)
         bounds = np.searchsorted(self._keys, np.array([0, 1, *self._levels[1:]]) * self._vocabulary)

@@ -12,9 +12,9 @@ class Counted:
     """The distinct n-grams of one order."""
 
     words: np.ndarray  # int32 [n-grams, order]
-    count: np.ndarray  # int64 [n-grams], how often each occurs
+    count: np.ndarray  # int64 [n-grams], the number of occurrences
     prefix: np.ndarray  # int64 [n-grams], the place of all words but the last among the n-grams of the order below
-    suffix: np.ndarray  # int64 [n-grams], that of all words but the first
+    suffix: np.ndarray  # int64 [n-grams], the place of all words but the first
 
 
 def count_ngrams(text: np.ndarray, end: int, words: int, order: int) -> list[Counted]:

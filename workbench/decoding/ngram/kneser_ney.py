@@ -66,8 +66,8 @@ def estimate(counts: Sequence[Counted], words: int, start: int) -> Estimate:
 def _adjusted(counted: Counted, longer: Counted | None, start: int) -> np.ndarray:
     """Returns the counts that are smoothed, int64 [n-grams].
 
-    Those of the highest order, and of n-grams after the start of a sentence, are how often they occur. Those of the
-    others are how many words precede them.
+    For the highest order, and for n-grams after the start of a sentence, these are the numbers of occurrences. For the
+    other n-grams, these are the numbers of distinct words before them.
     """
     if longer is None:
         adjusted = counted.count.copy()
@@ -80,7 +80,7 @@ def _adjusted(counted: Counted, longer: Counted | None, start: int) -> np.ndarra
 
 
 def _discounts(adjusted: np.ndarray) -> tuple[float, float, float] | None:
-    """Returns what is taken from the counts 1, 2, and 3 or more; None if the counts give no estimate."""
+    """Returns the discounts of the counts 1, 2, and 3 or more; None if the counts give no estimate."""
     n1, n2, n3, n4 = (int((adjusted == count).sum()) for count in (1, 2, 3, 4))
     if not (n1 and n2 and n3):
         return None

@@ -21,7 +21,7 @@ GZIP = b"\x1f\x8b"
 
 
 class LineBlocks:
-    """The lines of a file, one at a time or in blocks. Raises `BadInput` where the file cannot be read on."""
+    """The lines of a file, one at a time or in blocks. Raises `BadInput` where reading fails."""
 
     def __init__(self, file: BufferedReader, name: str):
         """Begins to read a file that is open.

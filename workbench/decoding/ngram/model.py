@@ -25,7 +25,7 @@ class NgramModel:
     """
 
     def __init__(self, tables: NgramTables, symbols: Sequence[str], dense: int = DENSE):
-        """Builds the automaton; n-grams with a word that no symbol is are left out.
+        """Builds the automaton, without n-grams that have a word that is not a symbol.
 
         Args:
             symbols: the names of the symbols.

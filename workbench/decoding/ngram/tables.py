@@ -28,7 +28,7 @@ class Ngrams:
 
 @dataclass(frozen=True)
 class NgramTables:
-    """An n-gram model as its file lists it. A word's index is that of its 1-gram."""
+    """An n-gram model as its file lists it. A word's index is the index of its 1-gram."""
 
     words: tuple[str, ...]
     orders: tuple[Ngrams, ...]  # of order 1, 2, ...
@@ -50,7 +50,7 @@ class NgramTables:
         return next((self.ids[name] for name in UNKNOWNS if name in self.ids), None)
 
     def find(self, names: Sequence[str]) -> np.ndarray:
-        """Returns the indices of names int64 [n]; that of the unknown word for a name that the model does not have.
+        """Returns the indices of names int64 [n]; a name that the model lacks has the index of the unknown word.
 
         If the model has no unknown word either, the index is the number of words.
         """

@@ -74,8 +74,8 @@ def train(
 
 
 def _numbered(sentences: Iterable[Sequence[str]], ids: Mapping[str, int], source: str) -> tuple[np.ndarray, int]:
-    """Returns the numbers of the words int64 [tokens], each sentence between those of `<s>` and `</s>`, and how many
-    sentences they are.
+    """Returns the words' numbers int64 [tokens], with `<s>` and `</s>` around each sentence, and the number of
+    sentences.
     """
     text = array("q")
     count = 0

@@ -1,4 +1,4 @@
-"""Reads zip archives of users from memory, with a limit on the size of each member and only one member of each name.
+"""Reads users' zip archives from memory. It limits the size of each member and refuses two members of one name.
 
 `.npz` and `.pt` files are such archives. This file knows neither.
 """

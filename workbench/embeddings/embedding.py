@@ -17,7 +17,7 @@ SHAPES = "(tokens, hidden) or (1, tokens, hidden)"
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """The vectors that replace one placeholder of a prompt."""
+    """The vectors that replace one placeholder in a prompt."""
 
     values: np.ndarray  # [tokens, hidden], float32, C-contiguous, finite
     name: str  # for display

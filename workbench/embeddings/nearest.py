@@ -8,7 +8,7 @@ import numpy as np
 
 BLOCK_BYTES = 64 << 20  # memory for the table's rows, and for the cosines, at one time
 SMALL = np.float32(1e-20)  # smallest squared length whose relevant parts do not underflow in float32
-FIRST_ROWS = 256  # size of the first block; its best rows spare most other rows the sorting
+FIRST_ROWS = 256  # size of the first block; its best cosines exclude most later rows from the sorting
 
 
 class Table(Protocol):
@@ -20,7 +20,7 @@ class Table(Protocol):
         ...
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        """Returns some rows."""
+        """Returns some rows as an array [rows, width]."""
         ...
 
 

@@ -42,7 +42,7 @@ def read_payload(source: Source, where: str) -> bytes:
 
 
 def check_size(count: int, where: str) -> None:
-    """Raises `BadInput` if the size exceeds the limit for embeddings."""
+    """Raises `BadInput` if the size in bytes exceeds the limit for embeddings."""
     if count > LIMIT:
         raise BadInput(f"{where} has {size(count)}; expected at most {size(LIMIT)}")
 

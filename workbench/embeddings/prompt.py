@@ -1,4 +1,4 @@
-"""Prompts with embeddings: a placeholder in the text stands for each, and becomes as many positions as it has tokens.
+"""Prompts with embeddings: a placeholder in the text stands for each embedding and becomes one position per token.
 
 The functions lead from the user's input to the ids and rows of every position. This file knows neither tokenizers nor
 networks.
@@ -61,7 +61,7 @@ class TokenPrompt:
         return {"embeddings": found} if found else {}
 
     def with_ids(self, ids: list[int]) -> TokenPrompt:
-        """Returns the prompt with other ids and the same embeddings; raises `BadInput` if these do not fit."""
+        """Returns the prompt with other ids and the same embeddings; raises `BadInput` if they do not fit together."""
         changed = replace(self, ids=ids)
         count, tokens = int(changed.is_embedding.sum()), sum(each.tokens for each in self.embeddings)
         if count != tokens:

@@ -22,7 +22,7 @@ ENCODINGS = ("npy", "npz", "pt", "safetensors")
 _FORMATS = ".npy, .npz, .pt or .safetensors"
 _PICKLE = b"\x80"  # first byte of every pickle of the binary protocols
 _OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # PyTorch's magic number up to version 1.5
-_JUDGED, _SHOWN = 512, 12  # bytes that tell whether a file is a text; those of its beginning in a message
+_JUDGED, _SHOWN = 512, 12  # bytes that show whether a file is a text; characters of a text in a message
 _MOST_LISTED = 10  # most tensors of a file in a message
 
 
@@ -55,7 +55,7 @@ def read_embedding(
         name: a name for display and messages; by default the file's, followed by the tensor's if one was chosen.
 
     Floating-point numbers of 8 to 64 bits become float32, and a leading dimension of 1 is dropped. Raises `BadInput`,
-    which states what was found and what was expected, and `SeveralTensors` if it is unclear which tensor is meant.
+    which states what was found and what was expected, and `SeveralTensors` if several tensors could be meant.
     """
     where = name or (_file_name(source) if isinstance(source, Path) else "the embedding")
     if encoding is not None and encoding not in ENCODINGS:

@@ -161,7 +161,7 @@ class _Interpreter:
         return found
 
     def follow(self, name: str, argument: Any) -> None:
-        """One instruction."""
+        """Executes one instruction on the stack."""
         match name:
             case "BINUNICODE" | "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINFLOAT":
                 if isinstance(argument, int) and argument.bit_length() > 63:

@@ -1,1 +1,1 @@
-"""Plots: arrays in, matplotlib Figures out. Knows no models, no files and no page."""
+"""Plots: functions that take arrays and return matplotlib Figures. They know no models, no files and no page."""

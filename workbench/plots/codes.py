@@ -1,6 +1,6 @@
 """A plot of codec streams: a row for each stream, a column for each position, a colour for each code.
 
-Takes an array and returns a matplotlib Figure. Neighbouring codes have nothing in common, so colours tell codes apart
+Takes an array and returns a matplotlib Figure. Neighbouring codes are not similar, so colours only distinguish codes
 and have no order. Empty places of the delay pattern stay transparent.
 """
 
@@ -25,7 +25,7 @@ def codes_figure(
 ) -> Figure:
     """Returns the image of codes [rows, streams], whole numbers; those below 0 are empty places.
 
-    Stream 0 is the lowest row. The horizontal axis counts rows, or seconds if the length of all rows is given.
+    Stream 0 is the lowest row. The horizontal axis counts rows, or seconds if `seconds`, the total length, is given.
 
     Raises `ValueError` for another shape or type.
     """

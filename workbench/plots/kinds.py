@@ -23,7 +23,7 @@ _WORD = 0.05  # inches between a text and the edge of its room
 
 
 def draw_image(axes: Axes, layer: Layer, wide: float) -> None:
-    """Draws an image [y, x]; one with more cells than a figure has dots as means over neighbours."""
+    """Draws an image [y, x]. If it has more cells than the figure has dots, draws means over neighbours."""
     if not layer.values.size:
         return
     x, y = layer.x, layer.y
@@ -42,14 +42,14 @@ def draw_image(axes: Axes, layer: Layer, wide: float) -> None:
 
 
 def colours_of(scale: Scale | None) -> dict[str, Any]:
-    """Returns what matplotlib takes for the colours of a scale."""
+    """Returns matplotlib's arguments for the colours of a scale."""
     if scale is None:
         return {"cmap": style.COLOUR_MAP}
     return {"cmap": DIFFERENCE_MAP if scale.diverging else style.COLOUR_MAP, "vmin": scale.low, "vmax": scale.high}
 
 
 def _places(layer: Layer) -> np.ndarray:
-    """Returns where the points of lines are: in the middles of their cells on a time axis."""
+    """Returns the horizontal places of the points of lines: the middles of their cells on a time axis."""
     middle = 0.5 if layer.x.unit == "seconds" or layer.x.ticks else 0.0
     found: np.ndarray = layer.x.start + (np.arange(layer.cells) + middle) * layer.x.step
     return found
@@ -64,13 +64,13 @@ def _lines(axes: Axes, layer: Layer, wide: float) -> None:
 
 
 def _few_ticks(axes: Axes) -> None:
-    """Writes a few ticks at the vertical axis in full, as a factor of all would stand in the title's place."""
+    """Writes a few ticks at the vertical axis in full, because a common factor would cover the title."""
     axes.locator_params(axis="y", nbins=4)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}".replace("-", "\N{MINUS SIGN}"))
 
 
 def line_colours(count: int) -> list[str]:
-    """Returns a colour for each of so many lines."""
+    """Returns a colour for each of `count` lines."""
     return [COLOURS[number % len(COLOURS)] for number in range(count)]
 
 

@@ -18,7 +18,7 @@ FLAT: tuple[Kind, ...] = ("marks", "spans")
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension of an array: cell i of an image, bar i, and point i of a line are at `start + i * step`.
+    """One dimension of an array. Cell i of an image, bar i, and point i of a line are at `start + i * step`.
 
     A cell or a bar goes from there to the next place; a point of a line is drawn in the middle of its cell if the axis
     is in seconds, and at its place otherwise.
@@ -32,13 +32,13 @@ class Axis:
     down: bool = False  # of a vertical axis: the first cell is on top
 
     def end(self, cells: int) -> float:
-        """Returns the place behind the last of so many cells."""
+        """Returns the place after the last of `cells` cells."""
         return self.start + cells * self.step
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The colours of an image or a table: which values the two ends have. A diverging scale is white in the middle."""
+    """The colour scale of an image or a table: the values of its two ends. A diverging scale is white in the middle."""
 
     name: str  # what the values are, such as "probability"
     low: float
@@ -76,12 +76,12 @@ class Layer:
 
     @property
     def cells(self) -> int:
-        """The number of cells along the horizontal axis; 0 for layers of places."""
+        """The number of cells along the horizontal axis; 0 for marks, spans and points."""
         return 0 if self.kind in (*FLAT, "points") or not self.values.ndim else self.values.shape[-1]
 
 
 def scale_of(name: str, *arrays: np.ndarray, low: float | None = None, high: float | None = None) -> Scale:
-    """Returns a scale from the least to the greatest finite value of some arrays; `low` and `high` replace them."""
+    """Returns a scale from the least to the greatest finite value of some arrays; `low` and `high` override them."""
     finite = [array[np.isfinite(array)] for array in arrays]
     found = [each for each in finite if each.size]
     least = low if low is not None else float(min((each.min() for each in found), default=0.0))

@@ -32,21 +32,21 @@ _MOST_TICKS = 40
 
 @dataclass(frozen=True)
 class Panel:
-    """A layer with those that are drawn over it."""
+    """A layer and the layers that are drawn over it."""
 
     base: Layer
     over: tuple[Layer, ...]
 
     @property
     def square(self) -> bool:
-        """Whether it is an image of rows by the same rows, which have no time."""
+        """Whether it is a square image whose two axes are the same rows, without times."""
         layer = self.base
         timed = "seconds" in (layer.x.unit, layer.y.unit)
         return layer.kind == "image" and layer.values.ndim == 2 and layer.x.unit == layer.y.unit and not timed
 
     @property
     def inches(self) -> float:
-        """The height of its axes."""
+        """The height of its axes in inches."""
         layer = self.base
         if layer.kind == "image" and layer.values.ndim == 3:
             return SMALL_INCHES * -(-len(layer.values) // _columns(layer))
@@ -180,7 +180,7 @@ def _limits(axes: Axes, layer: Layer, end: float, wide: float) -> None:
 
 
 def _tick_words(axes: Axes, axis: Axis, cells: int, inches: float, which: str) -> None:
-    """Writes the words of an axis in the middles of their cells: as many as there is room for."""
+    """Writes the words of an axis in the middles of their cells, as many as fit."""
     if not axis.ticks:
         return
     upright = which == "y"
@@ -199,7 +199,7 @@ def _tick_words(axes: Axes, axis: Axis, cells: int, inches: float, which: str) -
 
 
 def _fitting(word: str, most: float) -> str:
-    """Returns a word that fits in so many inches. A stage loses the begin of its name: its end tells it apart."""
+    """Returns a word shortened to `most` inches. A stage's name keeps its end, which distinguishes it."""
     points, parts = style.SMALL_POINTS - 1, word.split(".")
     while len(parts) > 2 and style.text_inches(word, points) > most:
         del parts[0]
@@ -208,7 +208,7 @@ def _fitting(word: str, most: float) -> str:
 
 
 def _columns(layer: Layer) -> int:
-    """Returns how many of several small images are side by side."""
+    """Returns the number of small images side by side."""
     return min(4, max(len(layer.values), 1))
 
 

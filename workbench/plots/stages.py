@@ -103,7 +103,7 @@ class _Difference:
 
 
 def curves_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
-    """Returns the curves of two arrays of one channel over their positions."""
+    """Returns the curves of two arrays [positions, 1] over their positions."""
     figure, axes = style.plain_axes("position", "value", 0.25, WIDTH_INCHES, HEIGHT_INCHES)
     for values, colour, thickness in ((reference, style.SIGNAL, 1.8), (candidate, style.ACCENT, 0.9)):
         cells = shrunk(values.reshape(-1, 1), "largest", 4 * _ACROSS, 1)[:, 0]
@@ -132,7 +132,7 @@ def error_figure(errors: np.ndarray, along: str) -> Figure:
 def distances_figure(
     stages: Sequence[str], reference: Sequence[float], candidate: Sequence[float], bound: Sequence[float]
 ) -> Figure:
-    """Returns the distances of both sides from float64 over the stages, with the bound above which is a bug.
+    """Returns the distances of both sides from float64 over the stages, with the bound above which a distance is a bug.
 
     Distances that are 0 or infinite are not drawn.
     """

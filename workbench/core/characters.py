@@ -1,5 +1,5 @@
-"""Checks that a text holds whole characters. Half a pair of surrogates comes from a damaged JSON escape, for example.
-Python keeps it, and no tokenizer takes it.
+"""Checks that a text holds whole characters. A damaged JSON escape, for example, gives half a pair of surrogates.
+Python keeps it, but no tokenizer takes it.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Cancelled(WorkbenchError):
 class Busy(WorkbenchError):
     """The error for a request that a server does not take now: too many wait, or a visitor's share is used up.
 
-    `retry_seconds` says after how long it is worth another try.
+    `retry_seconds` is the time after which another try makes sense.
     """
 
     def __init__(self, message: str, retry_seconds: float = 10.0):
@@ -52,7 +52,7 @@ class Busy(WorkbenchError):
 
 
 class Refused(WorkbenchError):
-    """The error for what the owner of a server has not opened to visitors."""
+    """The error for a function that the owner of a server has not opened to visitors."""
 
     exit_status = 2
 

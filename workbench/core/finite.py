@@ -16,7 +16,7 @@ def not_finite(values: str) -> NotFinite:
 
 
 def nan_logits() -> NotFinite:
-    """Returns the error for logits that are NaN, among which none is the largest."""
+    """Returns the error for logits that are NaN, because no largest logit exists then."""
     return not_finite("logits are NaN")
 
 
@@ -24,7 +24,8 @@ def check_logits(logits: np.ndarray) -> None:
     """Raises `NotFinite` if one of the logits is NaN.
 
     Args:
-        logits: of any shape, with the vocabulary last; or the largest logit of each row, which is NaN if one in it is.
+        logits: an array of any shape, with the vocabulary last. The largest logit of each row is enough, because it is
+            NaN if the row has a NaN.
     """
     if np.isnan(logits.max(axis=-1, initial=-np.inf)).any():
         raise nan_logits()

@@ -41,7 +41,7 @@ def option(
         above: the number must be greater than this; replaces `minimum`.
         smallest: the smallest allowed number except 0, which has a special meaning; replaces `minimum`.
         runtimes: the runtimes that have the option; empty for all.
-        file: whether the text is the path of a file, which a page lets its user upload.
+        file: whether the text is the path of a file, which users of the page upload.
     """
     limits = {"minimum": minimum, "maximum": maximum, "above": above, "smallest": smallest}
     texts = {"help": help, "choices": tuple(choices), "runtimes": tuple(runtimes), "file": file}
@@ -99,7 +99,7 @@ class ConversingOptions:
     modalities: str = option("auto", "what the answer is made of; auto leaves that to the model", MODALITIES)
 
     def check_text_alone(self, what: str) -> None:
-        """Raises `BadInput` if the answer is to have speech, for the model `what`, which answers in text."""
+        """Raises `BadInput` if `modalities` asks for speech; `what` names the model, which answers in text."""
         if self.modalities not in ("auto", "text"):
             raise BadInput(f"option modalities is {self.modalities}, and {what} answers in text; expected text or auto")
 
@@ -133,7 +133,7 @@ class OptionSpec:
 
     @property
     def help_with_limits(self) -> str:
-        """The help text, followed by the limits of a number, in the brackets at its end if it has some."""
+        """The help text with the limits of a number, inside the parentheses at its end if it has some."""
         if not self.limits:
             return self.help
         return f"{self.help[:-1]}; {self.limits})" if self.help.endswith(")") else f"{self.help} ({self.limits})"
@@ -190,9 +190,9 @@ Options = TypeVar("Options")
 
 
 def conversing(options_class: type[Any]) -> type[Any]:
-    """Returns the options of conversations with a family: its own, and those of every conversation.
+    """Returns the options class for conversations with a family: its own options and those of every conversation.
 
-    A class whose options are not all for conversations has those that are in `CONVERSING`.
+    If not all its own options are for conversations, its attribute `CONVERSING` is a class of those that are.
     """
     own: Any = getattr(options_class, "CONVERSING", options_class)
     return own if "modalities" in own.__dataclass_fields__ else _joined(own)

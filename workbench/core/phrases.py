@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns such as `1 stage` or `3 stages`, for a noun whose plural ends in s."""
+    """Returns a count with its noun, such as `1 stage` or `3 stages`; the plural of the noun ends in s."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -16,6 +16,6 @@ def as_sentence(clause: str) -> str:
 
 
 def enumerated(parts: Sequence[str]) -> str:
-    """Returns such as `a`, `a and b` or `a, b and c`, for at least one part."""
+    """Returns at least one part as a list in words, such as `a`, `a and b` or `a, b and c`."""
     *before, last = parts
     return f"{', '.join(before)} and {last}" if before else last

@@ -17,17 +17,17 @@ class Runtime:
     title: str
     package: str  # the module that must be importable
     how_to_get: str
-    settings: tuple[str, ...]  # the fields of `workbench.core.settings.Settings` that it has
+    settings: tuple[str, ...]  # the fields of `workbench.core.settings.Settings` that the runtime has
     dtypes: tuple[str, ...] = ()  # choices of the setting `dtype`, if it has that setting
     opens_gguf: bool = False  # whether its sessions open GGUF files; the others open directories
     opens_served: bool = False  # whether its sessions open directories made by `workbench.conversion.vllm_checkpoint`
-    parallel: bool = False  # whether a session takes several calls at once
-    no_given: str = ""  # why a trace cannot go on from the stages of another, where it cannot
-    no_gradients: str = ""  # why a trace has no gradients, where it has none
+    parallel: bool = False  # whether a session runs several calls at once
+    no_given: str = ""  # why a trace cannot start from the stages of another trace; empty if it can
+    no_gradients: str = ""  # why a trace has no gradients; empty if it can have them
     not_inside: Mapping[str, str] = field(default_factory=dict)  # parts of a layer that it does not show, and why
 
     def takes(self, setting: str, value: object) -> bool:
-        """Returns whether it has the setting, and of a `dtype` that choice."""
+        """Returns whether the runtime has the setting; for `dtype`, whether it has this value."""
         return setting in self.settings and (setting != "dtype" or value in self.dtypes)
 
     def missing(self) -> str | None:

@@ -25,7 +25,7 @@ MOST_ORDERS = 1_000_000
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that say how a session computes, not what. `workbench.core.runtimes` lists them by runtime."""
+    """Settings of how a session computes, not of what. `workbench.core.runtimes` lists them by runtime."""
 
     threads: int | None = option(
         None, "processor threads; by default the runtime decides", minimum=1, maximum=MOST_THREADS
@@ -117,5 +117,5 @@ class SessionSpec:
     checkpoint: Path  # the model's directory, or a GGUF file
     settings: Settings = Settings()
     server: Server | None = None  # the server of a remote model; `checkpoint` then has no meaning
-    domain: Path | None = None  # the file that tells which recordings the model was made for, where its card names one
-    longest_segment_seconds: float | None = None  # the longest that the model was trained on, where its card names one
+    domain: Path | None = None  # the file about the recordings that the model was made for, if its card names one
+    longest_segment_seconds: float | None = None  # the longest segment in the model's training, if its card says it

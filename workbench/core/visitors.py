@@ -1,7 +1,7 @@
-"""For whom the present work is done, and until when. A server says so where a request enters; sessions ask.
+"""Who the present work is for, and its time limit. A server sets them when a request arrives; sessions read them.
 
-The value belongs to the context of a thread (`contextvars`); `bound` takes it along into another thread. Work that
-nobody visits for, in a shell or a notebook, has the visitor `NOBODY` and no end.
+The value belongs to the context of a thread (`contextvars`); `bound` takes it into another thread. Work without a
+server, in a shell or a notebook, has the visitor `NOBODY` and no time limit.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ NOBODY = Visitor()
 
 
 class Turn(Protocol):
-    """The right of a call to work, which it may pass on between two stretches of its work."""
+    """A call's right to run. A call may give it to waiting calls between two parts of its work."""
 
     @property
     def wanted(self) -> bool:
-        """Whether another call waits for it."""
+        """Whether another call waits for the right to run."""
         ...
 
     def let_go(self) -> None:
-        """Gives the right to those who wait; `take_back` waits for it."""
+        """Gives the right to run to a waiting call; `take_back` waits for its return."""
         ...
 
     def take_back(self, work: Work) -> None:
@@ -55,10 +55,10 @@ class Turn(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What is done for a visitor.
+    """The work for a visitor.
 
-    `stop` ends it when it is set, `deadline` (of `time.monotonic`) when it has passed. `paused` has the seconds of
-    each time that it let others go first, which do not count. `turn` is that of the call at work, where calls wait in a
+    The work ends when `stop` is set, or when `deadline` (of `time.monotonic`) has passed. `paused` lists the seconds in
+    which other calls went first; they do not count. `turn` is the present call's right to run, if calls wait in a
     queue.
     """
 
@@ -70,7 +70,7 @@ class Work:
     paused: list[float] = field(default_factory=list)
 
     def let_others_go(self) -> None:
-        """Lets those who wait for this work's turn go first; returns when it is its turn again."""
+        """Lets waiting calls run first; returns when it is this call's turn again."""
         if self.turn is None:
             return
         begun = time.monotonic()
@@ -81,7 +81,7 @@ class Work:
             self.paused.append(time.monotonic() - begun)
 
     def check(self) -> None:
-        """Raises `Cancelled` when the work was stopped, and `WorkbenchError` when its time is over."""
+        """Raises `Cancelled` if the work was stopped, and `WorkbenchError` if its time is over."""
         if self.stop.is_set():
             raise Cancelled("the run was stopped")
         if self.deadline is not None and time.monotonic() - sum(self.paused) > self.deadline:
@@ -100,18 +100,18 @@ _present: contextvars.ContextVar[Work | None] = contextvars.ContextVar("work", d
 
 
 def present_work() -> Work | None:
-    """Returns the work of this context; None where nobody has said for whom it is."""
+    """Returns the work of this context; None if no visitor has been set."""
     return _present.get()
 
 
 def present_visitor() -> Visitor:
-    """Returns for whom this context works."""
+    """Returns the visitor that this context works for."""
     work = _present.get()
     return work.visitor if work is not None else NOBODY
 
 
 def present_stop() -> threading.Event:
-    """Returns the event that ends the work of this context; a new one where nobody has said for whom it is."""
+    """Returns the event that ends the work of this context; a new event if no visitor has been set."""
     work = _present.get()
     return work.stop if work is not None else threading.Event()
 
@@ -125,14 +125,14 @@ def check_work() -> None:
 
 @contextlib.contextmanager
 def visited_by(visitor: Visitor) -> Iterator[Work]:
-    """Within the block, the work is the visitor's."""
+    """Sets the visitor of the work inside the block."""
     with working(Work(visitor)) as work:
         yield work
 
 
 @contextlib.contextmanager
 def working(work: Work) -> Iterator[Work]:
-    """Within the block, that is the work of this context."""
+    """Sets the work of this context inside the block."""
     token = _present.set(work)
     try:
         yield work
@@ -142,7 +142,7 @@ def working(work: Work) -> Iterator[Work]:
 
 @contextlib.contextmanager
 def stoppable(stop: threading.Event, seconds: float | None = None) -> Iterator[Work]:
-    """Within the block, `stop` ends the work of the present visitor too, and so does the end of the time, if any."""
+    """Makes `stop`, and the end of the time limit if there is one, also end the present work inside the block."""
     work = replace(_present.get() or Work(), stop=stop)
     if seconds is not None:
         deadline = time.monotonic() + seconds
@@ -153,7 +153,7 @@ def stoppable(stop: threading.Event, seconds: float | None = None) -> Iterator[W
 
 
 def bound(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Returns the function for another thread, where it works for the visitor of this one."""
+    """Returns a function that another thread can call; it works for the visitor of this thread."""
     context = contextvars.copy_context()
 
     def run(*args: Given.args, **kwargs: Given.kwargs) -> Result:

@@ -1,7 +1,7 @@
 """Chooses the next position of several answers at once from their logits.
 
-Each answer has its own seed and step, so its choices do not depend on the other answers. This file knows no network,
-and of the phases only the present one of each answer.
+Each answer has its own seed and step, so its choices do not depend on the other answers. This file knows no network
+and no order of phases: it gets the present phase of each answer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Due:
 
     @property
     def manner(self) -> tuple[Phase, float, int]:
-        """Phase, temperature and top-k, which must be the same for positions that are chosen together."""
+        """(phase, temperature, top-k), which must be the same for positions that are chosen together."""
         plan = self.plan
         if self.phase.kind is Kind.AUDIO:
             return self.phase, plan.audio_temperature, plan.audio_top_k

@@ -16,7 +16,7 @@ from workbench.speech.layout import SpeechLayout
 
 @dataclass(frozen=True)
 class HeadRows:
-    """Where the ids of a layout are among the rows for special and codec ids."""
+    """The places of a layout's ids among the rows for special and codec ids."""
 
     layout: SpeechLayout
 

@@ -60,7 +60,7 @@ class SpeechState(Protocol):
 
 
 class SpeechModel(Protocol):
-    """A loaded language model over text and codec streams, without the way that it generates."""
+    """A loaded language model over text and codec streams, without its generation."""
 
     layout: SpeechLayout
 

@@ -1,4 +1,4 @@
-"""How one answer is generated: what it consists of, its limits, and how its tokens are chosen."""
+"""How one answer is generated: its parts, its limits, and the choice of its tokens."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import time
 
 
 class WorkClock(contextlib.AbstractContextManager["WorkClock"]):
-    """Sums the time inside its `with` blocks."""
+    """Sums the time inside its `with` blocks, in seconds."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -57,7 +57,7 @@ CHOICES = tuple(
     f"answer.{name}" for name in ("logprobs", "alternatives", "temperatures", "candidates", "rooms")
 )  # see `workbench.speech.evidence`
 PASSES = {"llm.embeddings": "answer.embeddings", "llm.norm": "answer.norm"}
-"""Stages of a pass over prompt and answer, and what their rows of the answer are called."""
+"""Stages of a pass over prompt and answer, and the stage names of the rows that belong to the answer."""
 OF_THE_ANSWER = (*PASSES.values(), *CHOICES, "codec.rows", *CODEC, "tokens", "text")
 
 Steps = Callable[..., Generator[Step, None, str]]
@@ -188,7 +188,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         if options.get("steps") or options.get("follow") is not None:
             raise BadInput(
                 f"{self.model} shows no decoding steps; each position of its answer is a row of answer.embeddings, "
-                "answer.norm and answer.logprobs, which a trace has without being asked"
+                "answer.norm and answer.logprobs, which every trace has"
             )
         chosen = build_options(SpeechLmOptions, options, self.model)
         plan = answer_plan(self.described, chosen)
@@ -328,7 +328,7 @@ class _AnswerStream:
         self._open: Kind | None = None  # the segment whose end may still be held back
 
     def events(self, step: Step) -> list[ConversationEvent]:
-        """Returns the events of a position; the last one has its ids."""
+        """Returns the events of one position; the last event has its ids."""
         if step.phase is Kind.TEXT:
             self._open = Kind.TEXT
             return [Piece(self._text.add(step.id), (step.id,))]
@@ -350,7 +350,7 @@ class _AnswerStream:
 
 
 def _settings(options: SpeechLmOptions, plan: AnswerPlan) -> dict[str, Any]:
-    """Returns the options with the values that the plan has. They give the same plan on any checkpoint."""
+    """Returns the options with all values of the plan, so that they give the same plan on any checkpoint."""
     names = [field.name for field in fields(options) if field.name != "temperature"]
     return {name: getattr(plan, name, getattr(options, name)) for name in names}
 

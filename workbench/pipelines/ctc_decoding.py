@@ -1,7 +1,7 @@
 """Makes a CTC beam search from the user's options, and texts from its hypotheses.
 
-The files that the options name are read here, once for each search. This file knows no network; whoever builds a search
-says how a neural language model is opened.
+This file reads the files that the options name, once for each search. It knows no network: the caller passes a function
+that opens a neural language model.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ OpenLanguageModel = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class TextHypothesis:
-    """A result of a beam search as a reader has it. `score`, `acoustic` and `lm` are natural logarithms."""
+    """A result of a beam search as text. `score`, `acoustic` and `lm` are natural logarithms."""
 
     text: str
     tokens: tuple[str, ...]
     words: tuple[str, ...] | None  # with a lexicon
-    score: float  # everything together; hypotheses are ranked by it
+    score: float  # the total, by which hypotheses are ranked
     acoustic: float  # ln P(tokens) by CTC
     lm: float  # of all language models, already weighted, with the end of the sentence
 

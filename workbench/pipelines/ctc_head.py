@@ -1,4 +1,4 @@
-"""Beam search over the CTC head of a loaded model, for what is spoken. Tags and control tokens count as blank; see
+"""Beam search over the CTC head of a loaded model, for spoken tokens. Tags and control tokens count as blank; see
 `workbench.decoding.unspoken`.
 """
 
@@ -35,7 +35,7 @@ _FILES = tuple(spec.name for spec in option_specs(CtcBeamOptions) if spec.file)
 class CtcHead:
     """The outputs of a model's CTC head, searched as the options of a call say.
 
-    The search of the last options is kept, as its files may be large. It is made again if one of them has changed.
+    The last search is kept, because its files may be large. It is built again if the options or a file changed.
 
     Args:
         pieces: the token of each column of the logits.
@@ -131,7 +131,7 @@ class CtcHead:
 
 
 def _stamp(path: str | None) -> tuple[int, int] | None:
-    """Returns what changes when a file does; None for no file."""
+    """Returns the modification time and size of a file, which show a change; None for no file."""
     try:
         found = Path(path).stat() if path is not None else None
     except (OSError, ValueError):  # whoever reads it says what is wrong

@@ -37,7 +37,7 @@ class AskedSteps:
         if self.choice is not None:
             self.ids = followed(follow if follow is not None or given is None else given.trace)
         elif follow is not None:
-            raise BadInput("ids to follow are given, and no decoding steps are asked for; name the steps too")
+            raise BadInput("ids to follow are given without decoding steps; name the steps, too")
 
     @property
     def needs_ids(self) -> bool:

@@ -1,8 +1,8 @@
 """Records how a written token depends on the filter bank: the gradient of its ln P, as stages of a trace.
 
-A network gives the gradient with respect to its features, and the front end, which is linear, takes it back to the
-filter bank. Tokens of a CTC head are looked at where they are likeliest, those of a decoder given all tokens before
-them. This file knows no network.
+A network gives the gradient with respect to its features. The front end, which is linear, takes it back to the filter
+bank. For a CTC head, ln P of a token is taken in the frame where it is likeliest; for a decoder, given all tokens
+before it. This file knows no network.
 """
 
 from __future__ import annotations

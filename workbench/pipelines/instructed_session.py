@@ -25,7 +25,7 @@ from workbench.session.protocols import Converses, FindsNeighbours
 from workbench.session.values import Neighbours, Piece
 from workbench.system.memory import peak_resident_bytes
 
-MAY_IGNORE = "the model was trained to transcribe; it may not do what it is told beside that"
+MAY_IGNORE = "the model was trained to transcribe; it may not follow other instructions"
 EXPECTED = "expected one message of the user with one recording and, where needed, a text; a system message may precede"
 
 

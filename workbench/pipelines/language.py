@@ -74,7 +74,7 @@ class Language(Protocol):
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Returns ln P of each token of a row after the first, given all tokens before it: float64 [tokens - 1] each.
 
-        What is computed of the rows' beginnings is remembered up to a limit, for later rows that begin alike.
+        Results for the beginnings of rows are kept up to a limit, for later rows with the same beginning.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano's CTC branch: a beam search over it in place of the language model's writing.
+"""Fun-ASR-Nano's CTC branch: a beam search over it, in place of the language model.
 
 The branch reads the encoder's output. Its tokens are runs of bytes, so a character may take several of them.
 """
@@ -106,7 +106,7 @@ class NanoPipeline(SpeechLanguagePipeline):
     def _searched(self, samples: np.ndarray, options: FunasrNanoOptions, recorder: Recorder | None) -> Recognition:
         branch = self._branch
         if isinstance(branch, str):
-            raise BadInput(f"options of a CTC beam search are set, and there is no CTC branch to search: {branch}")
+            raise BadInput(f"options of a CTC beam search are set, but there is no CTC branch to search: {branch}")
         vocabulary = branch.vocabulary
         if self._head is None:
             self._head = CtcHead(vocabulary.pieces, branch.blank, vocabulary.special)

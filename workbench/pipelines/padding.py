@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-MOST_CHUNKS = 16  # of a pass
-MOST_PADDED = 1.15  # the most that a pass computes, with its padding, for each second of speech
+MOST_CHUNKS = 16  # chunks in a pass
+MOST_PADDED = 1.15  # the largest ratio of a pass's seconds, with padding, to its seconds of speech
 
 
 def padded_batches(seconds: Sequence[float], most: int, at_once: float, most_padded: float = MOST_PADDED) -> list[int]:
-    """Returns where batches of neighbouring chunks end, so that little of what is computed is padding.
+    """Returns the indices where batches of neighbouring chunks end, so that the batches have little padding.
 
     Args:
-        seconds: of each chunk.
+        seconds: the length of each chunk.
         most: the most chunks of a batch.
         at_once: the most seconds of a batch, with its padding; a longer chunk is a batch of its own.
-        most_padded: the most that a batch has, with its padding, for each second of speech.
+        most_padded: the largest ratio of a batch's seconds, with padding, to its seconds of speech.
     """
     ends: list[int] = []
     first, longest, total = 0, 0.0, 0.0

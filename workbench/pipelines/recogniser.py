@@ -1,4 +1,4 @@
-"""What a speech session asks of a model on a runtime: to recognise one chunk of speech at a time, and what may be more.
+"""The protocols of a model on a runtime in a speech session: it recognises one chunk of speech at a time, or several.
 
 This file knows no network.
 """
@@ -87,7 +87,7 @@ class BatchingRecogniser(Protocol):
 
 @runtime_checkable
 class PaddingRecogniser(Protocol):
-    """A recogniser that computes several chunks at once, side by side or padded to the longest; no result changes."""
+    """A recogniser that computes several chunks at once, in parallel or padded to the longest, with equal results."""
 
     @property
     def seconds_at_once(self) -> float:
@@ -96,11 +96,11 @@ class PaddingRecogniser(Protocol):
 
     @property
     def pads(self) -> bool:
-        """Whether padding costs time, so that chunks of like length go together."""
+        """Whether padding costs time, so that chunks of similar length should share a batch."""
         ...
 
     def recognise_many(self, chunks: Sequence[np.ndarray], options: Any) -> list[Recognition]:
-        """Returns what is said in each chunk, as `recognise` returns it but for rounding."""
+        """Returns what is said in each chunk: the result of `recognise`, except for rounding."""
         ...
 
 
@@ -112,7 +112,7 @@ class StepwiseRecogniser(Protocol):
         """Records the traced steps of a forced decoding after the prompt of one chunk (see
         `workbench.pipelines.language.Language.follow` and `SearchesBeams.follow_beams`).
 
-        Raises `BadInput` for the steps of a beam search where the runtime has none.
+        Raises `BadInput` for the steps of a beam search if the runtime has no beam search.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Several chunks of speech at the same time, each on a processor of its own, where a runtime offers that.
+"""Computes several chunks of speech at the same time, each on its own processor, if the runtime offers that.
 
 A runtime that pads chunks to one pass has a protocol of its own (see `workbench.pipelines.padding`).
 """
@@ -23,7 +23,7 @@ class SideBySide(Protocol):
 
     @property
     def lanes(self) -> int:
-        """How many at a time, at most; 1 where there is one processor."""
+        """The most functions that run at the same time; 1 if there is one processor."""
         ...
 
     def side_by_side(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
@@ -32,16 +32,16 @@ class SideBySide(Protocol):
 
 
 def seconds_side_by_side(network: SideBySide) -> float:
-    """Returns the most seconds of a batch; 0 where chunks go one after another."""
+    """Returns the most seconds of a batch; 0 if chunks run one after another."""
     return SECONDS_OF_LANE * network.lanes if network.lanes > 1 else 0.0
 
 
 def each_side_by_side(
     network: SideBySide, recognise: Callable[[np.ndarray], Result], chunks: Sequence[np.ndarray]
 ) -> list[Result]:
-    """Returns what `recognise` finds in each chunk; it must use nothing that changes but the network.
+    """Returns the result of `recognise` for each chunk. The function must not share state except the network.
 
-    The longest begin, so that all processors end at about the same time.
+    The longest chunks start first, so that all processors finish at about the same time.
     """
     order = sorted(range(len(chunks)), key=lambda place: -len(chunks[place]))
     found = network.side_by_side([partial(recognise, chunks[place]) for place in order])

@@ -146,7 +146,7 @@ class SpeechLanguagePipeline:
 
     @property
     def dtype(self) -> str:
-        """The type of the language model. That of the encoder is the same, or float32."""
+        """The name of the language model's type. The encoder's type is the same, or float32."""
         return self.language.dtype
 
     @property
@@ -207,7 +207,7 @@ class SpeechLanguagePipeline:
 
         With `tokens` come `tokens.alternatives` and `tokens.logprobs` (see `traced_choices`).
 
-        A network whose values overflow has no transcript, and its stages show where they do.
+        If values overflow in the network, there is no transcript, but its stages show where the overflow begins.
 
         If `given` substitutes stages, the transcript is left out: the whole language model computes it in several
         passes, so it does not follow from one stage.
@@ -232,7 +232,7 @@ class SpeechLanguagePipeline:
     def _gradients_of(
         self, samples: np.ndarray, options: Any, prompt: Merged[Any], counts: np.ndarray
     ) -> GradientsOf | None:
-        """Returns what gives the gradients of an answer's tokens; None where the runtime computes none."""
+        """Returns the function for the gradients of an answer's tokens; None if the runtime computes none."""
         language, encoder = self.language, self.encoder
         if not isinstance(language, DifferentiatesLanguage) or not isinstance(encoder, DifferentiatesRecordings):
             return None

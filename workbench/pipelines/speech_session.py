@@ -254,7 +254,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         close(recogniser)
 
     def _doubt(self, job: _Job, recognitions: Sequence[Recognition]) -> Doubt | None:
-        """Returns why the recording is not what the model was made for, where that is known and so."""
+        """Returns why the recording is outside the model's domain; None if it is inside or the domain is unknown."""
         if self.domain is None:
             return None
         text = "".join(part.text for part in recognitions)

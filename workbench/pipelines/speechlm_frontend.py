@@ -1,4 +1,4 @@
-"""What surrounds the audio tower of a SpeechLM on every runtime: log-mel features, checks of a recording, windows.
+"""The front end of a SpeechLM's audio tower on every runtime: log-mel features, checks of a recording, windows.
 
 The tower's convolutions take chunks of frames, and its attention windows of chunks. This file knows no network.
 """
@@ -69,7 +69,7 @@ class TowerFrontend:
             raise BadInput("the recording is silent: all its samples are equal; expected speech")
 
     def check_room(self, samples: np.ndarray, context: int) -> int:
-        """Returns how many positions a recording fills; raises `BadInput` if it leaves none of the context."""
+        """Returns the number of positions of a recording; raises `BadInput` if they fill the whole context."""
         rows = self.tower.rows(len(samples))
         if rows >= context:
             raise BadInput(

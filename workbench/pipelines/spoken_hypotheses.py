@@ -18,7 +18,7 @@ NOTHING = SpokenHypothesis("", (), None, 0.0, 0.0, 0.0)
 def best_of_chunks(
     chunks: Sequence[Sequence[SpokenHypothesis]], join: Callable[[Sequence[str]], str]
 ) -> tuple[SpokenHypothesis, ...]:
-    """Returns the best hypotheses of a recording, as many as the chunk with the most has, best first.
+    """Returns the best hypotheses of a recording, best first, as many as the longest list of a chunk.
 
     Args:
         chunks: the best hypotheses of each chunk in order, best first, with times in the recording. A chunk without any
@@ -40,7 +40,7 @@ def _best_pairs(
     most: int,
     join: Callable[[Sequence[str]], str],
 ) -> list[SpokenHypothesis]:
-    """Returns the `most` best pairs of hypotheses, best first; of pairs that say the same, the best one."""
+    """Returns the `most` best pairs of hypotheses, best first; only the best of pairs with the same text."""
     found: list[SpokenHypothesis] = []
     said: set[tuple[tuple[int, ...], tuple[str, ...]]] = set()
     waiting = [(-left[0].score - right[0].score, 0, 0)]

@@ -57,7 +57,7 @@ def _is_text(token: str) -> bool:
 def tokens_for(tokens: Sequence[str], width: int, where: str, source: str) -> tuple[str, ...]:
     """Returns one token for each of `width` columns of logits.
 
-    Symbols such as `#0` at the end of the list are left out where they are too many, as k2 adds them for its graphs.
+    If there are too many tokens, symbols such as `#0` at the end are left out; k2 adds them for its graphs.
 
     Args:
         where: the name of the logits, for messages.

@@ -24,7 +24,7 @@ def traced(
 ) -> dict[str, np.ndarray]:
     """Returns the wanted stages of one pass over the samples: those of the network, then `tokens` and `text`.
 
-    A network whose values overflow has no tokens, and its stages show where they do.
+    If values overflow in the network, there are no tokens, but its stages show where the overflow begins.
 
     Args:
         gradients_of: as in `workbench.pipelines.gradients.record_gradients`.

@@ -48,7 +48,7 @@ def substituted_stages(given: Given, digest: str) -> SubstitutedStages | None:
     """Returns the substituted stages in `given`, or None if there are none.
 
     Args:
-        digest: of the input.
+        digest: the input's digest.
 
     Raises `BadInput` if `given` is not a trace, or is a trace of another input.
     """

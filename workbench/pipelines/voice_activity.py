@@ -229,5 +229,5 @@ def _loud_in(levels: np.ndarray, spans: Sequence[Span]) -> float:
 
 
 def _seconds_above(levels: np.ndarray, span: Span, limit: float) -> float:
-    """Returns for how many seconds the level within a span is above the limit."""
+    """Returns the seconds of a span in which the level is above the limit in dB."""
     return float(np.count_nonzero(levels[_frames(span)] > limit)) * FRAME_SHIFT / SAMPLE_RATE

@@ -62,7 +62,7 @@ def chat(parsed: argparse.Namespace, opened: Opened, say: Say) -> int:
 def conversation_of(
     text: str | None, recordings: Sequence[str], system: str | None, file: Path | None
 ) -> list[Mapping[str, Any]]:
-    """Returns the messages that the arguments make; raises `BadInput` for what no model can answer."""
+    """Returns the messages that the arguments describe; raises `BadInput` for messages that no model can answer."""
     messages: list[Mapping[str, Any]] = read_messages(file) if file else []
     if system and messages and isinstance(messages[0], Mapping) and messages[0].get("role") == "system":
         raise BadInput(f"{file} begins with a system message, and --system gives another; expected one of them")
@@ -84,7 +84,7 @@ def files_in(messages: Sequence[Any]) -> list[str]:
 
 
 def user_message(text: str | None, recordings: Sequence[str]) -> dict[str, Any]:
-    """Returns a message of the user: the recordings, then the text."""
+    """Returns a user's message: the recordings, then the text."""
     if not recordings:
         return {"role": "user", "content": text or ""}
     paths = [str(Path(each).absolute()) if each else each for each in recordings]
@@ -121,7 +121,7 @@ def sound_place(path: Path) -> Path:
 def print_answer(session: OpenSession, messages: Any, options: Mapping[str, Any], shown: bool, say: Say) -> Answer:
     """Prints the text of an answer while the model generates it, and returns the answer.
 
-    Ctrl-C stops the model within one row. The answer then has the finish `cancelled` and everything up to there.
+    Ctrl-C stops the model within one row. The answer then holds everything so far, with `cancelled` as `finish`.
 
     Args:
         shown: whether to print the text.
@@ -151,7 +151,7 @@ def print_answer(session: OpenSession, messages: Any, options: Mapping[str, Any]
 
 
 def report(answer: Answer, place: Path | None, say: Say, writes: str = "--out FILE.wav") -> None:
-    """Writes the answer's audio, and passes the answer's notes and limits to `say`.
+    """Writes the answer's audio, and passes the answer's notes to `say`, and whether a limit ended the answer.
 
     Args:
         writes: the option or command that writes the audio, for the message if there is no place.

@@ -58,7 +58,7 @@ def add_parity(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_input(parser: argparse.ArgumentParser) -> None:
-    """Adds the model and what it is asked."""
+    """Adds the model and its input."""
     model = parser.add_argument_group("model and input")
     model.add_argument("model", metavar="M", help="a model's id (see: workbench models), a checkpoint or a GGUF file")
     model.add_argument(
@@ -90,7 +90,7 @@ def _add_sides(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    """Adds what is written."""
+    """Adds the flags for the output."""
     output = parser.add_argument_group("output")
     output.add_argument(
         "--report",
@@ -103,7 +103,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_automatic(parser: argparse.ArgumentParser) -> None:
-    """Adds what a pipeline of continuous integration needs."""
+    """Adds the flags for continuous integration."""
     automatic = parser.add_argument_group("continuous integration")
     automatic.add_argument(
         "--baseline",
@@ -134,15 +134,15 @@ def _add_automatic(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_judging(parser: argparse.ArgumentParser) -> None:
-    """Adds what is traced, how, and how it is judged."""
+    """Adds the flags for tracing and judging."""
     judged = parser.add_argument_group("comparison and tolerance")
     add_stages(judged)
     add_steps(judged)
     judged.add_argument(
         "--isolated",
         action="store_true",
-        help="compute every stage from the reference's input of that stage, or for a dump the reference's from the "
-        "dump's, so that each shows only its own error (default: end to end, where errors accumulate)",
+        help="compute every stage from the reference's input of that stage, so that it shows only its own error; for a "
+        "dump, compute the reference's stages from the dump's (default: end to end, where errors accumulate)",
     )
     judged.add_argument(
         "--narrow",
@@ -169,7 +169,7 @@ def _add_judging(parser: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="TYPE",
         help="precision of candidates that are trace files: float32, bfloat16, float16, a type of GGUF files such as "
-        "q8_0, or the GGUF file that the port has read; auto: what the trace names, or what its values show (default: "
+        "q8_0, or the GGUF file that the port has read; auto: as the trace says, or as its values show (default: "
         "%(default)s)",
     )
     judged.add_argument(

@@ -66,7 +66,7 @@ def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:
             finally:
                 progress.clear()
     except KeyboardInterrupt:
-        say(f"workbench: stopped; {_done(parsed.out)}, and the same command goes on from there")
+        say(f"workbench: stopped; {_done(parsed.out)}, and the same command continues the run")
         return 128 + signal.SIGINT
     if skipped > MOST_SHOWN:
         say(f"workbench: {skipped - MOST_SHOWN} more rows cannot be used; skipped.jsonl in {parsed.out} has them all")
@@ -96,7 +96,7 @@ def _done(out: Path) -> str:
 
 
 def lines(outcome: Outcome) -> Iterator[str]:
-    """Yields a table with a row for each model, and where everything is."""
+    """Yields a table with a row for each model, and the place of the results."""
     rows = [("model", "recordings", "failed", "WER", "CER", "RTFx", "processor", "memory")]
     rows += [
         (
@@ -120,14 +120,14 @@ def _percent(rate: float | None) -> str:
 
 
 class _Progress:
-    """A line that overwrites itself on a terminal; elsewhere a line now and then, for a log."""
+    """A progress line that overwrites itself on a terminal; elsewhere, a new line every few seconds for a log."""
 
     def __init__(self) -> None:
         self._line = ProgressLine()
         self._last = time.monotonic()
 
     def show(self, fraction: float, activity: str) -> None:
-        """Shows how far the work is."""
+        """Shows the fraction of the work that is done, and the present activity."""
         text = f"{activity} ({fraction:.1%})"
         if sys.stderr.isatty():
             self._line.show(text)
@@ -136,13 +136,13 @@ class _Progress:
             print(text, file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """Takes the line away."""
+        """Removes the line."""
         self._line.clear()
 
 
 @contextlib.contextmanager
 def _stop_once() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C or a request to end sets; the second one interrupts at once, as always."""
+    """Yields an event that Ctrl-C or SIGTERM sets; a second signal interrupts at once, as usual."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -14,7 +14,7 @@ OF_THE_KEY = ("quantization", "dtype", "stepwise", "weights", "summation")  # a 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.description = (
-        "Goes on where an earlier run with the same --out stopped. Ctrl-C stops it; what is done stays. "
+        "Continues an earlier run with the same --out. Ctrl-C stops the run; finished results stay. "
         "Exit status: 0 when every recording has a result, also one that is an error; 130 when it was stopped."
     )
     files = parser.add_argument_group("input and output")

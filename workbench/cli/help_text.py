@@ -33,7 +33,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     ),
     "options": (
         ("the options of a model", "workbench options demo/funasr-nano"),
-        ("those of your own checkpoint", "workbench options path/to/a/checkpoint"),
+        ("the options of your own checkpoint", "workbench options path/to/a/checkpoint"),
     ),
     "transcribe": (
         ("one recording to text", "workbench transcribe talk.wav --model demo/sensevoice"),
@@ -146,11 +146,11 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "train-lm": (
         ("a model of words", "workbench train-lm sentences.txt --order 3 --out words.arpa"),
         (
-            "of a recogniser's tokens, for --lm",
+            "a model of a recogniser's tokens, for --lm",
             "workbench train-lm sentences.txt --model demo/sensevoice --out tokens.arpa",
         ),
         (
-            "of tokens, where the text is tokens already",
+            "a model of tokens, from a text that is split into tokens",
             "workbench train-lm spelled.txt --vocabulary tokens.txt --out lm.arpa",
         ),
     ),
@@ -173,7 +173,7 @@ def one_line(sentence: str) -> str:
 
 
 def short_line(sentence: str) -> str:
-    """Returns the sentence on one line; a very long one keeps its two ends."""
+    """Returns the sentence on one line; a very long sentence keeps only its two ends."""
     line = one_line(sentence)
     return line if len(line) <= LONGEST_LINE else f"{line[:EACH_END]} … {line[-EACH_END:]}"
 
@@ -255,7 +255,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def finish(command: str, parser: argparse.ArgumentParser) -> None:
-    """Moves arguments without a group behind the groups, and adds the command's examples to the end of its help."""
+    """Moves arguments without a group after the groups, and adds the command's examples at the end of its help."""
     if len(parser._action_groups) > 2:
         parser._optionals.title = "other"
         parser._action_groups.remove(parser._optionals)

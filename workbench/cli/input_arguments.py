@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def add_source(parser: argparse._ActionsContainer) -> None:
-    """Adds the recording or prompt that a model is asked; a conversation can be in its place."""
+    """Adds the recording or prompt for the model; a conversation may replace it."""
     parser.add_argument(
         "source",
         nargs="?",
@@ -18,7 +18,7 @@ def add_source(parser: argparse._ActionsContainer) -> None:
 
 
 def add_conversation(parser: argparse._ActionsContainer) -> None:
-    """Adds what a model that answers text and speech can be asked beside a text or a recording."""
+    """Adds the inputs, besides a text or a recording, of models that answer text and speech."""
     parser.add_argument(
         "--audio",
         action="append",
@@ -30,7 +30,7 @@ def add_conversation(parser: argparse._ActionsContainer) -> None:
         "--messages",
         type=Path,
         metavar="FILE.json",
-        help="for such a model, a conversation to go on with, as `workbench chat --messages` takes it",
+        help="for such a model, a conversation to continue, in the form of `workbench chat --messages`",
     )
 
 
@@ -42,7 +42,7 @@ def add_stages(parser: argparse._ActionsContainer) -> None:
 
 
 def add_steps(parser: argparse._ActionsContainer) -> None:
-    """Adds the choice of decoding steps whose stages are wanted."""
+    """Adds the choice of decoding steps whose stages are recorded."""
     parser.add_argument(
         "--steps",
         default="",

@@ -38,11 +38,13 @@ SHOWN_AT_ONCE = ("text", "json")  # formats of the output that need not wait for
 
 def add_live(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of live transcription."""
-    group = parser.add_argument_group("live", "With --live, AUDIO is left out, or - for raw samples on standard input.")
-    group.add_argument("--live", action="store_true", help="write while somebody speaks")
-    group.add_argument("--rate", type=int, metavar="HZ", help="of raw samples (default: 16000)")
-    group.add_argument("--pcm", choices=tuple(FORMATS), help="raw samples (default: s16le)")
-    group.add_argument("--channels", type=int, metavar="N", help="of raw samples (default: 1)")
+    group = parser.add_argument_group(
+        "live", "With --live, leave out AUDIO to use the microphone, or give - for raw samples on standard input."
+    )
+    group.add_argument("--live", action="store_true", help="write the text while somebody speaks")
+    group.add_argument("--rate", type=int, metavar="HZ", help="sample rate of raw samples (default: 16000)")
+    group.add_argument("--pcm", choices=tuple(FORMATS), help="format of raw samples (default: s16le)")
+    group.add_argument("--channels", type=int, metavar="N", help="number of channels of raw samples (default: 1)")
 
 
 def check_live(parsed: argparse.Namespace) -> None:
@@ -63,7 +65,7 @@ def check_live(parsed: argparse.Namespace) -> None:
 
 
 def transcribe_live(parsed: argparse.Namespace, session: OpenSession, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what is to be printed: each segment as soon as it is final, or a file's content at the end."""
+    """Yields the lines to print: each segment as soon as it is final, or a whole file at the end."""
     writer = find_format(parsed.format)
     line, told = ProgressLine(), list[LiveEvent]()
     finished: list[Transcript] = []
@@ -106,7 +108,7 @@ def _printed(told: list[LiveEvent], line: ProgressLine, finished: list[Transcrip
 
 
 def _until_interrupt(sound: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Yields the sound; an interrupt ends it, and what was said before is still written."""
+    """Yields the sound; an interrupt ends it, so that the speech before it is still transcribed."""
     with contextlib.suppress(KeyboardInterrupt):
         yield from sound
 
@@ -143,7 +145,7 @@ def _standard_input(rate: int, form: str, channels: int) -> Generator[np.ndarray
 
 
 def _microphone() -> Generator[np.ndarray, None, None]:
-    """Yields what the microphone of this machine hears."""
+    """Yields the samples of this machine's microphone, mono at 16 kHz."""
     try:
         sounddevice = importlib.import_module("sounddevice")
     except (ImportError, OSError):  # the package, or the library that it calls

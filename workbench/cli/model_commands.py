@@ -68,7 +68,7 @@ def train_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     for name in ("other_speech", "more_speakers"):
         if getattr(parsed, name) is not None and parsed.start is None:
             flag = f"--{name.replace('_', '-')}"
-            raise BadInput(f"{flag} is for a training that goes on; name the checkpoint with --continue")
+            raise BadInput(f"{flag} is for the training of an existing checkpoint; name it with --continue")
     from workbench.training.demo import DemoOptions, train_demo
 
     options = DemoOptions(

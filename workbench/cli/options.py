@@ -83,7 +83,7 @@ def described(card: Card) -> dict[str, Any]:
 
 
 def _chat_options(family: Family) -> list[OptionSpec]:
-    """Returns the options that conversations have beside those of the family's other calls."""
+    """Returns the options that only conversations have, not the family's other calls."""
     if family.chat_options_class is None:
         return []
     known = option_specs(family.options_class)

@@ -1,4 +1,4 @@
-"""`workbench parity`: how to compare, a verdict for each candidate, and the error of every stage side by side."""
+"""`workbench parity`: its options, a verdict for each candidate, and a table with the error of every stage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_STEPS = 3  # decoding steps of which every stage has a row in the table
 def lines(run: ParityRun, worse: Sequence[Regression] | None = None, as_json: bool = False) -> Iterator[str]:
     """Yields what got worse, then the verdicts, then a table of relative L2 errors with a row for each stage; or JSON.
 
-    `!` marks the stages beyond tolerance. Of more decoding steps than a few, each has one row, with its worst stage.
+    `!` marks the stages beyond tolerance. With many decoding steps, each step has one row, with its worst stage.
 
     Args:
         worse: what got worse since a baseline; None without a baseline.
@@ -79,7 +79,7 @@ def _step_alone(stage: str) -> str:
 
 
 def _worst_of_steps(stages: dict[str, StageComparison]) -> dict[str, StageComparison]:
-    """Returns the stages by name; of a decoding step, the worst one by the name of the step."""
+    """Returns the stages by name; for a decoding step only its worst stage, by the name of the step."""
     found: dict[str, StageComparison] = {}
     for stage, each in stages.items():
         name = _step_alone(stage)
@@ -93,7 +93,7 @@ def _badness(each: StageComparison) -> tuple[bool, float]:
 
 
 def parity_options(parsed: argparse.Namespace, mapping: StageMapping | None) -> ParityOptions:
-    """Returns how the command computes and judges, for one input and for several."""
+    """Returns the options of the comparison, for one input or several."""
     return ParityOptions(
         stages=parsed.stages,
         steps=parsed.steps,

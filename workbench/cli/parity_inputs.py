@@ -1,4 +1,4 @@
-"""`workbench parity` with several inputs: one verdict on each candidate, and a table of what every stage shows."""
+"""`workbench parity` with several inputs: one verdict on each candidate, and a table of all stages."""
 
 from __future__ import annotations
 

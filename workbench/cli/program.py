@@ -1,4 +1,4 @@
-"""The program `workbench`, which Ctrl-C ends in order at every moment, also while it still imports the commands."""
+"""The program `workbench`. Ctrl-C ends it cleanly at any time, also while it still imports the commands."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from workbench.system.atomic_files import check_not_read
 
 
 def report_on(parsed: argparse.Namespace) -> Iterator[str]:
-    """Writes the report, and the table if one is asked for; yields the lines to print."""
+    """Writes the report, and the table if requested; yields the lines to print."""
     evaluation = read(parsed.directory)
     stored = [evaluation.path / name for name in (RUN, UTTERANCES, SKIPPED)]
     stored += (evaluation.path / RESULTS).rglob("*.jsonl")
@@ -29,7 +29,7 @@ def report_on(parsed: argparse.Namespace) -> Iterator[str]:
 
 
 def make_report(evaluation: Evaluation, out: Path | None = None, table: Path | None = None) -> Overview:
-    """Writes the report of a directory, and maybe its rows as a table; returns the figures.
+    """Writes the report of a directory of results, and its rows as a table if requested; returns the figures.
 
     Raises `BadInput` for a directory without results and for a file that cannot be written.
     """

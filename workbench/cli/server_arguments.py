@@ -24,7 +24,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `workbench serve`."""
     parser.description = (
         "The routes are under /v1; /mcp has tools for assistants that speak MCP (the model context protocol); /health, "
-        "/ready and /metrics say how the server is. The page has the same routes."
+        "/ready and /metrics show the state of the server. The page has the same routes."
     )
     _add_host(parser)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What a command that traces a model gives it: a recording, a prompt, or the messages of a conversation."""
+"""Reads the model's input for commands that trace: a recording, a prompt, or the messages of a conversation."""
 
 from __future__ import annotations
 

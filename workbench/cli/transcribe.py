@@ -103,7 +103,7 @@ def _events(
 
 
 def doubts(transcript: Transcript, model: str) -> list[str]:
-    """Returns a line about a recording that the model was not made for, which names a model that may know it."""
+    """Returns lines about a recording outside the model's domain, which name a model that may fit."""
     if transcript.doubt is None:
         return []
     catalogue = read_catalogue()
@@ -120,7 +120,7 @@ class ProgressLine:
         self.shown = False
 
     def show(self, text: str, growing: str = "") -> None:
-        """Replaces the line by the beginning of a text and the end of a growing one, as far as they fit."""
+        """Replaces the line with the beginning of `text` and the end of `growing`, as far as they fit."""
         if sys.stderr.isatty():
             width = shutil.get_terminal_size().columns - 1  # a full line would wrap
             start = clipped(_on_one_line(text), max(width - SHORTEST, SHORTEST) if growing else width)
@@ -133,7 +133,7 @@ class ProgressLine:
         self.show(f"{activity} ({share:.0%})")
 
     def clear(self) -> None:
-        """Takes the line away."""
+        """Removes the line."""
         if self.shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
             self.shown = False

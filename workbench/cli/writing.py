@@ -47,7 +47,7 @@ def print_text(
     as_json: bool,
     say: Callable[[str], None],
 ) -> None:
-    """Prints the text that a language model generates after a prompt, while it comes; what is to know goes to `say`."""
+    """Prints the text that a language model generates after a prompt, token by token; passes notes to `say`."""
     if as_json:
         generation = session.generate(prompt, embeddings=embeddings, **options)
         print(generation.to_json())

@@ -1,1 +1,1 @@
-"""File formats: GGUF files, the types of their tensors, the headers of array files."""
+"""File formats: GGUF files and their tensor types, headers of array files, text files, weight files."""

@@ -38,7 +38,7 @@ NUMPY_TYPES: Mapping[str, str] = {
 }
 """numpy's types by their names in safetensors."""
 TENSOR_TYPES: Mapping[str, str] = {**NUMPY_TYPES, "BF16": "<u2"}
-"""The same, and bfloat16 as raw bits, because numpy does not have that type."""
+"""`TENSOR_TYPES`, and bfloat16 as raw bits, because numpy does not have that type."""
 
 _READ_HEADER = {
     (1, 0): np.lib.format.read_array_header_1_0,

@@ -143,7 +143,7 @@ class GgufFile:
         return found
 
     def length(self, key: str) -> int | None:
-        """Returns the number of elements of an array without reading it; None if the key is missing or no array."""
+        """Returns the number of elements of an array without reading it; None if there is no array under the key."""
         span = self.metadata.span(key)
         return span.count if span else None
 
@@ -180,7 +180,7 @@ class GgufFile:
         return np.frombuffer(self._mapped, np.uint8)
 
     def let_go(self, offset: int, nbytes: int) -> None:
-        """Returns the memory of a mapped range to the system; the next access reads it again."""
+        """Gives the memory of a mapped range of the file back to the system; the next access reads it again."""
         first, end = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE, (offset + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
         if first < end and hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED, first, end - first)

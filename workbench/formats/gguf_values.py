@@ -46,7 +46,7 @@ _SCALES: Mapping[str, tuple[int, ...]] = {
 
 
 def all_finite(stored: np.ndarray, kind: str, block_bytes: int) -> bool:
-    """Returns whether a tensor holds finite numbers alone.
+    """Returns whether all numbers of a tensor are finite.
 
     Args:
         stored: its bytes, uint8 [nbytes].

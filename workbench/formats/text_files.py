@@ -1,4 +1,4 @@
-"""Reads the text files of users whole. It knows nothing of what stands in them."""
+"""Reads users' text files whole. It knows nothing about their content."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_text(path: Path, largest: int = LARGEST_TEXT) -> str:
 def check_stored(path: Path) -> None:
     """Raises `BadInput` for a named pipe, a socket or a device, which may never end.
 
-    It says nothing of what is missing or has a name that no file can have: whoever opens it does.
+    It accepts a missing file and an impossible name: the code that opens the file raises the error for these.
     """
     try:
         mode = path.stat().st_mode
@@ -53,7 +53,7 @@ def check_stored(path: Path) -> None:
 
 
 def words_of(line: str) -> list[str]:
-    """Returns what `BLANKS` separate in a line."""
+    """Returns the words of a line, which `BLANKS` separate."""
     return [word for word in _BLANK.split(line) if word]
 
 

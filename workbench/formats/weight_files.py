@@ -1,4 +1,4 @@
-"""Which files of a checkpoint hold its weights, and which only stand where weights should be."""
+"""Finds the files of a checkpoint that hold its weights, and refuses files that only stand in for weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BEGIN = 512  # bytes that are read of a file to see what it is
 
 
 def weight_files(checkpoint: Path) -> list[Path]:
-    """Returns the files with weights of a checkpoint directory, or the file that the checkpoint is."""
+    """Returns the files with weights in a checkpoint directory; for a checkpoint that is a file, this file."""
     if not checkpoint.is_dir():
         return [checkpoint] if checkpoint.is_file() else []
     # One level down, where language halves lie; these may be links, which a recursive glob does not follow.
@@ -23,7 +23,7 @@ def weight_files(checkpoint: Path) -> list[Path]:
 def check_downloaded(path: Path, where: str) -> None:
     """Raises `BadInput` for a small text that stands in for the weights: a Git LFS pointer, or a page of a web site.
 
-    It says nothing of a file that cannot be read: whoever opens it does.
+    It accepts an unreadable file: the code that opens the file raises the error for it.
     """
     try:
         with path.open("rb") as file:
@@ -37,12 +37,12 @@ def check_downloaded(path: Path, where: str) -> None:
 
 
 def file_bytes(checkpoint: Path) -> int:
-    """Returns the size of all these files."""
+    """Returns the size in bytes of all files with weights of a checkpoint."""
     return sum(path.stat().st_size for path in weight_files(checkpoint))
 
 
 def _inside(folder: Path) -> list[Path]:
-    """Returns what is in a folder; nothing of one that may not be read, since whoever needs it says so."""
+    """Returns the content of a folder; nothing for an unreadable folder, because its reader raises the error."""
     with contextlib.suppress(OSError):
         return list(folder.iterdir())
     return []

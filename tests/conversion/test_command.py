@@ -108,7 +108,7 @@ def test_a_file_that_is_there_is_written_over_only_where_that_is_asked_for(
         assert main(words) == 2
     assert out.read_text() == "my thesis"
     printed = capsys.readouterr()
-    assert printed.err == f"workbench: {out} is there already; give another name, or --force to write over it\n"
+    assert printed.err == f"workbench: {out} exists already; give another name, or --force to replace it\n"
     assert main([*words, "--force"]) == 0
     assert out.read_bytes().startswith(b"GGUF")
     assert main(["convert", tiny, "--list", "--out", str(out)]) == 0, "a list writes nothing"
@@ -123,7 +123,7 @@ def test_neither_file_of_a_pair_is_written_over(tmp_path: Path, capsys: pytest.C
         [other] = set(pair) - {kept}
         other.unlink()
         assert main(words) == 2
-        assert f"{kept.name} is there already" in capsys.readouterr().err and not other.exists()
+        assert f"{kept.name} exists already" in capsys.readouterr().err and not other.exists()
         assert main([*words, "--force"]) == 0
         capsys.readouterr()
 

@@ -54,7 +54,7 @@ class Digests:
         )
 
     def of_file(self, path: Path, on_read: Callable[[float], None] | None = None) -> str:
-        """As `of`, of one file's contents, independent of its name."""
+        """Returns the digest of one file's contents, independent of its name; arguments and errors as for `of`."""
         try:
             stat = path.stat()
         except OSError as error:

@@ -245,7 +245,7 @@ def _digest(directory: Path, family: str) -> str:
 
 
 def package_of(family: str) -> list[str]:
-    """The package and version that the family comes from; nothing for a family of this project."""
+    """Returns the package and version that the family comes from; empty for a family of this project."""
     package = FAMILIES[family].package if family in FAMILIES else ""
     return [package] if package else []
 

@@ -116,7 +116,7 @@ def _started(given: dict[str, Any], environment: dict[str, str], errors: IO[byte
 
 
 def _forked(given: dict[str, Any], environment: dict[str, str], errors: IO[bytes]) -> Started | None:
-    """Starts the process by a fork where a process is there that has imported torch; else returns None."""
+    """Forks the process from a prepared process that has imported torch; returns None if there is none."""
     family = FAMILIES.get(given.get("family", ""))
     if CHILD != ("-m", MODULE) or family is None or family.package:
         return None
@@ -136,7 +136,7 @@ def _forked(given: dict[str, Any], environment: dict[str, str], errors: IO[bytes
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yields the lines of a stream as they come, and an empty one whenever a while has passed without a line."""
+    """Yields the lines of a stream as they come, and an empty line after some time without one."""
     held = b""
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)

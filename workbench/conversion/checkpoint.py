@@ -18,10 +18,9 @@ from workbench.formats.quantization import resolve_quantization
 
 
 def plans_of(directory: Path, family: str, layout: str = "workbench") -> list[Plan]:
-    """The files that a checkpoint of a family becomes.
+    """Returns the plans of the files that a family's checkpoint becomes.
 
-    Raises `BadInput` for a family or layout that there is not and for a bad checkpoint, `Unavailable` where a package
-    is missing.
+    Raises `BadInput` for an unknown family or layout and for a bad checkpoint, `Unavailable` if a package is missing.
     """
     converters = {name: each.gguf.converter for name, each in FAMILIES.items() if each.gguf.converter}
     if family not in converters:
@@ -45,7 +44,7 @@ def convert(
 ) -> tuple[list[Path], str]:
     """Writes the files of a model, and returns their paths and the type they got; `auto` chooses by size.
 
-    Raises as `writer.write`.
+    Raises the errors of `writer.write`.
     """
     from workbench.conversion.writer import write
 

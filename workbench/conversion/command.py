@@ -42,7 +42,7 @@ class GgufRequest:
         """Raises `BadInput` for a file that exists, unless it may be overwritten."""
         there = next((path for path in paths if path.exists() or path.is_symlink()), None)
         if there is not None and not self.force:
-            raise BadInput(f"{there} is there already; give another name, or --force to write over it")
+            raise BadInput(f"{there} exists already; give another name, or --force to replace it")
 
     def sizes(self, directory: Path, family: str) -> str:
         """Returns JSON of the types that a checkpoint can be converted to, with the bytes of the file or files."""
@@ -76,7 +76,7 @@ class ServedRequest:
         check_directory(self.out.absolute())
 
     def sizes(self, directory: Path, family: str) -> str:
-        """Raises `BadInput`, as there is no choice of types."""
+        """Raises `BadInput`, because a directory for vLLM has no choice of types."""
         raise BadInput("--list is about the types of GGUF files; with --for vllm the weights stay as they are stored")
 
     def write(self, directory: Path, family: str, on_progress: OnProgress, on_note: OnNote) -> list[tuple[Path, int]]:

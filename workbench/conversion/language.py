@@ -221,7 +221,7 @@ def _notes(definition: Mapping[str, Any], directory: str) -> list[str]:
     parts = splitter.get("pretokenizers") or [splitter]
     if any((part.get("pattern") or {}).get("Regex") == QWEN2_SPLIT for part in parts):
         return []
-    return [f"the tokenizer in {directory} splits text in another way than Qwen2's, which llama.cpp will take it for"]
+    return [f"the tokenizer in {directory} splits text differently from Qwen2's tokenizer, which llama.cpp will use"]
 
 
 def language_name(directory: Path) -> dict[str, Value]:

@@ -116,7 +116,7 @@ def plan_codec(
     Args:
         settings: of its `config.json`; empty for transformers' defaults.
         tensors: by transformers' names (`SpeechLmTensors.codec`, or its own directory's), mapped from `files`.
-        streams: how many codebooks the language model uses, from the first on; the file has no others.
+        streams: the number of codebooks that the language model uses, from the first on; the file has no others.
         where: the name of the weights in messages.
 
     Raises `BadInput` for settings that describe no codec, or for missing, extra or misshapen tensors. If the semantic

@@ -145,6 +145,6 @@ def _files(model: SpeechLmModel) -> dict[str, bytes]:
 
 
 def _sources(model: SpeechLmModel) -> Sequence[Path]:
-    """Returns the directories of what may come from outside of the checkpoint's."""
+    """Returns the directories of the sources, which may be outside the checkpoint's directory."""
     codec = model.codec.directory if model.codec else None
     return (model.directory, *((codec,) if codec else ()))

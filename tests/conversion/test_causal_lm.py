@@ -208,4 +208,4 @@ def test_another_way_to_split_texts_is_told_of(tmp_path: Path) -> None:
     text = (directory / "tokenizer.json").read_text()
     (directory / "tokenizer.json").write_text(text.replace(r"\\p{N}|", r"\\p{N}{1,3}|"))
     (plan,) = plans_of(directory, "causal_lm")
-    assert len(plan.notes) == 1 and "splits text in another way than Qwen2's" in plan.notes[0]
+    assert len(plan.notes) == 1 and "splits text differently from Qwen2's" in plan.notes[0]

@@ -52,7 +52,7 @@ class Cmvn:
 
 
 def read_am_mvn(path: str | Path) -> Cmvn:
-    """Returns the two vectors of an `am.mvn` file; `BadInput` names the file and the fault."""
+    """Returns the two vectors of an `am.mvn` file; raises `BadInput` that names the file and the fault."""
     path = Path(path)
     name = path.name
     try:

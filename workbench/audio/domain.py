@@ -1,4 +1,4 @@
-"""Tells whether a recording is like those that a model was made for: a small network over log-mel frames, in numpy.
+"""Decides whether a recording is inside a model's domain: a small network over log-mel frames, in numpy.
 
 The network and its limits are a file beside the models (`workbench.training.domain` writes it). It knows three kinds of
 recordings: those of the domain, other speech, and sound without speech. This file knows no model and no session.
@@ -36,16 +36,16 @@ Layer = tuple[NDArray[np.float32], NDArray[np.float32], int]  # weight [out, in,
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """What a model was made for.
+    """The domain of a model: the recordings that it was made for.
 
     Attributes:
-        name: what it knows, such as "English digits".
-        limits: pairs of seconds and log-odds, for a model that is unsure of its words. A recording is outside if the
-            network gives the domain less than the limit of the last pair whose seconds it has: of a longer recording
-            one may expect more.
-        unknown: the limit where the model does not tell how sure it is.
-        sure: the limit where the model is sure: it has heard what it knows, unless the network is quite against it.
-        confidence: the mean probability of its tokens from which on a model is sure.
+        name: what the model knows, such as "English digits".
+        limits: pairs (seconds, log-odds), for a model that is unsure of its words. A recording is outside if its
+            log-odds of the domain are below the limit of the last pair that it is long enough for. Longer recordings
+            have higher limits.
+        unknown: the limit for a model without confidences.
+        sure: the limit for a model that is sure. It is low, because a sure model has probably heard what it knows.
+        confidence: the mean probability of the tokens from which on a model counts as sure.
         layers: convolutions; the last one gives the values of KINDS, and a weight for the mean over time.
     """
 
@@ -108,7 +108,7 @@ class Domain:
 def features_of(samples: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns float32 [frames, BANDS] of a window: log-mel values whose mean in each band is 0.
 
-    So level and line of a recording make little difference.
+    So the level of a recording, and the frequency response of its channel, make little difference.
     """
     frames = fbank(np.ascontiguousarray(samples, dtype=np.float32)).reshape(-1, BANDS, 2).mean(axis=2)
     frames = np.maximum(frames, frames.max() - RANGE)
@@ -117,9 +117,9 @@ def features_of(samples: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def confidence_in(text: str, probabilities: Sequence[float | None]) -> float | None:
-    """Returns how sure a model is of its text: the mean probability of its tokens, or None if it gives none.
+    """Returns the confidence of a model in its text: the mean probability of its tokens, or None if there are none.
 
-    For an empty text this is 0: the model has not heard what it knows.
+    It is 0 for an empty text, because the model has not heard what it knows.
     """
     if not text:
         return 0.0
@@ -128,7 +128,7 @@ def confidence_in(text: str, probabilities: Sequence[float | None]) -> float | N
 
 
 def doubt_about(kind: str, name: str) -> str:
-    """Returns the sentence about a recording of that kind for a model that knows what is called so."""
+    """Returns the sentence about a recording of this kind, for a model whose domain has this name."""
     if kind == SILENCE:
         return "there is nothing to hear: the recording is silent"
     return f"this sounds {SOUNDS_LIKE[kind]}, and the model knows {name} only"
@@ -136,7 +136,7 @@ def doubt_about(kind: str, name: str) -> str:
 
 @lru_cache(maxsize=16)
 def read_domain(path: Path) -> Domain:
-    """Reads a domain's file; raises `BadInput` for a file that is none."""
+    """Reads a domain from its file; raises `BadInput` for any other file."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -160,7 +160,7 @@ def read_domain(path: Path) -> Domain:
 
 
 def _windows(samples: NDArray[np.float32], spans: Sequence[Span] | None) -> list[NDArray[np.float32]]:
-    """Returns the windows to hear: those that are not much quieter than the loudest, at most MOST_WINDOWS."""
+    """Returns the windows to judge: those that are not much quieter than the loudest, at most MOST_WINDOWS."""
     whole = spans or [Span(0.0, len(samples) / SAMPLE_RATE)]
     cut = [window for span in whole for window in _cut(samples[span.slice])]
     loudest = [float(frame_levels(window).max()) for window in cut]

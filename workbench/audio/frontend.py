@@ -132,7 +132,7 @@ class Frontend:
         return stacked if self.cmvn is None else self.cmvn.apply(stacked)
 
     def gradient(self, gradient: np.ndarray, samples: int) -> np.ndarray:
-        """Returns the gradient with respect to the first stage [frames, mels] from that to the third one.
+        """Returns the gradient with respect to the first stage [frames, mels], from the gradient of the third stage.
 
         Args:
             samples: the length of the recording.

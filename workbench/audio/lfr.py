@@ -27,7 +27,7 @@ def stack_frames(features: np.ndarray, m: int, n: int) -> np.ndarray:
 
 
 def unstack_gradient(gradient: np.ndarray, frames: int, m: int, n: int) -> np.ndarray:
-    """Returns the gradient with respect to the frames [frames, width] from that to stacked ones, in its type.
+    """Returns the gradient with respect to the frames [frames, width], from that of the stacked frames, in its type.
 
     It is the transpose of `stack_frames`, which is linear: every frame gets the sum over all its copies.
     """

@@ -50,12 +50,12 @@ class Overview:
 
     @property
     def share(self) -> float:
-        """How much of the pass is done, 0 to 1."""
+        """The fraction of the pass that is done, 0 to 1."""
         return 1.0 if self.finished else self.done / max(len(self._peaks), 1)
 
     @property
     def contrast(self) -> tuple[int, int]:
-        """The values of the filter bank's tiles between which the colours of a picture lie."""
+        """The two values of the filter bank's tiles, 0 to 255, for the ends of a colour scale."""
         known = self._mels[: max(self.done >> MEL_KEPT, 1)]
         spoken = known[known.max(axis=1) > 0]  # without digital silence
         if not len(spoken):
@@ -65,7 +65,7 @@ class Overview:
         return int(low), int(max(high, low + 16))
 
     def run(self, stop: threading.Event) -> None:
-        """Makes the pass, in memory of one block. Ends early once `stop` is set."""
+        """Makes the pass; needs the memory of one block. Ends early once `stop` is set."""
         for begin in range(0, len(self._peaks), _BLOCK):
             if stop.is_set():
                 return
@@ -148,7 +148,7 @@ class Overview:
         """Returns one frame of the filter bank, float32 [frames, 80], around each time in seconds.
 
         Args:
-            samples: of the recording from sample `first` on; what lies outside counts as silence.
+            samples: the recording's samples from `first` on; everything outside counts as silence.
         """
         rate = self.track.rate
         padding = 0 if rate == SAMPLE_RATE else round(_EDGE * rate)

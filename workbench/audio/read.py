@@ -191,7 +191,7 @@ def _resampler(rate: int) -> Callable[[np.ndarray, bool], np.ndarray]:
 
 
 def _decode_array(source: Any) -> _Decoded:
-    """Returns the blocks of `(samples, sample_rate)`."""
+    """Returns `(samples, sample_rate)` as blocks."""
     if not isinstance(source, tuple) or len(source) != 2:
         raise BadInput(f"a recording is a path or (samples, sample_rate), not {type(source).__name__}")
     samples, rate = source

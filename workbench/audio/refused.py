@@ -97,7 +97,7 @@ def may_be_mpeg(path: Path, head: bytes) -> bool:
 
 
 def reason_of(head: bytes, said: str = "") -> str:
-    """Returns why no decoder could read a file.
+    """Returns why no decoder could read a file, judged by its first bytes and by the error of ffmpeg.
 
     Args:
         said: the error of ffmpeg.

@@ -1,4 +1,4 @@
-"""Silero's voice activity network for sound that is still coming, one probability for each 32 ms.
+"""Silero's voice activity network for streaming: one probability for each 32 ms of sound.
 
 The same network as in `workbench.audio.silero`, computed by numpy alone, so that a server's own process needs no torch
 for it. A chunk takes a fraction of a millisecond. The weights are those of the `silero-vad` package.
@@ -40,19 +40,19 @@ def _weights() -> MappingProxyType[str, np.ndarray]:
 
 
 class SileroStream:
-    """The network with its memory of what it has heard."""
+    """The network with its recurrent state."""
 
     def __init__(self) -> None:
         self._weights = _weights()
         self.forget()
 
     def forget(self) -> None:
-        """Begins anew, as at the start of a recording."""
+        """Resets the state, as at the start of a recording."""
         self._context = np.zeros(_CONTEXT, np.float32)
         self._hidden, self._cell = np.zeros(_WIDTH, np.float32), np.zeros(_WIDTH, np.float32)
 
     def probability(self, chunk: np.ndarray) -> float:
-        """Returns how likely the next 512 samples (float32 at 16 kHz) are speech."""
+        """Returns the probability that the next 512 samples (float32 at 16 kHz) are speech."""
         weights = self._weights
         samples = np.concatenate([self._context, chunk])
         self._context = samples[-_CONTEXT:]

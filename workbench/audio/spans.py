@@ -31,7 +31,7 @@ class Span:
 
     @property
     def slice(self) -> slice:
-        """The samples at 16 kHz that the span covers."""
+        """The indices of the 16 kHz samples that the span covers."""
         return slice(round(self.start * SAMPLE_RATE), round(self.end * SAMPLE_RATE))
 
 

@@ -1,4 +1,4 @@
-"""A recording that is read at any place, as mono int16 at its own rate, without ever being in memory as a whole.
+"""A recording that can be read at any place, as mono int16 at its own rate. It is never in memory as a whole.
 
 libsndfile seeks in the file itself. MP3, and what only ffmpeg reads, is decoded once into a nameless temporary file.
 Players and pictures take their samples here, so both have the same clock.

@@ -19,11 +19,11 @@ _VOID = ("img",)  # elements without an end
 
 
 class Html(str):
-    """A text that is HTML already, so that it is not escaped again."""
+    """A text that is already HTML and is not escaped again."""
 
 
 def shown(value: Any) -> Html:
-    """Returns a value as text in HTML: escaped, at most `LONGEST_TEXT` characters, in a direction of its own."""
+    """Returns a value as text in HTML: escaped, at most `LONGEST_TEXT` characters, with its own text direction."""
     if isinstance(value, Html):
         return value
     text = str(value)
@@ -103,7 +103,7 @@ def _cell(content: Any, kind: str | None) -> Html:
 
 
 def facts(*values: str | None) -> Html:
-    """Returns short facts in one quiet line; those that are None or empty are left out."""
+    """Returns short facts in one line of quiet colour; leaves out values that are None or empty."""
     known = [element("span", value) for value in values if value]
     return element("p", Html(" · ".join(known)), class_="quiet facts")
 

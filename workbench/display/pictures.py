@@ -1,4 +1,4 @@
-"""Matplotlib figures as images inside HTML. Knows no plot: whoever shows one makes the figure."""
+"""Matplotlib figures as images inside HTML. This file makes no figure: the caller does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def picture(draw: Callable[[], Figure], meaning: str, caption: str = "") -> Html
     Without matplotlib, which a library without a page does not need, it returns a sentence that says so.
 
     Args:
-        meaning: what the picture shows, for those who do not see it.
+        meaning: what the picture shows, for readers who cannot see it.
     """
     try:
         figure = draw()

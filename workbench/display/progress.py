@@ -1,4 +1,4 @@
-"""Progress of long work in a notebook: a bar below the cell, which goes away when the work ends.
+"""Progress of long work in a notebook: a bar below the cell, which disappears when the work ends.
 
 Outside of a notebook nothing is shown. A bar appears after `PATIENCE` seconds, so that quick work shows none. This file
 needs no package: where a notebook runs, IPython is loaded already.
@@ -36,7 +36,7 @@ class Bar:
         self._handle: Any = None
 
     def __call__(self, fraction: float, activity: str) -> None:
-        """Shows how far the work is, from 0 to 1, and what it does."""
+        """Shows the fraction of the work that is done, from 0 to 1, and the present activity."""
         now = self._clock()
         if now - self._begun < PATIENCE or now - self._last < INTERVAL:
             return
@@ -58,7 +58,7 @@ class Bar:
             self._handle.update(content, raw=True)
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         if self._handle is not None:
             self._show("", "")
             Bar._place, self._handle = (self._cell, self._handle), None
@@ -66,7 +66,7 @@ class Bar:
 
 @contextmanager
 def notebook_bar(title: str) -> Iterator[OnProgress | None]:
-    """Gives a bar to a block of work where a notebook runs, and None elsewhere."""
+    """Yields a bar for the work inside the block in a notebook, and None elsewhere."""
     found = _notebook()
     if found is None:
         yield None

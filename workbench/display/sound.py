@@ -28,9 +28,8 @@ def wav_file(samples: np.ndarray, sample_rate: int) -> bytes:
 
 
 def player(samples: np.ndarray, sample_rate: int, name: str = "the sound") -> Html:
-    """Returns an audio player with the samples inside. It has the beginning alone if they take over `LARGEST_BYTES`.
-
-    Then a sentence below the player says how much it has.
+    """Returns an audio player with the samples inside. If they need more than `LARGEST_BYTES`, it has the beginning
+    only, and a sentence below the player says so.
     """
     most = LARGEST_BYTES // 2
     content = base64.b64encode(wav_file(samples[:most], sample_rate)).decode("ascii")
@@ -66,7 +65,7 @@ class Sound:
 
     @property
     def seconds(self) -> float:
-        """Its length."""
+        """The length of the sound."""
         return len(self.samples) / self.sample_rate
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
 
 
 def speed(compute_seconds: float, audio_seconds: float) -> str:
-    """Returns how many seconds of audio were computed in a second, as `12 × real time`; empty if it is unknown."""
+    """Returns the seconds of audio per second of computing, as `12 × real time`; empty if unknown."""
     if not (compute_seconds > 0 and audio_seconds > 0):
         return ""
     times = audio_seconds / compute_seconds
@@ -34,6 +34,6 @@ def number(value: float) -> str:
 
 
 def clipped(text: str, most: int = 60) -> str:
-    """Returns a text on one line, with at most so many characters."""
+    """Returns a text on one line, with at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

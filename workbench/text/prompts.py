@@ -1,5 +1,5 @@
 """Refuses a prompt that is the name of a recording: a language model would continue the letters of the name. A model
-that hears gets the recording instead, as a spoken message.
+that takes audio gets the recording instead, as a spoken message.
 
 The check looks at the text alone. Only `check_typed` looks for a file, because a prompt may come from another machine,
 which must learn nothing about the files of this one.
@@ -37,7 +37,7 @@ def check_typed(prompt: str, model: str) -> None:
 
 
 def messages_of(source: Any, typed: bool = False) -> Any:
-    """Returns what stands for the conversation with a model that hears: a recording becomes a message of the user.
+    """Returns a source as a conversation for a model that takes audio: a recording becomes a message of the user.
 
     Args:
         source: a `Path`, a text that is the name of a recording (`check_prompt`), or (samples, sample rate); any other

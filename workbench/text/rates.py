@@ -188,7 +188,7 @@ def score(reference: str, hypothesis: str, normaliser: str = "basic") -> Score:
 
 
 def pool_scores(scores: Sequence[ErrorRates]) -> ErrorRates:
-    """Returns the rates of several recordings as of one long recording.
+    """Returns the rates of several recordings as if they were one long recording.
 
     Errors and units are added up, so long recordings weigh more. Recordings with different primary rates pool to a MER:
     words and characters count as one unit each. Raises `BadInput` if there are no scores, or if they come from
@@ -220,7 +220,7 @@ def _rate_name(text: str) -> RateName:
 
 
 def edits(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[Kind, int, int]]:
-    """Yields the edits (kind, place in `left`, place in `right`) of the least number that make `right` of `left`.
+    """Yields the smallest number of edits (kind, place in `left`, place in `right`) that turn `left` into `right`.
 
     Equal units are left out. The place of an insertion in `left`, and of a deletion in `right`, is where it happens.
     """

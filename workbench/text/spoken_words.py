@@ -23,12 +23,12 @@ class SpokenWord:
     end: float
     text: str
     timed: bool  # whether the model gave its times; else the text is spread over its segment
-    confidence: float | None = None  # 0 to 1: the least sure of its tokens, where the model tells
+    confidence: float | None = None  # 0 to 1: the lowest confidence of its tokens, if known
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Where one transcript differs from the others."""
+    """The places where one transcript differs from the others."""
 
     words: frozenset[int]  # indices of its words that another transcript does not have there
     missing: tuple[tuple[float, str], ...]  # time and text of words that only others have
@@ -54,7 +54,7 @@ def _words(segment: Segment) -> Iterator[SpokenWord]:
 
 
 def disagreements(transcripts: Sequence[Sequence[SpokenWord]], normaliser: str = "basic") -> list[Disagreement]:
-    """Returns for each transcript where any other has something else.
+    """Returns for each transcript the places where another transcript differs.
 
     Every two transcripts are aligned by the least number of edits of their normalised words.
     """

@@ -16,7 +16,7 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    """A module that can be called, as `workbench.visualise` is the name of a function and of a room."""
+    """A module that can be called, because `workbench.visualise` is both a function and a package."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Returns a picture; see `workbench.visualise.run.visualise`."""

@@ -1,7 +1,7 @@
-"""The pass of a language model over a prompt and its answer, which shows each token of the answer where it is chosen.
+"""The pass of a language model over a prompt and its answer, with a row for the choice of each token of the answer.
 
-A trace covers the prompt alone. This file puts the embeddings of the answer behind those of the prompt and lets the
-model go on from there, so the stages of its layers have a row for each token of the answer as well.
+A trace covers the prompt only. This file appends the embeddings of the answer to those of the prompt, and the model
+continues from there. So the stages of its layers have rows for the tokens of the answer, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HEARD = "adaptor.output"
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """A prompt with its answer, as a language model reads it."""
+    """A prompt with its answer, as embeddings for a language model."""
 
     embeddings: np.ndarray  # [positions, hidden]: the prompt, then the answer without its last token
     prompt: int  # positions of the prompt
@@ -27,14 +27,14 @@ class Answered:
 
     @property
     def rows(self) -> np.ndarray:
-        """The position at which each token of the answer is chosen: that of the token before it."""
+        """The position at which the model chooses each token of the answer: the position of the token before it."""
         return self.prompt - 1 + np.arange(len(self.ids))
 
 
 def answered(scene: Scene) -> Answered:
     """Returns the prompt and the answer of a language model, or of the language half of a speech model.
 
-    Raises `Unavailable` where the runtime does not show the embeddings of tokens.
+    Raises `Unavailable` if the runtime does not show the embeddings of tokens.
     """
     found = scene.stages(EMBEDDINGS, HEARD, ANSWER, "tokens")
     prompt = scene.stage(EMBEDDINGS, "the input of a language model")

@@ -18,13 +18,13 @@ COMPARED = ("image", "lines", "bars", "table")
 
 
 def check_alike(one: Picture, other: Picture) -> None:
-    """Raises `BadInput` for pictures of two views."""
+    """Raises `BadInput` for pictures of two different views."""
     if one.view != other.view:
         raise BadInput(f"pictures of {one.view} and of {other.view} are given; expected two of one view")
 
 
 def difference(one: Picture, other: Picture) -> Picture:
-    """Returns the other picture minus the first, layer by layer, with colours that are white at 0.
+    """Returns `other` minus `one`, layer by layer, with colours that are white at 0.
 
     Layers of other shapes are left out, and a note names them. Raises `BadInput` for pictures of two views, and where
     no layer can be compared.

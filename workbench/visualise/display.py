@@ -1,4 +1,4 @@
-"""Shows a picture in a notebook, as HTML: the drawing, what one sees in it, and the lines that make it again."""
+"""Shows a picture in a notebook, as HTML: the drawing, what it shows, and the Python code that makes it again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.visualise.picture import Picture
 
 
 def picture_html(found: Picture) -> str:
-    """Returns the drawing of a picture with its sentence, its notes and its code."""
+    """Returns a picture as HTML: the drawing, its explanation, its notes and its code."""
 
     def draw() -> Any:
         from workbench.plots.stacked import layers_figure

@@ -1,4 +1,4 @@
-"""The options of views: what a user may choose beside the recording, the model and the view."""
+"""The options of views: what a user may choose besides the recording, the model and the view."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_LAYERS = 10_000
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """What the views of this project take; each view names those that it uses."""
+    """The options of this project's views; each view names the options that it uses."""
 
     layer: int | None = option(None, "a layer, counted from 0 (default: the last)", minimum=0, maximum=MOST_LAYERS)
     stack: str = option(
@@ -30,7 +30,7 @@ class ViewOptions:
     token: int | None = option(
         None, "a token of the output, counted from 0 (default: the first that is not a tag)", minimum=0, maximum=1 << 20
     )
-    count: int = option(3, "how many tokens a cell, or nearest tokens a row, has", minimum=1, maximum=10)
+    count: int = option(3, "number of tokens in a cell, or of nearest tokens in a row", minimum=1, maximum=10)
     types: tuple[str, ...] = option(
         (), "types of weights in a GGUF file to compare (default: f16, q8_0 and q4_0, or those that the model has)"
     )

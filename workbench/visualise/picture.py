@@ -17,7 +17,7 @@ __all__ = ["Axis", "Layer", "Picture", "Scale", "Token"]
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """One view of one model on one runtime; or of two of them, and their difference."""
+    """One view of one model on one runtime; or of two models or runtimes, with their difference."""
 
     view: str  # its name in `workbench.visualise.views.VIEWS`
     model: str

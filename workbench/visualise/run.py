@@ -48,7 +48,7 @@ def visualise(
         against: a second side for a picture of both and of their difference, in the notation of
             `workbench.visualise.sides`: another runtime, type of weights or model.
         registry: opens the sessions, which stay there for other calls; by default one that is closed at the end.
-        on_progress: told of a download, a conversion and the load.
+        on_progress: called with the progress of a download, a conversion and the load.
         options: of the view (`ViewOptions`), of the session (`quantization`, `threads`) and of the model (`language`).
 
     Raises `BadInput` for an unknown view or option, and for a view that the model does not have.
@@ -82,12 +82,12 @@ def visualise(
 
 
 def _shared(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of one side that the other has too, unless it names its own."""
+    """Returns the settings of one side that the other side shares, unless the other side sets them itself."""
     return {name: value for name, value in settings.items() if name in ("threads",)}
 
 
 def pictures_beside(one: Scene, other: Scene, view: View | str, options: ViewOptions = DEFAULT) -> Picture:
-    """Returns a picture of two scenes side by side, with their difference, and what the view draws of both together.
+    """Returns a picture of two scenes side by side, with their difference, and the view's layers for both together.
 
     Raises `BadInput` for a view that one of the models does not have.
     """
@@ -100,7 +100,7 @@ def pictures_beside(one: Scene, other: Scene, view: View | str, options: ViewOpt
 
 
 class _registry:
-    """The registry that was given, which stays open; or one that is closed at the end."""
+    """Yields the given registry, which stays open, or a new registry, which is closed at the end."""
 
     def __init__(self, given: Registry | None):
         self._own = given is None
@@ -161,7 +161,7 @@ def picture_of(scene: Scene, view: View | str, options: ViewOptions = DEFAULT) -
 
 
 def code_of(scene: Scene, view: View, options: ViewOptions, against: str | None = None) -> str:
-    """Returns the Python that makes a picture again. A recording that is not a file has a name of its own there."""
+    """Returns the Python code that makes a picture again. A variable stands for a recording that is not a file."""
     named = isinstance(scene.source, (str, Path, list))
     given: dict[str, Any] = {"model": scene.session.model, "runtime": scene.session.runtime}
     if scene.session.quantization:

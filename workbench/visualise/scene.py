@@ -1,4 +1,4 @@
-"""What a view is made of: an open session, its input, and what was computed of it so far.
+"""The source of a view: an open session, its input, and the results that were computed so far.
 
 A scene keeps the stages, the transcript and the texts of tokens that views ask for, so that a second view of the same
 recording computes only what is new. This file knows no view.
@@ -87,9 +87,9 @@ class Scene:
         return self.recording.seconds if self.recording else None
 
     def stages(self, *globs: str) -> dict[str, np.ndarray]:
-        """Returns the stages that match the globs, in the order of the computation; those that it lacks it traces.
+        """Returns the stages that match the globs, in the order of the computation; traces missing stages.
 
-        A stage that the model does not have is not among them.
+        The result leaves out stages that the model does not have.
         """
         new = [glob for glob in globs if glob not in self._asked and glob not in self._stages]
         if new:
@@ -98,7 +98,7 @@ class Scene:
         return {stage: array for stage, array in self._stages.items() if wanted(stage)}
 
     def stage(self, name: str, what: str = "") -> np.ndarray:
-        """Returns a stage; raises `BadInput`, which says `what` the model lacks, if it does not have the stage.
+        """Returns a stage; if the model does not have it, raises `BadInput` with `what` the model lacks.
 
         A model in which values overflow has no tokens: `NotFinite` says so.
         """
@@ -128,22 +128,22 @@ class Scene:
         return BadInput(f"{session.model} on {session.runtime} does not show {what} (the stage {stage})")
 
     def resumed(self, given: Mapping[str, np.ndarray], glob: str) -> dict[str, np.ndarray]:
-        """Returns stages of a pass that goes on with other values at some stages.
+        """Returns stages of a pass that continues with the values of `given` at some stages.
 
-        Raises `Unavailable` where the runtime cannot do that.
+        Raises `Unavailable` if the runtime cannot do that.
         """
         found = self.session.trace(self.source, glob, given=Trace(given, {}), **self.options)
         return {stage: np.asarray(array) for stage, array in found.items()}
 
     def filed(self, glob: str, place: Path, given: Mapping[str, np.ndarray] | None = None) -> Trace:
-        """Returns stages in a file, which are read one at a time; `given` as in `resumed`."""
+        """Returns stages in a file at `place`, which are read one at a time; `given` as in `resumed`."""
         with_given = Trace(given, {}) if given else None
         trace = self.session.trace(self.source, glob, given=with_given, out=place, **self.options)
         self.meta.update(trace.meta)
         return trace
 
     def _trace(self, globs: Sequence[str]) -> None:
-        """Keeps the stages that match globs; of several, one that matches nothing does not hinder the others."""
+        """Traces and stores the stages that match the globs. A glob that matches nothing does not affect the others."""
         try:
             self._take(self.session.trace(self.source, ",".join(globs), **self.options))
         except BadInput as error:
@@ -168,7 +168,7 @@ class Scene:
 
     @property
     def transcript(self) -> Transcript:
-        """What the model writes of the whole recording."""
+        """The transcript of the whole recording."""
         return self._transcribed()
 
     def _transcribed(self) -> Transcript:
@@ -178,13 +178,13 @@ class Scene:
 
     @property
     def transcribes(self) -> bool:
-        """Whether the model writes what is said in a recording."""
+        """Whether the model transcribes speech."""
         return self.family.input == RECORDING and "transcribe" in self.family.tasks
 
     def tokens(self) -> tuple[Token, ...]:
         """Returns the written tokens, with the times that the model knows.
 
-        There are none for models that transcribe nothing, and for one in which values overflow: `overflow` says so.
+        The result is empty for models that do not transcribe, and if values overflow; `overflow` says so then.
         """
         if not self.transcribes or self.overflow:
             return ()
@@ -205,7 +205,7 @@ class Scene:
         return repr(words[number].strip() or words[number])
 
     def texts(self, ids: Iterable[int] | np.ndarray) -> tuple[str, ...]:
-        """Returns the text of each token; its id where the runtime does not show texts."""
+        """Returns the text of each token, or its id if the runtime does not show texts."""
         numbers: Sequence[int] = [int(number) for number in ids]
         try:
             return tuple(self.session.token_texts(numbers)) if numbers else ()

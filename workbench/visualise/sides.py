@@ -19,9 +19,9 @@ AT = "@"  # between a model and where it runs
 
 
 def read_other(registry: Registry, text: str, card: Card) -> tuple[Card, Side]:
-    """Returns the model and the side that a text names, of the model of `card` unless the text names another.
+    """Returns the model and the side that a text names; the model is that of `card` unless the text names another.
 
-    Where the text names a model alone, the side has no runtime.
+    If the text names only a model, the side has no runtime.
 
     Raises `BadInput` for a text that is neither a runtime, a type of weights nor a model.
     """
@@ -41,7 +41,7 @@ def read_other(registry: Registry, text: str, card: Card) -> tuple[Card, Side]:
 
 
 def _runs(text: str) -> bool:
-    """Whether a text begins with the name of a runtime."""
+    """Returns whether a text begins with the name of a runtime."""
     return text.partition("+")[0].partition(":")[0].strip() in RUNTIMES
 
 

@@ -25,7 +25,7 @@ def cka_matrix(ones: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> np.n
 
 
 def sampled(rows: int) -> np.ndarray:
-    """Returns the indices of at most `MOST_ROWS` of so many rows, evenly spread."""
+    """Returns the indices of at most `MOST_ROWS` of `rows` rows, evenly spread."""
     return np.unique(np.linspace(0, rows - 1, MOST_ROWS).astype(np.int64)) if rows > MOST_ROWS else np.arange(rows)
 
 

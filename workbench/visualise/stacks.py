@@ -16,9 +16,9 @@ PREFIXES = {
 }
 LAYERS = tuple(f"{prefix}.*" for prefix in PREFIXES.values())
 HEARING: Sequence[str] = ("encoder", "tower", "llm", "decoder")
-"""The order in which a model's main stack is looked for: first those that hear."""
+"""The order in which a model's main stack is searched: stacks that take audio come first."""
 WRITING: Sequence[str] = ("decoder", "llm", "encoder")
-"""The order in which the stack is looked for whose last layer becomes logits."""
+"""The search order for the stack whose last layer leads to the logits."""
 
 
 def stack_of(scene: Scene, asked: str, order: Sequence[str] = HEARING) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""The table of views: what one sees in each, which stages it needs, and why a model does not have it.
+"""The table of views: what each view shows, which stages it needs, and why a model may not have it.
 
 A new view is a builder in `workbench.visualise.builders` and one entry here. This file opens no model.
 """
@@ -57,7 +57,7 @@ class View:
 
 
 def _without(part: str, reason: str) -> Mapping[str, str]:
-    """Returns the reason for every family of this project that lacks a part; those of other packages may have it."""
+    """Returns the reason for every family of this project that lacks a part; other packages' families may have it."""
     return {name: reason for name, f in FAMILIES.items() if part not in f.parts and not f.package}
 
 

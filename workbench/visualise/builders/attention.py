@@ -1,7 +1,7 @@
 """The view of attention: the weights of a layer, their rollout through all layers, and from a token back to the sound.
 
-Rows are where attention looks from (queries), columns what it looks at (keys). Where a model has an FSMN memory, its
-part of a layer counts for the rollout as the row itself: rollout follows attention and residual connections alone.
+Rows are queries, columns are keys. If a model has an FSMN memory, the rollout treats its output as the row itself:
+rollout follows only attention and residual connections.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ PROMPT_ALONE = "the layers read the prompt alone here: the runtime does not go o
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One side of a matrix of weights: its axis, and where the sound is in it."""
+    """One side of a matrix of weights: its axis, and the rows that hold sound."""
 
     axis: Axis
     times: RowTimes | None = None  # of the rows that hold sound
     sound: tuple[int, int] | None = None  # those rows; None for all
 
     def heard(self, weights: np.ndarray) -> tuple[np.ndarray, Axis]:
-        """Returns the part of weights [..., keys] that falls on the sound, and its axis in seconds."""
+        """Returns the weights [..., keys] of the keys that hold sound, and their axis in seconds."""
         first, end = self.sound or (0, weights.shape[-1])
         axis = Axis("seconds", "seconds", *self.times) if self.times else Axis("row of sound", "rows")
         return weights[..., first:end], axis
 
 
 def attention(scene: Scene, options: ViewOptions) -> Drawn:
-    """Returns what the options ask for: each head, their mean, rollout, or from a token back to the sound."""
+    """Returns the picture that the options ask for: each head, the mean, rollout, or from a token back to the sound."""
     if options.attention == "token":
         return _back_to_the_sound(scene, options)
     if options.stack == "cross" and options.attention == "rollout":
@@ -158,7 +158,7 @@ def _scale(weights: np.ndarray) -> Scale:
 
 
 def _rolled(scene: Scene, prefix: str, count: int) -> Drawn:
-    """Returns the rollout of a stack. The weights of all layers are read from a file, one layer at a time."""
+    """Returns the rollout of a stack. Reads the weights from a file, one layer at a time."""
     found, side, notes = rolled(scene, prefix, count)
     x, y = replace(side.axis, down=False), replace(side.axis, down=True)
     title = f"rollout through {count} layers of {prefix.partition('.')[0]}"
@@ -194,7 +194,7 @@ def _one_by_one(scene: Scene, given: dict[str, np.ndarray], stages: list[str]) -
 
 
 def _back_to_the_sound(scene: Scene, options: ViewOptions) -> Drawn:
-    """Returns what the choice of one token looked at in the recording: each head, their mean, and all tokens."""
+    """Returns the attention of one token's choice to the recording: each head, their mean, and all tokens."""
     if options.stack in ("auto", "cross"):
         scene.check_written()
     if options.stack in ("auto", "cross") and "decoder" in _stacks(scene):

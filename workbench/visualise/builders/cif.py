@@ -1,7 +1,7 @@
 """The view of continuous integrate-and-fire: weights, their running sum, and where tokens begin and end.
 
-Dong and Xu, "CIF", ICASSP 2020. The borders come of the function that gives the transcript its times, from the same
-weights.
+Dong and Xu, "CIF", ICASSP 2020. The function that computes the transcript's times also computes the borders, from the
+same weights.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from workbench.visualise.scene import Scene
 
 
 def codec(scene: Scene, options: ViewOptions) -> Drawn:
-    """Returns the streams as written, and the codes frame by frame; the model is asked for an answer in speech."""
+    """Returns the streams as written, and the codes frame by frame. It requests an answer in speech from the model."""
     scene = Scene(scene.session, scene.card, scene.source, {"modalities": "audio", **scene.options})
     rows = scene.stage("codec.rows", "an answer with speech")
     layout = SpeechLayout(**scene.meta["layout"])

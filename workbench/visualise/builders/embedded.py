@@ -18,8 +18,8 @@ MOST_NAMED = 200  # rows whose nearest tokens are written; the table of more cou
 def embedded(scene: Scene, options: ViewOptions) -> Drawn:
     """Returns the plane in which rows and vocabulary vary most, and the nearest tokens of each row.
 
-    The plane is of directions, as the nearest tokens are: rows may be many times longer than the vectors of tokens,
-    which would then all lie on one point.
+    The plane shows directions (vectors of length 1), like the cosine of the nearest tokens. The rows may be many times
+    longer than the vectors of tokens, which would otherwise all lie on one point.
     """
     found = scene.stages(HEARD, EMBEDDINGS)
     stage = HEARD if HEARD in found else EMBEDDINGS

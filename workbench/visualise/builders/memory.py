@@ -71,10 +71,10 @@ def memory(scene: Scene, options: ViewOptions) -> Drawn:
 
 
 def kernels(value: np.ndarray, output: np.ndarray) -> np.ndarray | None:
-    """Returns the taps [channels, 2 * reach + 1] of the memory that makes `output` of `value`, both [rows, channels].
+    """Returns the taps [channels, 2 * reach + 1] of the memory that turns `value` into `output`, both [rows, channels].
 
     Tap 0 in the middle is the frame itself, without the input that is added. The shortest reach that explains the
-    output is taken; None if none does, or if there are too few rows to tell.
+    output is taken; None if none does, or if there are too few rows to decide.
     """
     rows, channels = value.shape
     wanted = (output.astype(np.float64) - value).T[..., None]

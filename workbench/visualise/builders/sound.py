@@ -1,4 +1,4 @@
-"""Views of the sound itself: the waveform, and the filter bank with what the encoder takes of it."""
+"""Views of the sound itself: the waveform, and the filter bank with the features that enter the encoder."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def filterbank(scene: Scene, options: ViewOptions) -> Drawn:
 
 
 def _repeats(stage: str, found: dict[str, np.ndarray]) -> bool:
-    """Whether a stage has the same values as the one before it, as without stacking or without CMVN."""
+    """Returns whether a stage has the same values as the one before it, as without stacking or CMVN."""
     before = {"frontend.lfr": "frontend.fbank", "frontend.features": "frontend.lfr"}.get(stage)
     return before in found and np.array_equal(found[stage], found[before or ""])
 
 
 def energies(scene: Scene, stage: str, title: str, values: str, array: np.ndarray) -> Layer:
-    """Returns the image of a front end's stage, with the rarest energies clipped; `values` names what they are."""
+    """Returns the image of a front end's stage, with the rarest energies clipped; `values` names the quantity."""
     finite = array[np.isfinite(array)]
     low, high = np.percentile(finite, [QUIETEST, LOUDEST]) if finite.size else (0.0, 1.0)
     scale = scale_of(values, array, low=float(low), high=float(high))

@@ -1,4 +1,4 @@
-"""Finds the segments of speech (endpointing) in sound that is still coming.
+"""Finds the segments of speech in streaming audio (endpointing).
 
 A segment begins a little before its speech, and ends a little after it, so two of them may share silence. Where
 somebody speaks for longer than a recogniser takes at once, the segment is cut at a quiet place, and the next one goes
@@ -25,7 +25,7 @@ OVERLONG = 2.0  # seconds beyond the longest segment that make it worth a cut
 
 @dataclass(frozen=True)
 class EndpointingLimits:
-    """When a segment ends."""
+    """The conditions that end a segment."""
 
     end_silence: float = 0.4  # seconds without speech
     longest: float = 30.0  # seconds
@@ -65,12 +65,12 @@ class Endpointer:
 
     @property
     def seconds(self) -> float:
-        """How much sound has been heard."""
+        """The seconds of sound so far."""
         return self._first / SAMPLE_RATE + self.kept_seconds
 
     @property
     def kept_seconds(self) -> float:
-        """How much sound is kept."""
+        """The seconds of sound in memory."""
         return (self._count + len(self._rest)) / SAMPLE_RATE
 
     def feed(self, samples: np.ndarray) -> list[SpeechSegment]:
@@ -84,7 +84,7 @@ class Endpointer:
         return ended
 
     def present(self) -> SpeechSegment | None:
-        """Returns what has been said of the present segment, without the silence after it; None in a pause."""
+        """Returns the present segment so far, without the silence after it; None in a pause."""
         return self._segment() if self._speaking else None
 
     def finish(self) -> list[SpeechSegment]:
@@ -133,7 +133,7 @@ class Endpointer:
         return SpeechSegment(self._number, start, samples, start + (len(samples) - silence) / SAMPLE_RATE)
 
     def _cut(self) -> SpeechSegment:
-        """Ends the present segment at a quiet place, and goes on with what comes after it."""
+        """Ends the present segment at a quiet place; the rest begins the next segment."""
         samples = np.concatenate(self._kept)
         whole = Span(0.0, len(samples) / SAMPLE_RATE)
         [first, *_] = cap_spans([whole], self._limits.longest, frame_levels(samples))
@@ -152,7 +152,7 @@ class Endpointer:
         self._drop(keep)
 
     def _drop(self, keep: int) -> None:
-        """Forgets all but the last samples, in whole pieces."""
+        """Drops all but the last samples, in whole pieces."""
         while self._kept and self._count - len(self._kept[0]) >= keep:
             gone = len(self._kept.pop(0))
             self._first += gone

@@ -1,8 +1,8 @@
-"""Writes while somebody speaks, in two passes: a segment of speech so far, again and again, and then all of it once.
+"""Transcribes speech while somebody speaks, in two passes: partial texts of the segment so far, then the final text.
 
-The final text of a segment is what the model hears in exactly these samples, as in a file with them. Where a segment
-has ended with a short silence, the model works on it before the silence is long enough to be sure; so the final text
-comes soon after. A thread of its own asks the model: one question at a time, final texts first.
+The final text of a segment is the model's transcript of exactly these samples, as if they were a file. After a short
+silence, the model already transcribes the segment, although the silence is not long enough yet to end it. So the final
+text comes soon after the end. A separate thread calls the model: one call at a time, final texts first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SpeechStarted:
 
 @dataclass(frozen=True)
 class PartialText:
-    """What is written of a segment so far; the next one replaces it."""
+    """The text of a segment so far; the next partial text replaces it."""
 
     number: int
     start: float
@@ -71,13 +71,13 @@ Transcribe = Callable[[np.ndarray], Transcript]
 
 
 class LiveTranscription:
-    """Takes sound as it comes and tells what is said in it.
+    """Transcribes streaming audio and reports the texts as events.
 
     Args:
         transcribe: called in a thread of this object.
-        on_event: called with each event, in that thread or in the one that feeds.
+        on_event: called with each event, in that thread or in the thread that calls `feed`.
         limits: when a segment ends.
-        busy: whether the model works for somebody else; then a partial text is left out.
+        busy: returns whether the model works for somebody else; then a partial text is left out.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class LiveTranscription:
 
     @property
     def seconds(self) -> float:
-        """How much sound was fed."""
+        """The seconds of sound that were fed."""
         return self._endpointer.seconds
 
     def feed(self, samples: np.ndarray) -> None:
@@ -128,7 +128,7 @@ class LiveTranscription:
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Ends the sound, and returns when all final texts have been told."""
+        """Ends the sound, and returns after all final texts have been reported."""
         self.commit()
         with self._changed:
             self._changed.wait_for(lambda: not self._whole or self._closing)
@@ -143,7 +143,7 @@ class LiveTranscription:
             self._worker.join()
 
     def _since(self, segment: SpeechSegment, now: float) -> float:
-        """Returns when the end of the speech was heard, if the sound comes as fast as it is spoken."""
+        """Returns the time at which the end of the speech arrived, if the sound comes in real time."""
         return now - max(0.0, self._endpointer.seconds - segment.speech_end)
 
     # The thread that asks the model.
@@ -212,7 +212,7 @@ class LiveTranscription:
 def shifted(transcript: Transcript, segment: SpeechSegment) -> Transcript:
     """Returns a segment's transcript with times from the start of the sound.
 
-    Its last segment ends with the speech, as the silence after it belongs to the next segment of speech too.
+    Its last segment ends with the speech, because the silence after it also belongs to the next segment.
     """
     later = tuple(_later(each, segment.start) for each in transcript.segments)
     if later and later[-1].end > segment.speech_end > later[-1].start:
@@ -233,7 +233,7 @@ def _later(segment: Segment, seconds: float) -> Segment:
 
 
 def whole_transcript(finished: list[Transcript], seconds: float) -> Transcript | None:
-    """Returns the transcripts of all segments as one, of a sound of that length; None if there is none."""
+    """Returns the transcripts of all segments as one transcript of `seconds` of sound; None if there are none."""
     if not finished:
         return None
     return replace(

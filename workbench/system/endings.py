@@ -1,4 +1,4 @@
-"""How a program ends: in order when it is asked to (SIGTERM), and without leftovers of those that were killed."""
+"""The end of a program: a clean end on SIGTERM, and the removal of files that killed programs left behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.system.tempdirs import OWNER, PREFIX
 
 
 class Ended(KeyboardInterrupt):
-    """Raised in the main thread on SIGTERM, so that what is open is closed and removed, as on Ctrl-C."""
+    """Raised in the main thread on SIGTERM, so that open files are closed and temporary files removed, as on Ctrl-C."""
 
 
 def end_in_order() -> None:
@@ -33,7 +33,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 def remove_leftovers() -> list[Path]:
     """Removes the temporary folders of workbench processes that have died; returns them.
 
-    A folder says whose it is; one whose process runs stays, and so does one of another user.
+    A folder's name says which process it belongs to. Folders of running processes and of other users stay.
     """
     removed = []
     for place in {Path(tempfile.gettempdir()), Path("/tmp")}:
@@ -56,7 +56,7 @@ def _is_left(folder: Path) -> bool:
 
 
 def begun_at(pid: int) -> str:
-    """Returns when a process began, as a text that no later process of the same number has; empty if it is gone."""
+    """Returns the start time of a process as a text, which distinguishes processes with the same id; empty if gone."""
     import psutil
 
     try:

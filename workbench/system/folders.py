@@ -1,4 +1,4 @@
-"""Which files a folder holds, at every depth."""
+"""Lists the files in a folder, at every depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether this process may be forked, and what its forked children give up.
+"""Decides whether this process may be forked, and what its forked children close.
 
 A forked child has a copy of the memory and of the open files, but only the thread that forked. So a process must say
 that it may be forked. The processes of sessions do; a page, a notebook or a script does not.
@@ -19,7 +19,7 @@ _allowed = False
 
 
 def allow_forks(close: Callable[[], None]) -> None:
-    """Says that this process may be forked. Its forked children end when it ends, however that happens.
+    """Declares that this process may be forked. Its forked children end when it ends, however that happens.
 
     They also end when the thread that forked them ends (see prctl(2)).
 
@@ -45,14 +45,14 @@ def forks_allowed() -> bool:
 
 
 def end_with(parent: int) -> None:
-    """Ends this process when its parent ends, however that happens, or at once where that has ended. Only on Linux."""
+    """Makes this process end when its parent ends, or at once if the parent has ended already. Only on Linux."""
     ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def why_not_forkable() -> str | None:
-    """Returns why a fork of this process would not be safe now, or None where it is.
+    """Returns why a fork of this process would not be safe now; None if it would be safe.
 
     A lock that another thread holds stays locked forever in a forked child, and CUDA does not survive a fork.
     """
@@ -61,7 +61,7 @@ def why_not_forkable() -> str | None:
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError):
-        return "this Linux does not tell of the end of a process (pidfd_open)"
+        return "this Linux does not report the end of a process (pidfd_open)"
     threads = _threads_left_by_a_fork()
     if threads > 1:
         return f"{threads - 1} more threads run"

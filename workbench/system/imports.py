@@ -1,4 +1,4 @@
-"""Keeps packages out of a process that another package would import and nobody uses."""
+"""Keeps unused packages out of a process, although another package would import them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ UNUSED = "sklearn"
 
 @contextmanager
 def without(*packages: str) -> Iterator[None]:
-    """Hides packages within the block, except those that are imported already. Only for a process of one's own: other
-    threads do not find the packages either.
+    """Hides packages inside the block, except packages that are imported already. Only for separate processes, because
+    other threads do not find the packages either.
     """
     hidden = [name for name in packages if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: as if it were not installed

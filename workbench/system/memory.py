@@ -70,7 +70,7 @@ def _field(file: Path, name: str) -> int | None:
 
 
 def limit_data(pid: int, more: int) -> bool:
-    """Limits the memory that a process may take for itself, to so many bytes beyond what it has; False where not.
+    """Limits a process's own memory to `more` bytes beyond its present use; returns False if that is impossible.
 
     The next allocation beyond fails inside the process, which then says that there is not enough memory, while other
     programs of the machine go on. Memory that is mapped from files is not counted. Only on Linux.
@@ -87,7 +87,7 @@ def limit_data(pid: int, more: int) -> bool:
 
 
 def take_buffers() -> None:
-    """Makes numpy take the buffers of its products now, before this process has a limit.
+    """Makes numpy allocate the buffers of its matrix products now, before this process has a limit.
 
     OpenBLAS takes 32 MB at its first product, and asks for them again and again for ever where it gets none.
     """

@@ -1,4 +1,4 @@
-"""How many threads a computation gets."""
+"""Chooses the number of threads of a computation."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def available_processors() -> int:
 
 
 def default_threads(weight_bytes: int) -> int:
-    """Returns how many threads compute a model whose weights take so many bytes, where nobody names a number."""
+    """Returns the default number of threads for a model with `weight_bytes` bytes of weights."""
     return 1 if weight_bytes <= SMALL_BYTES else available_processors()

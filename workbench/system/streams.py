@@ -1,4 +1,4 @@
-"""The standard streams of a program, as whoever started it has left them."""
+"""Repairs the standard streams of a program that was started with closed or unusual streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 def open_closed_streams() -> None:
     """Opens the null device for standard streams that are closed.
 
-    Otherwise the next file that is opened takes the number of one of them, and what a library says goes into it.
+    Otherwise, the next opened file gets the number of a closed stream, and the messages of a library go into that file.
     """
     for number in range(3):
         try:

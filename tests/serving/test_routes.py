@@ -78,7 +78,7 @@ def test_the_deltas_of_a_stream_are_its_text(client: OpenAI, wav: bytes) -> None
         ({"stream": "maybe"}, 400, "stream is 'maybe'; expected true or false"),
         ({"stream": "true", "response_format": "srt"}, 400, "response_format is srt, and a stream is of text alone"),
         ({"timestamp_granularities[]": "word"}, 400, "response_format is json; set it to verbose_json"),
-        ({"include[]": "logprobs"}, 400, "this server tells no log-probabilities of transcripts; leave it out"),
+        ({"include[]": "logprobs"}, 400, "this server returns no log-probabilities of transcripts; leave it out"),
         ({"beam_size": "many"}, 400, "beam_size is 'many'; expected a whole number"),
         ({"beam_size": "-1"}, 400, "option beam_size of fake/sense is -1; expected"),
         ({"vad": "/etc/passwd"}, 400, "option vad is '/etc/passwd'; expected one of auto, silero, none, fake/vad"),

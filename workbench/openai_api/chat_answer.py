@@ -30,7 +30,7 @@ DONE = "data: [DONE]\n\n"  # the last event of a stream
 
 
 class ChatAnswer:
-    """The answer to one request. `chunks` takes the events of its conversation, `whole` the last one alone."""
+    """The answer to one request. `chunks` takes all events of its conversation, `whole` only the last one."""
 
     def __init__(self, request: ChatRequest, kept: KeptAnswers):
         self.request, self._kept = request, kept
@@ -153,7 +153,7 @@ class ChatAnswer:
 
 
 def usage(answer: Answer) -> dict[str, Any]:
-    """Returns how many positions prompt and answer have; a row of speech is one."""
+    """Returns the number of positions of prompt and answer; a row of speech is one position."""
     rows, length = 0 if answer.streams is None else len(answer.streams), len(answer.token_ids)
     return {
         "prompt_tokens": answer.prompt_rows,

@@ -1,4 +1,4 @@
-"""Reads a request for a chat completion: which messages, which options, which form of the answer.
+"""Reads a request for a chat completion: its messages, its options, and the form of the answer.
 
 A field that OpenAI's API has and a model here cannot follow is refused by name, so that nothing is silently left out.
 Options that OpenAI has no field for are fields of their own, by their names in `workbench options MODEL`. Messages may
@@ -21,8 +21,8 @@ LEAVE_OUT = "leave it out"
 # Fields whose values are refused, but for those that change nothing: these values, and why others cannot be followed.
 UNFOLLOWED: Mapping[str, tuple[Sequence[Any], str]] = {
     "n": ((1,), "a request has one answer; send several requests"),
-    "logprobs": ((False,), "this model's chats tell no log-probabilities"),
-    "top_logprobs": ((0,), "this model's chats tell no log-probabilities"),
+    "logprobs": ((False,), "this model's chats have no log-probabilities"),
+    "top_logprobs": ((0,), "this model's chats have no log-probabilities"),
     "top_p": ((1,), "this model draws by temperature and top-k alone; set text_top_k and audio_top_k"),
     "frequency_penalty": ((0,), "this model has no penalties"),
     "presence_penalty": ((0,), "this model has no penalties"),
@@ -69,7 +69,7 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 
 @dataclass(frozen=True, eq=False)
 class ChatRequest:
-    """A request that can be answered, as far as its form goes."""
+    """A request with a valid form; the values of options are checked later."""
 
     model: str
     messages: Sequence[Mapping[str, Any]]  # as `workbench.session.messages` takes them
@@ -83,7 +83,7 @@ class ChatRequest:
 
     @property
     def modalities(self) -> str:
-        """What the answer is made of, one of `workbench.core.options.MODALITIES`."""
+        """The modalities of the answer, one of `workbench.core.options.MODALITIES`."""
         return str(self.options["modalities"])
 
     @property
@@ -193,7 +193,7 @@ def _include_usage(given: Mapping[str, Any], stream: bool) -> bool:
 
 
 def _modalities(value: Any) -> str:
-    """Returns the name of the modalities: of OpenAI's list, or of this project's names as they are."""
+    """Returns the name of the modalities, from OpenAI's list or from one of this project's names."""
     if isinstance(value, str) and value in MODALITIES:
         return value
     if isinstance(value, list) and value and all(each in ("text", "audio") for each in value):
@@ -207,7 +207,7 @@ def _modalities(value: Any) -> str:
 
 
 def _limit(given: Mapping[str, Any], option: str) -> dict[str, Any]:
-    """Returns the model's option for OpenAI's limit of an answer, which has two names."""
+    """Returns the model's option for OpenAI's limit of an answer, which has two names in the API."""
     names = [name for name in ("max_completion_tokens", "max_tokens") if name in given]
     if len(names) == 2:
         raise Refusal("max_tokens and max_completion_tokens are both set; leave out max_tokens", "max_tokens")
@@ -265,7 +265,7 @@ def _earlier(audio: Any, where: str, kept: KeptAnswers) -> Any:
 
 
 def _content(given: Any, role: str, where: str) -> Any:
-    """Returns the text or the parts of a message, without anything that would name a file of the server."""
+    """Returns the text or the parts of a message; refuses a part that would name a file of the server."""
     if isinstance(given, str):
         return given
     if not isinstance(given, list):

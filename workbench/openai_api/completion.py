@@ -1,4 +1,4 @@
-"""Completions of OpenAI's API: a text that a language model goes on from, in, and the text that it wrote, out."""
+"""Completions of OpenAI's API: reads the request, a text to continue, and writes the answer, the continuation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ USUAL_TOKENS = 16  # OpenAI's limit where a request sets none
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """A request that can be answered, as far as its form goes."""
+    """A request with a valid form; the values of options are checked later."""
 
     model: str
     prompt: str
@@ -98,7 +98,7 @@ def _prompt(given: Any) -> str:
 def completion_chunk(
     request: CompletionRequest, text: str, pieces: Sequence[Piece] = (), finish: str | None = None, shown: int = 0
 ) -> dict[str, Any]:
-    """Returns a part of a completion, or all of it; the form is the same.
+    """Returns a part of a completion, or a whole completion; both have the same form.
 
     Args:
         pieces: the tokens of the part, for their log-probabilities.
@@ -110,12 +110,12 @@ def completion_chunk(
 
 
 def completion_usage(request: CompletionRequest, prompt_tokens: int, tokens: int) -> dict[str, Any]:
-    """Returns the last event of a stream that tells the usage."""
+    """Returns the last event of a stream, which states the usage."""
     return {**_frame(request), "choices": [], "usage": usage_of(prompt_tokens, tokens)}
 
 
 def usage_of(prompt_tokens: int, tokens: int) -> dict[str, int]:
-    """Returns how many tokens prompt and answer have."""
+    """Returns the numbers of tokens of prompt and answer, and their sum."""
     return {"prompt_tokens": prompt_tokens, "completion_tokens": tokens, "total_tokens": prompt_tokens + tokens}
 
 

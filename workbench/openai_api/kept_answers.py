@@ -30,7 +30,7 @@ class KeptAnswer:
 
 
 class KeptAnswers:
-    """The answers of a server by id. Several threads may use it.
+    """Stores the answers of a server by id. Several threads may use it.
 
     Args:
         seconds: how long an answer is kept.
@@ -52,9 +52,9 @@ class KeptAnswers:
             return len(self._answers)
 
     def keep(self, name: str, text: str, streams: np.ndarray | None) -> int:
-        """Keeps an answer, and returns when its time is over, in seconds since 1970.
+        """Stores an answer, and returns when it expires, in seconds since 1970.
 
-        An answer without rows is not kept, nor is one for which there is no room.
+        An answer without rows is not stored, nor an answer that does not fit into `most_bytes`; it expires at once.
         """
         now = int(self._clock())
         if streams is None or not len(streams):
@@ -69,7 +69,7 @@ class KeptAnswers:
         return kept.expires_at
 
     def get(self, name: str) -> KeptAnswer | None:
-        """Returns an answer; None if it is unknown or its time is over."""
+        """Returns an answer; None if it is unknown or has expired."""
         with self._lock:
             self._drop_expired()
             return self._answers.get(name)

@@ -1,4 +1,4 @@
-"""The log-probabilities of tokens in OpenAI's form, from the alternatives that a session tells."""
+"""The log-probabilities of tokens in OpenAI's form, from the alternatives that a session returns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.openai_api.errors import Refusal
 from workbench.session.values import Alternative, Piece
 
 ASKED = 20  # alternatives that a session is asked for, so that a token that was drawn is most likely among them
-UNLIKELY = -9999.0  # what OpenAI's API tells for a token that is not among the likeliest
+UNLIKELY = -9999.0  # OpenAI's value for a token that is not among the likeliest
 
 
 def read_chat_logprobs(value: Any, name: str) -> Any:
@@ -22,7 +22,7 @@ def read_chat_logprobs(value: Any, name: str) -> Any:
 
 
 def read_completion_logprobs(value: Any) -> int | None:
-    """Returns how many alternatives a completion asks for; None for no log-probabilities at all."""
+    """Returns the number of alternatives that a completion asks for; None for no log-probabilities at all."""
     return None if value is None else _count(value, "logprobs", ASKED)
 
 

@@ -27,7 +27,7 @@ BLOCK = 16000  # samples that are written at a time; some versions of libsndfile
 
 @functools.cache
 def formats() -> tuple[str, ...]:
-    """The formats that this machine writes."""
+    """Returns the formats that this machine writes."""
     import soundfile
 
     writes = soundfile.available_formats()

@@ -1,4 +1,4 @@
-"""Reads a request for speech: the text to say, the voice, the form of the sound."""
+"""Reads a request for speech: the text to say, the voice, the format of the sound."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_VOICE = ("", "default", "alloy")  # what clients send that must name one
 
 @dataclass(frozen=True)
 class SpeechRequest:
-    """A request that can be answered, as far as its form goes."""
+    """A request with a valid form; the values of options are checked later."""
 
     model: str
     input: str

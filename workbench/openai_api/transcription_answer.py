@@ -1,6 +1,6 @@
 """Writes a transcript in the forms of OpenAI's API: JSON, text, subtitles, verbose JSON, or the events of a stream.
 
-A number that no model computed is null: the average log-probability of a segment, and how likely it is not speech.
+Numbers that no model computes are null: a segment's average log-probability, and its probability of no speech.
 """
 
 from __future__ import annotations

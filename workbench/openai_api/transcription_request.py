@@ -1,4 +1,4 @@
-"""Reads the form of a transcription: which model, which options, which form of the answer.
+"""Reads the form of a transcription request: its model, its options, and the form of the answer.
 
 As in chats, a field that cannot be followed is refused by name. Options that OpenAI's API has no field for are fields
 of their own, by their names in `workbench options MODEL`.
@@ -30,17 +30,17 @@ OWN = (
 )
 # Fields whose values are refused, but for those that change nothing: these values, and why others cannot be followed.
 UNFOLLOWED: Mapping[str, tuple[Sequence[str], str]] = {
-    "include": ((), "this server tells no log-probabilities of transcripts"),
+    "include": ((), "this server returns no log-probabilities of transcripts"),
     "chunking_strategy": (("auto",), "the option vad says how a recording is cut"),
-    "known_speaker_names": ((), "this server tells no speakers apart"),
-    "known_speaker_references": ((), "this server tells no speakers apart"),
+    "known_speaker_names": ((), "this server does not distinguish speakers"),
+    "known_speaker_references": ((), "this server does not distinguish speakers"),
 }
 TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True)
 class TranscriptionRequest:
-    """A request that can be answered, as far as its form goes."""
+    """A request with a valid form; the limits of options are checked later."""
 
     options: Mapping[str, Any]  # of the model, by name; those that the request sets
     form: str = JSON
@@ -147,7 +147,7 @@ def _language(value: str, known: Mapping[str, OptionSpec], languages: Sequence[s
 
 
 def _prompt(value: str, known: Mapping[str, OptionSpec]) -> dict[str, Any]:
-    """Returns the option for the prompt: words that the model shall expect, one for each line or comma."""
+    """Returns the option for the prompt: words to expect, separated by lines or commas."""
     words = [word.strip() for line in value.splitlines() for word in line.split(",") if word.strip()]
     if not words:
         return {}

@@ -1,4 +1,4 @@
-"""What a session's process imports before it reads a model, so that sessions that import the same can share that.
+"""The packages that a session's process imports before it reads a model. Sessions with the same packages share them.
 
 `workbench.prepared.process` imports it, in a process that sessions are then forked from. This file imports none
 of it, and knows no process.
@@ -35,7 +35,7 @@ def is_read_early(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Kind:
-    """Sessions that import the same packages in the same environment."""
+    """A kind of sessions: they import the same packages in the same environment."""
 
     runtime: str
     language: bool  # whether the model has a language model

@@ -69,7 +69,7 @@ class ForkedProcess:
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Returns how it ended, when it has; raises `subprocess.TimeoutExpired` if that takes longer."""
+        """Waits for the end and returns the status; raises `subprocess.TimeoutExpired` after `timeout` seconds."""
         if self.poll() is None and not _readable(self._status, timeout):
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
         ended = self.poll()
@@ -77,7 +77,7 @@ class ForkedProcess:
         return ended
 
     def kill(self) -> None:
-        """Ends it at once; nothing happens if it has ended."""
+        """Ends the process at once; nothing happens if it has ended."""
         if self._handle is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
@@ -110,7 +110,7 @@ class PreparedProcess:
             self._ours.send(pickle.dumps(kind))
 
     def wait_until_imported(self, seconds: float | None) -> bool:
-        """Waits so long, or as long as it takes (None), for the end of the imports; returns whether they have ended."""
+        """Waits at most `seconds`, or without limit (None), for the imports; returns whether they have ended."""
         if not (self.ready or self.reason) and _readable(self._ours.fileno(), seconds):
             with contextlib.suppress(BlockingIOError):  # another thread was first
                 told = self._received()
@@ -146,16 +146,16 @@ class PreparedProcess:
 
     @property
     def memory_bytes(self) -> int:
-        """Its resident memory, without what it shares with its sessions."""
+        """The resident memory of the process in bytes, without the memory that it shares with its sessions."""
         return share_bytes(self._process.pid) if self._process.poll() is None else 0
 
     @property
     def in_use(self) -> bool:
-        """Whether a process that it has forked still runs."""
+        """Whether one of its forked processes still runs."""
         return self._process.poll() is None and any(each.poll() is None for each in list(self._forked))
 
     def close(self) -> None:
-        """Ends it, or where a process that it has forked still runs, makes it end after that."""
+        """Ends the process, or makes it end after its last forked process."""
         self.reason = self.reason or "it was closed"
         with contextlib.suppress(OSError):
             self._ours.shutdown(socket.SHUT_RDWR)
@@ -180,14 +180,14 @@ class PreparedProcesses:
         self._lingering: list[PreparedProcess] = []  # closed, with sessions that still run
 
     def use(self, on: bool = True) -> None:
-        """Turns them on or off for sessions that start from now on, whatever the environment says."""
+        """Turns prepared processes on or off for new sessions; overrides the environment."""
         with self._lock:
             self._on = on
             self._useless.clear()
 
     @property
     def on(self) -> bool:
-        """Whether sessions use them. Only Linux forks safely."""
+        """Whether sessions use prepared processes. Only Linux forks safely."""
         on = os.environ.get(SWITCH) == "1" if self._on is None else self._on
         return on and sys.platform == "linux"
 
@@ -203,7 +203,7 @@ class PreparedProcesses:
         threading.Thread(target=start_all, name="prepared processes", daemon=True).start()
 
     def wait_for(self, kind: Kind | None, name: str) -> None:
-        """Starts the prepared process of a kind if there is none, and returns when it is ready, or useless.
+        """Starts the prepared process of a kind if there is none, and returns when it is ready or has failed.
 
         Whoever listens (`workbench.core.progress`) is told that `name` loads, and may raise to end the wait.
         """
@@ -226,7 +226,7 @@ class PreparedProcesses:
         module: str = WORKER,
         errors: int = 2,
     ) -> ForkedProcess | None:
-        """Returns a process of a kind with the file `session`, or None where it has to be started otherwise.
+        """Returns a forked process of a kind with the file `session`; None if the process must start in another way.
 
         Args:
             words: its arguments, also for whoever reads a list of processes.
@@ -272,18 +272,18 @@ class PreparedProcesses:
 
     @property
     def memory_bytes(self) -> int:
-        """Their resident memory, without what they share with their sessions."""
+        """The resident memory of all prepared processes in bytes, without the memory shared with their sessions."""
         with self._lock:
             return sum(each.memory_bytes for each in (*self._found.values(), *self._lingering))
 
     def give_up(self) -> None:
-        """Ends them, as memory is short; sessions then start without them until `use` is called again."""
+        """Ends the prepared processes, because memory is short; sessions start without them until the next `use`."""
         with self._lock:
             self._useless |= self._found.keys()
             self._end_all()
 
     def close(self) -> None:
-        """Ends them and turns them off."""
+        """Ends the prepared processes and turns them off."""
         with self._lock:
             self._on = False
             self._end_all()
@@ -322,7 +322,7 @@ def _folder() -> str:
 
 
 def _umask() -> str:
-    """Returns the mask of new files' permissions, which the system tells without a change in this file alone."""
+    """Returns the mask of new files' permissions from /proc, the only place that shows it without a change."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next((line for line in lines if line.startswith("Umask:")), "")
 
@@ -344,7 +344,7 @@ PREPARED = PreparedProcesses()
 
 @contextlib.contextmanager
 def prepared_processes() -> Iterator[None]:
-    """Within the block sessions use prepared processes, unless the environment turns them off.
+    """Makes sessions inside the block use prepared processes, unless the environment turns them off.
 
     Those for PyTorch start at once, first the one without a language model, which is ready sooner.
     """

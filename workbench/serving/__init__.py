@@ -1,4 +1,4 @@
-"""Models for other programs: the pool of open sessions, what may be opened, and the routes that a server offers.
+"""Serves models to other programs: the pool of open sessions, access rules, and the routes of a server.
 
 Nothing here needs the page: `workbench serve` runs these routes alone, and the page mounts the same routes.
 """

@@ -1,4 +1,4 @@
-"""Middleware before all routes of a server, the page's and the API's: who may send a request, and how large a one.
+"""Middleware before all routes of a server, the page's and the API's: decides who may send a request, and how large.
 
 It checks in this order: the size of the headers, the name of the server (in DNS rebinding, a page of another site asks
 by a name that the owner does not know), the origin of requests that change something, routes that nobody needs, keys,
@@ -52,14 +52,14 @@ class AccessMiddleware:
     """The middleware.
 
     Args:
-        app: what is behind it.
+        app: the application behind the middleware.
         guard: the mode, the limits and the rates.
         hosts: names of the server beside loopback's and addresses; in public mode, any name if there are none.
         origins: other sites whose pages may ask, as `https://example.org`.
-        keys: of programs; if there are none, a request needs none.
+        keys: the API keys of programs; without any, requests need no key.
         signed_in: whether a request's visitor has signed in, where the page asks for a name and a password.
         embedders: sites that may show the page in a frame.
-        scripts: digests of scripts that the page adds to its head itself, as a policy has them.
+        scripts: digests of the scripts in the page's head, in the form of a content security policy.
         page: whether the server has a page. Without one, the routes in `OWN` need a key, too.
     """
 
@@ -110,7 +110,7 @@ class AccessMiddleware:
                 await _refuse(scope, receive, answer, error, {})
 
     def _let_in(self, scope: Scope, headers: Headers) -> Visitor:
-        """Returns who asks; raises `Refusal` or `Busy` for a request that is not answered."""
+        """Returns the visitor who sends the request; raises `Refusal` or `Busy` for a request that is not answered."""
         guard, path = self._guard, route_path(scope)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > guard.limits.header_kb << 10:
             raise Refusal(f"the headers have more than {guard.limits.header_kb} kB", status=431)
@@ -146,7 +146,7 @@ class AccessMiddleware:
         return bool(site) and (site in own or origin.lower() in self._origins)  # "null" has no site
 
     def _key(self, scope: Scope, headers: Headers, path: str) -> str:
-        """Returns the name of the key that a program shows; raises `Refusal` where one is needed."""
+        """Returns the name of the key that a program sends; raises `Refusal` if it needs one and sends none."""
         scheme, _, shown = headers.get("authorization", "").partition(" ")
         name = self._keys.name_of(shown.strip()) if scheme.lower() == "bearer" else ""
         if path.startswith(API if self._page else (*API, *OWN)):
@@ -203,7 +203,7 @@ class AccessMiddleware:
 
 
 def _is_preflight(scope: Scope, headers: Headers) -> bool:
-    """Returns whether a browser asks what the request of another site's page may hold (WHATWG's Fetch, CORS)."""
+    """Returns whether the request is a CORS preflight (WHATWG Fetch) for a page of another site."""
     return scope.get("method") == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
 
 
@@ -221,7 +221,7 @@ async def _answer_preflight(headers: Headers, send: Send, allowing: Mapping[byte
 
 
 def route_path(scope: Scope) -> str:
-    """Returns the path that the routes know: it does not begin with the path of a proxy (`--root-path`)."""
+    """Returns the path of the route, without the path of a proxy (`--root-path`) before it."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
     below = path.removeprefix(root)
     return below if root and below[:1] in ("", "/") else path
@@ -254,13 +254,13 @@ def page_policy(nonce: str, ancestors: str = "'self'", scripts: str = "") -> str
 
 
 def script_digests(html: str) -> tuple[str, ...]:
-    """Returns the digests of the scripts in a piece of HTML, as a content security policy has them."""
+    """Returns the digests of the scripts in a piece of HTML, in the form of a content security policy."""
     found = re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL)
     return tuple(f"sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}" for each in found)
 
 
 class _Body:
-    """What comes in, counted and timed."""
+    """The body of a request, whose size and time are limited."""
 
     def __init__(self, receive: Receive, largest: int, guard: Guard):
         self._receive, self._largest = receive, largest
@@ -286,7 +286,7 @@ class _Body:
 
 
 class _Answer:
-    """What goes out, with the headers of the middleware; scripts in HTML of the page itself get the nonce."""
+    """The answer with the headers of the middleware; scripts in the page's own HTML get the nonce."""
 
     def __init__(self, send: Send, headers: Mapping[bytes, bytes], nonce: str):
         self._send, self._headers, self._nonce = send, headers, nonce.encode()

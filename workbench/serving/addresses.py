@@ -27,7 +27,7 @@ def address_of(host: str) -> str:
 
 
 def trust_proxies(proxies: Iterable[str] = ()) -> None:
-    """Makes the web server believe forwarded addresses from these proxies alone.
+    """Makes the web server trust forwarded addresses from these proxies only.
 
     Raises `BadInput` for one that is not an address or a network.
     """

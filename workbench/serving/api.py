@@ -11,7 +11,7 @@ from workbench.serving.service import Service, route
 
 
 def api_routes(service: Service) -> list[BaseRoute]:
-    """Returns the routes under /v1, and those that say how the server is."""
+    """Returns the routes under /v1, and those for the server's health."""
     return [
         *live_routes(service),
         *realtime_routes(service),

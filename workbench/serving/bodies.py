@@ -63,7 +63,7 @@ def too_large(most: int) -> Refusal:
 
 
 def parsed(content: str | bytes | bytearray) -> Any:
-    """Returns the value of a text in JSON, which can be written as JSON again.
+    """Returns the value of a JSON text; the value can be written as JSON again.
 
     Raises `ValueError` for invalid JSON, for NaN and numbers out of range such as 1e999, for lone surrogates, and for
     too deep nesting.

@@ -57,7 +57,7 @@ class _Entry:
 
 
 class Turn:
-    """The right of a call to work."""
+    """The right of a call to run."""
 
     def __init__(self, queue: CallQueue, entry: _Entry):
         self._queue = queue
@@ -65,14 +65,14 @@ class Turn:
 
     @property
     def wanted(self) -> bool:
-        """Whether this call holds others up and has used its slice of time.
+        """Whether this call delays others and has used its slice of time.
 
         Only a call that can let others go first may ask.
         """
         return self._queue.wanted(self._entry)
 
     def let_go(self) -> None:
-        """Gives the right to those who wait; `take_back` waits for it."""
+        """Gives the right to run to a waiting call; `take_back` waits for its return."""
         self._queue.pause(self._entry)
 
     def take_back(self, work: Work, on_progress: OnProgress = report) -> None:
@@ -102,7 +102,7 @@ def _count(counts: Counter[Counted], key: Counted, count: int) -> None:
 
 
 class CallQueue:
-    """All calls of a server, those that run and those that wait.
+    """All running and waiting calls of a server.
 
     Args:
         slice_seconds: how long a call works before it lets others go first.
@@ -127,12 +127,12 @@ class CallQueue:
 
     @property
     def running(self) -> int:
-        """How many calls work."""
+        """The number of running calls."""
         return len(self._working)
 
     @property
     def waiting(self) -> int:
-        """How many calls wait."""
+        """The number of waiting calls."""
         return len(self._entries)
 
     @contextlib.contextmanager
@@ -142,7 +142,7 @@ class CallQueue:
         """Waits for the turn of a call and holds it for the length of the block.
 
         Args:
-            work: for whom, and what ends it.
+            work: the visitor, and what ends the work.
             resource: what the call needs; if `alone`, only one call has it at a time.
             on_progress: receives the place in the queue and the estimate while the call waits; may raise to leave the
                 queue.
@@ -167,7 +167,7 @@ class CallQueue:
             self.pause(entry, ended=True)
 
     def wanted(self, entry: _Entry) -> bool:
-        """Whether a call holds others up and has used its slice of time.
+        """Returns whether a call delays others and has used its slice of time.
 
         The call must be able to let others go first.
         """
@@ -274,7 +274,7 @@ class CallQueue:
             self._served.popitem(last=False)
 
     def _next(self) -> _Entry | None:
-        """The waiting call that may go now, if there is one."""
+        """Returns the waiting call that may run now, if there is one."""
         if self.running >= self.limits.running:
             return None
         able = [each for each in self._entries if self._may_go(each)]
@@ -290,7 +290,7 @@ class CallQueue:
         )
 
     def _is_crowded(self, now: float) -> bool:
-        """Whether more calls work than there are processors, short ones among them."""
+        """Returns whether more calls run than there are processors, and some of them are short."""
         return len(self._working) > self.processors and self._long_working(now) < len(self._working)
 
     def _has_room_for_long(self) -> bool:
@@ -320,7 +320,7 @@ class CallQueue:
         )
 
     def _before(self, entry: _Entry) -> int:
-        """The number of calls that rank before this one and need the same resource."""
+        """Returns the number of calls before this one in the queue that need the same resource."""
         mine = self._rank(entry)
         return sum(each.resource == entry.resource and self._rank(each) < mine for each in self._entries)
 
@@ -329,7 +329,7 @@ class CallQueue:
         return mean * (1 + self._before(entry)) if entry.alone else mean
 
     def _told(self, entry: _Entry) -> str:
-        """What a call waits for, its position in the queue, and about how long it will take."""
+        """Returns a sentence: what a call waits for, its position in the queue, and an estimate of the time."""
         place, left = 1 + self._before(entry), spoken_seconds(max(self._estimate(entry), 1.0))
         worker = self._at_work.get(entry.resource)
         whose = (

@@ -61,7 +61,7 @@ async def chat(call: Call) -> Any:
 
 
 def read_request(call: Call, offer: RuntimeOffer, body: Mapping[str, Any]) -> tuple[ChatRequest, list[Embedding]]:
-    """Returns the request and the embeddings in its messages; raises `BadInput` for what cannot be followed."""
+    """Returns the request and the embeddings in its messages; raises `BadInput` for a field that cannot be followed."""
     family = FAMILIES[offer.card.family]
     options_class: Any = family.chat_options_class or family.options_class
     specs = [spec for spec in option_specs(options_class) if not spec.runtimes or offer.cell.runtime in spec.runtimes]
@@ -162,7 +162,7 @@ def conversation(
     stop: threading.Event,
     on_activity: OnActivity = ignore_activity,
 ) -> Generator[ConversationEvent, None, None]:
-    """Yields the events of a chat; calls `on_activity` with what the model says while it loads, or waits."""
+    """Yields the events of a chat; calls `on_activity` with the activity while the model loads or waits."""
     session = call.service.open(offer, stop, on_activity)
     options = dict(request.options)
     if embeddings:

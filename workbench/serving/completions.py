@@ -1,4 +1,4 @@
-"""The route for completions: a language model goes on from a text as it stands."""
+"""The route for completions: a language model continues a text as written."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Figures:
         self._registry.register(self)
 
     def collect(self) -> Iterable[Any]:
-        """Yields what is measured at the moment when somebody asks."""
+        """Yields the values that are measured at the time of the request."""
         from prometheus_client.core import GaugeMetricFamily
 
         labels = ("model", "runtime", "quantization")

@@ -1,4 +1,4 @@
-"""The flags that say how a server is opened to visitors, for the page and for the routes alone."""
+"""The flags for a server's visitors, with the page or with the routes alone."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def opening_words(parsed: argparse.Namespace) -> list[str]:
 
 
 def read_users(path: Path | None) -> tuple[tuple[str, str], ...]:
-    """Returns the names and passwords of a file; raises `BadInput` for one that has none."""
+    """Returns the names and passwords in a file; raises `BadInput` for a file without any."""
     if path is None:
         return ()
     try:

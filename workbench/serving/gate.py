@@ -1,4 +1,4 @@
-"""How much a server does at a time. Every route asks the gate before it works.
+"""Limits the work that a server does at a time. Every route asks the gate before it works.
 
 It refuses more work than the server has places for. Before it, `workbench.serving.access_middleware` checks keys,
 rates, sizes, the name of the server and the site of the page that asks. After it, `workbench.serving.guard` has the

@@ -1,4 +1,4 @@
-"""What visitors of a server may do: the mode, the limits, the queue and the rates. Page, routes and MCP ask here.
+"""The rules for visitors of a server: mode, limits, queue and rates. The page, the routes and MCP ask here.
 
     guard = pool.guard
     guard.public                        whether visitors are strangers
@@ -201,7 +201,7 @@ def _until(work: Work, seconds: float) -> Work:
 
 
 def open_to_visitors(card: Card) -> bool:
-    """Returns whether visitors of a public server may use a model."""
+    """Returns whether visitors of a public server may use the model of this card."""
     return card.kind in STANDING or card.kind == "server" or card.visitors
 
 

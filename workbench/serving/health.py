@@ -1,4 +1,4 @@
-"""What a server tells about itself: its models, whether it lives, whether it is ready, its figures."""
+"""The routes about the server itself: its models, its health, whether it is ready, its figures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def models(call: Call) -> Any:
 
 
 async def model(call: Call) -> Any:
-    """Tells one model."""
+    """Returns one model."""
     name = call.request.path_params["name"]
     found = (await asyncio.to_thread(listed, call.service)).get(name)
     if found is None:
@@ -76,7 +76,7 @@ async def ready(call: Call) -> Any:
 
 
 async def metrics(call: Call) -> Any:
-    """Tells the figures for Prometheus."""
+    """Returns the figures for Prometheus."""
     body, kind = call.service.figures.page()
     return Response(body, headers={"content-type": kind})
 

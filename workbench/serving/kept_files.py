@@ -60,7 +60,7 @@ class KeptFiles:
         return folder
 
     def end(self, folder: Path) -> None:
-        """Keeps a folder that is complete, and removes the oldest where there are too many bytes."""
+        """Keeps a complete folder, and removes the oldest folders if there are too many bytes."""
         with self._lock:
             self._filling.discard(folder)
             share, home = self.limits.disk_mb_per_visitor << 20, folder.parent.name

@@ -64,7 +64,7 @@ class Keys:
         return self._known
 
     def name_of(self, key: str) -> str:
-        """Returns the name of a key, in the same time for each wrong one; empty if there is none."""
+        """Returns the name of a key, or an empty text for a wrong key. All wrong keys take the same time."""
         shown, found = _hash(key), ""
         for name, entry in self.entries().items():
             if hmac.compare_digest(str(entry.get("sha256", "")), shown):
@@ -72,7 +72,7 @@ class Keys:
         return found
 
     def add(self, name: str) -> str:
-        """Makes a key and returns it; nobody can read it later.
+        """Makes a key and returns it; it cannot be read again later.
 
         Raises `BadInput` for a name that is taken or not allowed.
         """

@@ -76,7 +76,7 @@ class LiveModel:
 def live_model(
     service: Service, name: Any, fields: Sequence[tuple[str, str]] = (), options: Mapping[str, Any] | None = None
 ) -> LiveModel:
-    """Returns the model that a client names, with what it asks for; raises `BadInput` for what cannot be followed.
+    """Returns the model that a client names, with its options; raises `BadInput` for what cannot be followed.
 
     Args:
         fields: those of OpenAI's API, each a name and a text.
@@ -88,7 +88,7 @@ def live_model(
 
 @dataclass(frozen=True)
 class LiveRequest:
-    """What the page wants to know of its sound."""
+    """The page's request for its sound: a transcription, or only the times of speech."""
 
     model: LiveModel | None  # None: only when somebody speaks
     rate: int = SAMPLE_RATE
@@ -151,12 +151,12 @@ class Connection:
         self._queue: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
 
     def say(self, message: Mapping[str, Any]) -> None:
-        """Sends a message soon."""
+        """Puts a message into the queue of messages to send."""
         with contextlib.suppress(RuntimeError):  # the server has ended
             self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
 
     async def receive(self) -> Message:
-        """Returns the next message of the client; raises `Refusal` if none comes for long."""
+        """Returns the next message of the client; raises `Refusal` if none comes for too long."""
         try:
             message = await asyncio.wait_for(self.socket.receive(), self._idle_seconds)
         except TimeoutError:

@@ -32,7 +32,7 @@ class SentFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
     data: str = Field("", description="the file's content in base64")
     upload: str = Field("", description=f"the id of an upload, from POST {PATH}")
-    name: str = Field("", description="the file's name, such as talk.wav; its ending tells the format")
+    name: str = Field("", description="the file's name, such as talk.wav; its suffix states the format")
 
 
 class SentEmbedding(SentFile):

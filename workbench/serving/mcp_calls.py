@@ -34,10 +34,10 @@ class ProgressSender:
         self._changed, self._ended = asyncio.Event(), False
 
     def say(self, message: str, done: float | None = None) -> None:
-        """Tells what is being done.
+        """Sends the present activity.
 
         Args:
-            done: 0 to 1; None where nobody knows.
+            done: 0 to 1; None if unknown.
         """
         with contextlib.suppress(RuntimeError):  # the server has ended
             self._loop.call_soon_threadsafe(self._take, (done, message[:LONGEST_MESSAGE]))
@@ -49,7 +49,7 @@ class ProgressSender:
 
     @contextlib.asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
-        """Sends what is said within the block, the last of it too."""
+        """Sends the messages of `say` inside the block, and the last one at its end."""
         task = asyncio.create_task(self._send())
         try:
             yield

@@ -79,7 +79,7 @@ class Given:
         Args:
             data: its content in base64, with or without a data URL's head; or
             upload: its id.
-            name: what the client calls it; its ending tells the format.
+            name: what the client calls it; its suffix states the format.
             called: the parameter, for messages.
 
         Raises `BadInput` if there is none, or both.

@@ -97,10 +97,10 @@ def _add_transcribe(server: MCPServer, service: Service, given: Given) -> None:
         model: Annotated[str, _model_for("transcribe", "demo/sensevoice|gguf|q8_0")],
         audio: Annotated[SentFile, Field(description="the recording, in any format that libsndfile or ffmpeg reads")],
         language: Annotated[str, Field(description="the language as a code, such as en; empty to detect it")] = "",
-        words: Annotated[bool, Field(description="whether to tell the time of each word")] = False,
+        words: Annotated[bool, Field(description="whether to return the time of each word")] = False,
         options: Annotated[dict[str, Any], OPTIONS] = {},  # noqa: B006 (a schema has a default, and nobody changes it)
     ) -> CallToolResult:
-        """Writes down what is said in a recording, with the times of its segments."""
+        """Transcribes a recording, with the times of its segments."""
         async with counted(service, ctx, "transcribe") as call:
             offer = await call.choose(model, "transcribe")
             registry = service.pool.registry
@@ -134,9 +134,9 @@ def _add_compare(server: MCPServer, service: Service, given: Given) -> None:
         reference: Annotated[
             SentFile, Field(description="the trace to compare with: .safetensors, .npz, or a .zip of .npy files")
         ],
-        candidate: Annotated[SentFile, Field(description="the trace that is compared")],
+        candidate: Annotated[SentFile, Field(description="the trace to judge")],
         preset: Annotated[str, Field(description=f"what to expect: {', '.join(PRESETS)}; empty for automatic")] = "",
-        rules: Annotated[list[str], Field(description="limits of one's own, such as relative_l2=1e-3")] = [],  # noqa: B006
+        rules: Annotated[list[str], Field(description="your own limits, such as relative_l2=1e-3")] = [],  # noqa: B006
         stages: Annotated[str, Field(description="a pattern of the stages to compare, such as encoder.*")] = "*",
         exact: Annotated[
             SentFile | None, Field(description="a trace of the reference in float64, to tell noise from a bug")
@@ -146,7 +146,7 @@ def _add_compare(server: MCPServer, service: Service, given: Given) -> None:
         ] = None,
         force: Annotated[bool, Field(description="compare traces of different inputs too")] = False,
         all_stages: Annotated[
-            bool, Field(description=f"tell every stage; otherwise at most {MOST_STAGES} that are beyond tolerance")
+            bool, Field(description=f"return every stage; otherwise at most {MOST_STAGES} that are beyond tolerance")
         ] = False,
     ) -> CallToolResult:
         """Compares two traces of a model stage by stage: the first stage where they diverge, and a verdict."""
@@ -241,7 +241,7 @@ def _add_chat(server: MCPServer, service: Service, given: Given) -> None:
         audio: Annotated[SentFile | None, Field(description="a recording for the model to hear")] = None,
         history: Annotated[
             list[dict[str, Any]],
-            Field(description='what was said before: objects {"role": "system", "user" or "assistant", "content"}'),
+            Field(description='the earlier messages: objects {"role": "system", "user" or "assistant", "content"}'),
         ] = [],  # noqa: B006
         speak: Annotated[bool, Field(description="answer with speech, and its transcript")] = False,
         options: Annotated[

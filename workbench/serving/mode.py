@@ -1,4 +1,4 @@
-"""How far a server trusts who uses it: `local` on the owner's own machine, `public` where strangers come.
+"""How far a server trusts its users: `local` on the owner's own machine, `public` for strangers.
 
 In public mode a visitor can use only what the owner has opened; `docs/security.md` lists that.
 """
@@ -32,7 +32,7 @@ def mode_for(host: str, asked: str | None = None, environment: Mapping[str, str]
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether only programs of this machine reach a host's address."""
+    """Returns whether only programs on this machine can reach the address of a host."""
     name = host.removeprefix("[").removesuffix("]").partition("%")[0].rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True

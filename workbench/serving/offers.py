@@ -31,7 +31,7 @@ class ModelOnRuntime:
 
     @property
     def value(self) -> str:
-        """The cell as one string, which `parse` reads."""
+        """The model on a runtime as one string, which `parse` reads."""
         return SEPARATOR.join(filter(None, (self.model, self.runtime, self.quantization)))
 
     @property
@@ -41,7 +41,7 @@ class ModelOnRuntime:
 
     @classmethod
     def parse(cls, value: str) -> ModelOnRuntime:
-        """Reads a cell from a string such as `demo/sensevoice|gguf|q8_0`; without a runtime it is PyTorch."""
+        """Reads a model on a runtime from a string such as `demo/sensevoice|gguf|q8_0`; the default is PyTorch."""
         model, _, rest = value.partition(SEPARATOR)
         runtime, _, quantization = rest.partition(SEPARATOR)
         return cls(model.strip(), runtime.strip() or "pytorch", quantization.strip())
@@ -49,7 +49,7 @@ class ModelOnRuntime:
 
 @dataclass(frozen=True)
 class RuntimeOffer:
-    """A cell as the page offers it."""
+    """A model on a runtime as the page offers it."""
 
     cell: ModelOnRuntime
     card: Card
@@ -64,7 +64,7 @@ class RuntimeOffer:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether a server on another machine runs it, which then receives the recordings."""
+        """Whether a server on another machine runs the model and receives the recordings."""
         return self.card.kind == "server"
 
     @property
@@ -134,7 +134,7 @@ def neural_choices(registry: Registry) -> tuple[str, ...]:
 def options_for(
     registry: Registry, model: str, given: Mapping[str, Any], uploaded: Callable[[Any], bool] = lambda path: False
 ) -> dict[str, Any]:
-    """Returns the given options that the model has, after a check of their values.
+    """Returns those of the given options that the model has, with checked values.
 
     Args:
         uploaded: whether a value is the path of a file that the user has uploaded.
@@ -156,7 +156,7 @@ def options_for(
 
 
 def check_places(registry: Registry, given: Mapping[str, Any]) -> None:
-    """Raises `BadInput` for options that name another model by a path, and not as the catalogue lists it."""
+    """Raises `BadInput` for options that name another model by a path, not by a name of the catalogue."""
     if given.get("vad") not in (None, *vad_choices(registry)):
         raise BadInput(f"option vad is {given['vad']!r:.80}; expected one of {', '.join(vad_choices(registry))}")
     if given.get("neural_lm") not in (None, *neural_choices(registry)):

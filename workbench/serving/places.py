@@ -1,4 +1,4 @@
-"""Places for connections that stay open, of which one visitor and one network address may hold only a share."""
+"""Places for connections that stay open. One visitor and one network address may hold only a share of them."""
 
 from __future__ import annotations
 

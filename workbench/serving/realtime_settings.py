@@ -1,4 +1,4 @@
-"""The settings of a realtime transcription session, and what an event `session.update` changes in them.
+"""The settings of a realtime transcription session, and the changes by an event `session.update`.
 
 A field that cannot be followed is refused by name. A field that an event leaves out stays as it is.
 """
@@ -40,7 +40,7 @@ class RealtimeSettings:
     silence_ms: int = 500  # the pause that ends a segment
 
     def described(self, session: str) -> dict[str, Any]:
-        """Returns the object that OpenAI's API has for a session of that name."""
+        """Returns OpenAI's session object for the session with this id."""
         texts = {"model": self.model, "language": self.language, "prompt": self.prompt}
         return {
             "id": session,
@@ -66,7 +66,7 @@ class RealtimeSettings:
             raise Refusal("this server has sessions of the type transcription; set it", "session.type")
         _check_names(session, "session", ("type", "audio", "include"))
         if session.get("include"):
-            raise Refusal(f"session.include asks for what this server does not tell; {LEAVE_OUT}", "session.include")
+            raise Refusal(f"session.include asks for what this server does not return; {LEAVE_OUT}", "session.include")
         given = _part(_part(session, "session.audio", ("input",)), _INPUT, _INPUTS)
         if given.get("noise_reduction"):
             raise Refusal(f"this server reduces no noise; {LEAVE_OUT}", f"{_INPUT}.noise_reduction")
@@ -93,7 +93,7 @@ class RealtimeSettings:
 
 
 def _nested(session: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the session of the API's first version in the form of the present one."""
+    """Converts a session object of the API's first version to the present form."""
     inner = {"input_audio_transcription": "transcription", "input_audio_noise_reduction": "noise_reduction"}
     names = {**inner, "turn_detection": "turn_detection"}
     given = {names[name]: value for name, value in session.items() if name in names}
@@ -107,7 +107,7 @@ def _nested(session: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part(given: Mapping[str, Any], path: str, names: Sequence[str]) -> Mapping[str, Any]:
-    """Returns the object of a session at a path of names, of which the last is its name in `given`."""
+    """Returns the object in `given` under the last name of `path`; the whole path is for messages."""
     found = given.get(path.rpartition(".")[2])
     found = {} if found is None else found
     if not isinstance(found, Mapping):

@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a process is for, in the words of its sentences."""
+    """The purpose of a process, as words for its messages."""
 
     name: str  # the subject of a sentence
     activity: str  # told until the function says more
@@ -107,7 +107,7 @@ class SeparateProcess:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """Waits until nobody else computes."""
+        """Waits until no other process of the same lock computes."""
         while not self._alone.acquire(timeout=BEAT_SECONDS):
             check_work()
             report(0.0, self._purpose.waiting)

@@ -24,7 +24,7 @@ REPORT, RESULT, ERROR, NO_MEMORY, FAILED = "report", "result", "error", "no memo
 
 
 def main() -> None:
-    """Answers calls until nobody asks any more."""
+    """Answers calls until the socket closes."""
     number, parent, limit = map(int, sys.argv[1:])
     if sys.platform == "linux":
         end_with(parent)

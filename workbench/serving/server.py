@@ -37,7 +37,7 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
     """Serves the models of the registry until an interrupt, which ends the server in order.
 
     Args:
-        chosen: the flags that say how it is opened to visitors (`workbench.serving.flags`).
+        chosen: the flags for visitors (`workbench.serving.flags`).
 
     Raises `Unavailable` if the packages of a web server are not installed.
     """

@@ -1,4 +1,4 @@
-"""What all routes of a server share: the sessions, the gate, the figures, and answers to what goes wrong.
+"""Common parts of all routes of a server: the sessions, the gate, the figures, and the answers to errors.
 
 Errors have OpenAI's form and a fitting status: 400 for a bad request, 404 for an unknown model or route, 405, 413, 415,
 429, 503 for a runtime that is not available, and 500 for a fault, whose traceback goes only to the log.
@@ -47,7 +47,7 @@ class Service:
 
     Args:
         pool: the sessions, which the page may share.
-        gate: who may ask for what.
+        gate: limits the work at a time.
     """
 
     def __init__(self, pool: SessionPool, gate: Gate | None = None):
@@ -109,7 +109,7 @@ class Service:
 
 
 class Call:
-    """One request on its way through a route, with what is counted about it."""
+    """One request to a route, with the values that are counted."""
 
     def __init__(self, service: Service, request: Request, kind: str):
         self.service, self.request, self.kind = service, request, kind
@@ -131,7 +131,7 @@ class Call:
         self._held.enter_context(self.service.figures.running(self.kind))
 
     def last(self) -> None:
-        """Says that the answer is not complete when the route returns; whoever completes it calls `end`."""
+        """Declares that the answer is not complete when the route returns; the code that completes it calls `end`."""
         self.lasts = True
 
     def end(self, status: int) -> None:
@@ -140,7 +140,7 @@ class Call:
         self.service.figures.answered(self.kind, self.model, status, time.perf_counter() - self._begun, self.seconds)
 
     def returned(self, status: int) -> None:
-        """The route has returned: ends the call, unless it lasts."""
+        """Ends the call when the route returns, unless the answer is not complete yet."""
         if not self.lasts:
             self.end(status)
 
@@ -169,7 +169,7 @@ def route(service: Service, path: str, methods: str, kind: str, answer: Answer) 
 
 
 def error_reply(error: BaseException) -> tuple[int, Mapping[str, Any]]:
-    """Returns (status, body) for anything that went wrong; what nobody foresaw is logged."""
+    """Returns (status, body) for an error; logs unexpected errors."""
     if isinstance(error, Cancelled):
         return error_answer(Unavailable(f"the work was stopped before its end: {error}"))
     if isinstance(error, WorkbenchError):

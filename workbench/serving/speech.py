@@ -1,4 +1,4 @@
-"""The route for speech: a model that speaks says a text; the sound is sent while it is made, where the form allows it.
+"""The route for speech: a model speaks a text. If the format allows it, the sound is sent while it is generated.
 
 Raw samples have 24,000 Hz, as OpenAI's clients expect; a file has the model's own rate.
 """

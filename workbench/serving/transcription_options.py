@@ -1,4 +1,4 @@
-"""The options of a transcription, from the forms in which the routes, the websockets and MCP ask for them."""
+"""Reads the options of a transcription from the requests of the routes, the websockets and MCP."""
 
 from __future__ import annotations
 

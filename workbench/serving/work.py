@@ -1,4 +1,4 @@
-"""A run of a model that somebody else may stop: how it opens its session, and how it waits.
+"""A run of a model that another thread may stop: opens its session and waits.
 
 The run has a thread of its own. This file knows no route and no page.
 """

@@ -172,7 +172,7 @@ def test_a_server_that_names_tokens_by_their_text(session: RemoteTextSession, fa
 
 
 def test_a_server_that_tells_no_alternatives(session: RemoteTextSession) -> None:
-    with pytest.raises(Unavailable, match=r"does not tell the likeliest tokens of each step; set alternatives to 0"):
+    with pytest.raises(Unavailable, match=r"does not return the likeliest tokens of each step; set alternatives to 0"):
         session.generate("count", alternatives=2)
 
 

@@ -179,7 +179,7 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
                     others += told
                     if alternatives and added.text and not others:
                         raise Unavailable(
-                            f"the server {client.server.url} does not tell the likeliest tokens of each step; set "
+                            f"the server {client.server.url} does not return the likeliest tokens of each step; set "
                             "alternatives to 0, or open the model on this machine"
                         )
                     yield Piece(added.text, added.ids, told[0] if len(told) == 1 else (), prompt_tokens)

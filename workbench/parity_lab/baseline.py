@@ -25,7 +25,7 @@ _SAME = {"model": "the model", "source": "the input", "isolated": "isolated"}
 
 @dataclass(frozen=True)
 class Regression:
-    """One thing that got worse."""
+    """One change for the worse."""
 
     candidate: str
     stage: str  # empty if it concerns the whole candidate
@@ -143,7 +143,7 @@ def _bugs(comparison: Mapping[str, Any]) -> set[str]:
 
 
 def _is_run(found: Any) -> bool:
-    """Returns whether a value of JSON has the parts of a run that are read here."""
+    """Returns whether a JSON value has the parts of a run that this file reads."""
     if not isinstance(found, dict) or "format" not in found or not _SAME.keys() <= found.keys():
         return False
     reference, candidates = found.get("reference"), found.get("candidates")

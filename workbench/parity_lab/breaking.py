@@ -1,4 +1,4 @@
-"""Faults to plant into a copy of a demo model, so that one can watch a comparison find them.
+"""Faults to plant into a copy of a demo model, to watch how a comparison finds them.
 
 A fault is a change of one file of a checkpoint, or of how a side computes. The copy runs like any other checkpoint, so
 every number on the screen comes from the broken model. The demo models themselves stay unchanged.
@@ -51,7 +51,7 @@ class Fault:
 
     @property
     def kind(self) -> str:
-        """The name without the layer: what is to be guessed in a game."""
+        """The name without the layer; in a game, the player guesses it."""
         return self.name.rstrip("0123456789-")
 
 
@@ -178,7 +178,7 @@ def planted_side(
 
     Args:
         folder: receives the copy and its trace.
-        name: of the candidate in the report; by default the fault's title.
+        name: the candidate's name in the report; by default the fault's title.
     """
     if fault.plant is None:
         return fault.side

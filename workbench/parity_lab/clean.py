@@ -1,4 +1,4 @@
-"""Computes the *clean spread* of a precision: the reference's own model in it, several times, with its sums reordered.
+"""Computes the *clean spread* of a precision: the reference's own model in this precision, with its sums reordered.
 
 For bfloat16 and float16, the whole model computes in that type with every step rounded. For weights of a GGUF file, the
 model on PyTorch takes the weights of that very file, dequantised, rounds the inputs of its linear layers as ggml does,
@@ -48,11 +48,11 @@ class CleanRun:
 
 
 FoundClean = tuple[CleanRun | None, str]
-"""Clean computations, or why there are none; both empty where none are needed."""
+"""Clean computations, or why there are none; both are empty if none are needed."""
 
 
 def check_precision(named: str) -> str:
-    """Returns a precision that a user names; raises `BadInput`, which lists the known ones, for any other."""
+    """Returns the precision that a user names; raises `BadInput`, which lists the known precisions, for any other."""
     lower = named.lower()
     known = {AUTO: AUTO, "f32": "float32", "float32": "float32", "bf16": HALVES[0], "f16": HALVES[1], "half": HALVES[1]}
     known |= {each: each for each in HALVES}
@@ -76,7 +76,7 @@ def named_precision(trace: Trace, precision: str) -> tuple[Trace, str]:
     Args:
         precision: from `check_precision`.
 
-    The sentence is empty if the trace itself names its precision, or nothing speaks against float32.
+    The sentence is empty if the trace itself names its precision, or if its values may be float32.
     """
     if precision == AUTO:
         found = precision_of(trace)
@@ -105,7 +105,7 @@ class CleanRuns:
 
     Args:
         compute: traces a side into a file.
-        several: traces a side several times into files.
+        several: traces a side several times, each time into a file.
         reference: the side whose model is computed.
         file_of: returns the GGUF file of the model in a type.
         precision: returns the precision of a trace (`workbench.compare.precision.precision_of`).
@@ -165,7 +165,7 @@ def precisions_of(candidates: Iterable[Side], mapping: StageMapping | None, prec
 
 
 def needs_clean(side: Side) -> bool:
-    """Returns whether a candidate is judged by a clean spread.
+    """Returns whether a candidate needs a clean spread.
 
     A candidate on PyTorch with the same options is itself (almost) one of the clean computations.
     """

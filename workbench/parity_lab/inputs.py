@@ -34,7 +34,7 @@ class Input:
 
 
 def is_several(given: Sequence[str], reads_text: bool) -> bool:
-    """Returns whether these are several inputs: more than one, a folder, or a list."""
+    """Returns whether the arguments are several inputs: more than one, a folder, or a list."""
     if len(given) > 1 or any(map(_is_list, given)):
         return True
     return not reads_text and any(map(os.path.isdir, given))  # for a name that is too long, Path.is_dir raises
@@ -66,7 +66,7 @@ def read_inputs(given: Sequence[str], reads_text: bool) -> list[Input]:
 
 
 def with_dump(side: Side, name: str) -> Side:
-    """Returns a side for one input: of a folder of dumps, the dump with the input's name; others as they are.
+    """Returns a side for one input: from a folder of dumps, the dump with the input's name; other sides unchanged.
 
     Raises `BadInput` if the folder has no such dump.
     """

@@ -74,9 +74,10 @@ class LayerInspection:
         self._traced: dict[str, TraceOrReason] = {}  # of the reference's side, by file name
 
     def narrowed(self, side: Side, outcome: Outcome, number: int) -> Outcome:
-        """Returns the outcome of a candidate with what is inside its first layer in error.
+        """Returns the outcome of a candidate with the inner stages of its first layer in error.
 
-        It stays as it is if that stage is not of a layer, or if a side is a trace file, which cannot be traced again.
+        The outcome stays unchanged if that stage is not in a layer, or if a side is a trace file, which cannot be
+        traced again.
         """
         layer = layer_in_error(outcome)
         if layer is None or side.path is not None or self._reference.path is not None:
@@ -93,7 +94,7 @@ class LayerInspection:
         return replace(outcome, inside=LayerOutcome(layer, found, time.perf_counter() - begun))
 
     def _sources_of(self, layer: str, candidate: Computed | None) -> Sources:
-        """Returns what a candidate is compared with; None for one without a precision of its own.
+        """Returns the traces that a candidate is compared with; pass None for a candidate without its own precision.
 
         Raises the error of the reference.
         """
@@ -112,12 +113,12 @@ class LayerInspection:
         return self._traced[file]
 
     def _look(self, side: Side, file: str, layer: str) -> Computed:
-        """Traces a layer of a side with what is inside it."""
+        """Traces a layer of a side with its inner stages."""
         return self._compute(side, file, _globs(layer), decoding_steps=",".join(_steps(layer)))
 
 
 def _globs(layer: str) -> tuple[str, ...]:
-    """Returns the globs of a layer and of what is inside it; of a decoding step, also of all caches after it."""
+    """Returns the globs of a layer and its inner stages; for a decoding step, also of all caches after it."""
     if not layer.startswith("steps."):
         return layer, f"{layer}.*"
     step = ".".join(layer.split(".")[:2])
@@ -130,7 +131,7 @@ def _globs(layer: str) -> tuple[str, ...]:
 
 
 def _steps(layer: str) -> list[str]:
-    """Returns the decoding steps to trace; of a hypothesis also the step before, whose caches are reordered for it."""
+    """Returns the decoding steps to trace; for a hypothesis also the step before, whose caches it reorders."""
     step = step_and_stage(f"{layer}.x")[0]
     if step is None:
         return []

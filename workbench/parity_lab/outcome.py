@@ -36,7 +36,7 @@ STATUS: dict[Status, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Computed:
-    """A trace, and how long it took."""
+    """A trace, and the time that it took."""
 
     name: str  # the side as the user wrote it
     trace: Trace
@@ -105,7 +105,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class LayerOutcome:
-    """What is inside a layer that is in error."""
+    """The inner stages of a layer in error."""
 
     layer: str
     outcome: Outcome  # of the stages inside the layer, and of the layer's own stage

@@ -1,4 +1,4 @@
-"""Reads and checks what a parity run is asked for, before anything is computed."""
+"""Reads and checks the arguments of a parity run before anything is computed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Plan:
         return self.how.exact and self.how.same_precision
 
     def traces(self, call: Caller) -> int:
-        """Returns how many traces there will be at most, for the progress; `call` calls what reads trace files."""
+        """Returns the largest possible number of traces, for the progress; `call` calls functions that read traces."""
         how, asked = self.how, (self.candidates, self.how.mapping, self.precision)
         spreads = call(precisions_of, *asked) if self.has_clean else set()
         count = 1 + how.exact * self.has_runs + (1 + ORDERS) * len(spreads)
@@ -71,7 +71,7 @@ def plan_run(
     candidates: str | Iterable[str | Side],
     how: ParityOptions,
 ) -> Plan:
-    """Returns the plan of a run; raises `BadInput` for what cannot be used."""
+    """Returns the plan of a run; raises `BadInput` for arguments that cannot be used."""
     options_class = registry.options_class(model)
     card = registry.card(model)
     family = FAMILIES[card.family]

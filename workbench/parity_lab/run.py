@@ -58,8 +58,8 @@ def run_parity(
         on_progress: called several times a second with a fraction 0..1 and the current activity; an exception from it
             stops the run, and no file stays.
         keep: a folder for the traces; without it, they are removed when the run is closed.
-        call: calls what reads the traces and judges; by default here. A server has a process for it
-            (`workbench.serving.separate_process`).
+        call: calls the functions that read and judge traces; by default in this process. A server has a separate
+            process for them (`workbench.serving.separate_process`).
         changes: fields of `how` by name, such as `exact=False`.
 
     Raises `BadInput` for a model, a side or an input that cannot be used, and any error of the reference's computation.
@@ -90,7 +90,7 @@ def run_parity(
 
 @dataclass(frozen=True)
 class _Found:
-    """What a run has computed."""
+    """The traces and outcomes that a run has computed."""
 
     reference: Computed
     exact: TraceOrReason

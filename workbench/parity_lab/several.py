@@ -67,7 +67,7 @@ class CandidateOnInputs:
 
     @property
     def faulty_stage(self) -> str | None:
-        """The stage to examine: the one of all inputs together, otherwise the one that most single inputs show."""
+        """The stage to examine: the faulty stage over all inputs together, else the one of most single inputs."""
         found = self.consistency.first_fault if self.consistency else None
         return found.stage if found else self.alone[0] if self.alone else None
 

@@ -47,7 +47,7 @@ def stage_details(run: ParityRun, outcome: Outcome, stage: str) -> Iterator[str]
 
 
 def about(each: StageComparison, first: str | None, largest: str | None) -> str:
-    """Returns a sentence on what is remarkable about a stage.
+    """Returns a sentence about the remarkable values of a stage.
 
     Args:
         first: the first divergent stage.

@@ -61,5 +61,5 @@ def summary(run: ParityRun, worse: Collection[Regression] | None = None, image: 
 
 
 def _plain(text: str) -> str:
-    """Returns a text that Markdown shows as it is, on one line."""
+    """Returns a text on one line, escaped so that Markdown shows it unchanged."""
     return escape(" ".join(text.split()), quote=False).translate(_MARKS)

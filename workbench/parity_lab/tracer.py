@@ -52,7 +52,7 @@ def folder_for(keep: str | Path | None) -> Path | None:
 
 @dataclass(frozen=True)
 class TraceRequest:
-    """What every side of a run traces."""
+    """The input, stages and options that every side of a run traces."""
 
     model: str | Path
     source: Any  # as the model takes it
@@ -67,8 +67,8 @@ class Tracer:
 
     Args:
         folder: of the traces; None for a temporary one.
-        count: how many traces there will be, for the progress.
-        call: calls what reads traces.
+        count: the number of traces of the run, for the progress.
+        call: calls functions that read traces.
     """
 
     def __init__(
@@ -138,12 +138,12 @@ class Tracer:
         given: Path | None = None,
         decoding_steps: str | None = None,
     ) -> Computed:
-        """Returns the trace of a side, in a file of the folder; for a side that is a trace, that trace.
+        """Returns the trace of a side in a file of the folder; a side that is already a trace is returned.
 
         Args:
             stages: globs that replace those of the run.
             given: the trace whose stages are substituted; by default the reference's in an isolated run.
-            decoding_steps: those that replace the run's.
+            decoding_steps: decoding steps that replace the run's.
         """
         if side.path is not None:
             self._step += 1

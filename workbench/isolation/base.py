@@ -1,4 +1,4 @@
-"""The common part of sessions in processes: what the registry asks of them, and how they send calls.
+"""The common part of sessions in processes: the methods that the registry uses, and the sending of calls.
 
 `workbench.isolation.serial` has sessions that take one call at a time, `workbench.isolation.concurrent` the others.
 `workbench.session.calls` lists the calls.
@@ -42,7 +42,7 @@ class Calls:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """The calls; `workbench.session.protocols` has their types."""
+            """Returns a call by name, for type checkers; `workbench.session.protocols` has the types."""
 
     @abstractmethod
     def _replies(self, call: Call, payload: bytes) -> Generator[Any, None, None]:
@@ -133,12 +133,12 @@ class IsolatedSession(Calls):
 
     @property
     def state(self) -> str:
-        """What it is doing, in words: loading, at work, idle or unloaded."""
+        """The state in words: loading, at work, idle or unloaded."""
         return "loading" if self.loading else "at work" if self.busy else "idle" if self.loaded else "unloaded"
 
     @property
     def memory_bytes(self) -> int:
-        """What the child and the processes that it has started have resident now."""
+        """The resident memory of the child and of the processes that it has started, in bytes."""
         pid = self.pid
         return resident_bytes(pid) if pid else 0
 
@@ -161,7 +161,7 @@ class IsolatedSession(Calls):
         self.close()
 
     def _opened(self, known: Mapping[str, Any], seconds: float) -> None:
-        """Takes note of a load that has ended well."""
+        """Records a successful load."""
         self.load_seconds = seconds
         self.log = Path(known["log"]) if known.get("log") else None
 
@@ -170,7 +170,7 @@ class IsolatedSession(Calls):
             raise BadInput(f"the session of {self.model} is closed; open it again")
 
     def _death(self, how: str, doing: str) -> SessionDied:
-        """The error to raise if the child has ended during a call or a load."""
+        """Returns the error to raise if the child has ended during a call or a load."""
         if self._closed:
             return SessionDied(f"the session of {self.model} on {self.runtime} was closed while {doing}")
         return SessionDied(
@@ -178,12 +178,12 @@ class IsolatedSession(Calls):
         )
 
     def _stopped(self, doing: str) -> Cancelled:
-        """What to raise where somebody has stopped a call."""
+        """Returns the error to raise if somebody has stopped a call."""
         return Cancelled(f"{doing} with {self.model} was stopped")
 
 
 def revived(kind: type[WorkbenchError], sentence: str, notes: str) -> WorkbenchError:
-    """An error of the child's, as it is raised here."""
+    """Returns the child's error as an error to raise in this process."""
     error = kind(sentence)
     if notes:
         error.add_note(f"In the session's process:\n{notes}")

@@ -1,4 +1,4 @@
-"""The channel to a session's process: it starts the process, carries messages, and ends all that the process started.
+"""The channel to a session's process. It starts the process, carries messages, and ends the process and its children.
 
 `workbench.isolation.worker` is the other end and lists the messages. This file knows no model and no call.
 """
@@ -37,7 +37,7 @@ WORKER = ("-P", "-m", MODULE)  # -P: a torch.py in the user's folder is not torc
 
 
 class ConnectionLost(Exception):
-    """The child has hung up."""
+    """The error for a connection that the child has closed."""
 
 
 def wait_until_prepared(spec: SessionSpec, command: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ def _module(command: Sequence[str]) -> str | None:
 def _started(
     spec: SessionSpec, command: Sequence[str], environment: Mapping[str, str], theirs: socket.socket
 ) -> subprocess.Popen[bytes]:
-    """Returns the session's process, started anew."""
+    """Starts the session's process and returns it."""
     return subprocess.Popen(
         # The names are for whoever reads a list of processes.
         [sys.executable, *command, str(theirs.fileno()), spec.name, spec.runtime],
@@ -175,7 +175,7 @@ class Channel:
         return True
 
     def waits(self, seconds: float) -> bool:
-        """Whether a message or the end of the connection comes within that time."""
+        """Returns whether a message or the end of the connection comes within that time."""
         try:
             return self._connection.poll(seconds)  # apart from reading, so that Ctrl-C meanwhile does no harm
         except OSError:
@@ -209,7 +209,7 @@ class Channel:
             self._ended = True
 
     def how_it_ended(self) -> str:
-        """How the process ended, as the middle of a sentence."""
+        """Returns how the process ended, as the middle of a sentence."""
         if self.stopped:
             return f"did not run for {STOPPED_SECONDS:.0f} s and was ended"
         try:

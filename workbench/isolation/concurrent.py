@@ -1,4 +1,4 @@
-"""A session in a process of its own that takes several calls at once: the model batches them, not we.
+"""A session in a separate process that takes several calls at once; the model batches the calls, not this file.
 
 One thread reads the child's messages and passes them to the calls by their numbers; another thread writes the messages
 to the child. Neither thread waits for a caller, because the child sends only as many events of a call as its caller has
@@ -112,7 +112,7 @@ class ParallelSession(IsolatedSession):
             worker.end(CLOSE_SECONDS)
 
     def slot(self) -> Calls:
-        """The calls of one user, who cancels none of another's."""
+        """Returns the calls of one user; `cancel` affects only this user's calls."""
         return _Slot(self)
 
     # How calls travel.
@@ -186,7 +186,7 @@ class ParallelSession(IsolatedSession):
                     raise self._load_error(worker)
 
     def _load_error(self, worker: _WorkerProcess) -> WorkbenchError:
-        """Why a load failed: a new error for each caller that waited, because raising an error changes it."""
+        """Returns why a load failed: a new error for each waiting caller, because raising an error changes it."""
         error = worker.error
         if error is None or self._closed:
             return self._death(worker.how, "loading")
@@ -247,7 +247,7 @@ class _Slot(Calls):
 
 
 class _OpenCall:
-    """A call that waits for a load or for what the child says."""
+    """A call that waits for a load or for the child's messages."""
 
     def __init__(self, number: int, user: object):
         self.number = number
@@ -344,7 +344,7 @@ class _WorkerProcess:
         self.notify_calls("opened")
 
     def _note(self, fraction: float, activity: str) -> None:
-        """Keeps the progress of the load for the calls that wait for it."""
+        """Stores the progress of the load for the calls that wait for it."""
         if self._unwanted:
             raise ConnectionLost
         self.told = fraction, activity

@@ -1,4 +1,4 @@
-"""Which prepared process a session comes from. See `workbench.prepared`."""
+"""Chooses the prepared process of a session. See `workbench.prepared`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session in a process of its own that takes one call at a time.
+"""A session in a separate process that takes one call at a time.
 
 A server has a queue of calls. There, a stream lets other calls go first between two of its segments: the child puts it
 aside until the message "go on" comes.
@@ -229,7 +229,7 @@ class ProcessSession(IsolatedSession):
                             channel.send("cancel", number)
 
     def _is_long(self, event: Any) -> bool:
-        """Returns whether the event belongs to a recording that is so long that other calls may go before its end."""
+        """Returns whether the event belongs to a long recording, which lets other calls go first."""
         value = event[1] if isinstance(event, tuple) else event
         return isinstance(value, Progress) and value.total > self.short_seconds
 
@@ -297,7 +297,7 @@ class ProcessSession(IsolatedSession):
         return channel
 
     def _note(self, number: int, fraction: float, activity: str) -> None:
-        """Keeps what this call waits for, so that waiting calls can report it. Raises if this call was cancelled."""
+        """Stores what this call waits for, so that waiting calls can report it. Raises if this call was cancelled."""
         self._told = fraction, activity
         if number == self._cancelled:
             raise self._stopped("loading")
@@ -322,7 +322,7 @@ class ProcessSession(IsolatedSession):
         channel.end()
 
     def _died(self, channel: Channel, doing: str, number: int) -> WorkbenchError:
-        """Returns the error to raise when the child has hung up."""
+        """Returns the error to raise when the child has closed the connection."""
         how = channel.how_it_ended()
         self._forget(channel)
         if not self._closed and number == self._cancelled:
@@ -331,13 +331,13 @@ class ProcessSession(IsolatedSession):
 
 
 def _wanted() -> bool:
-    """Whether somebody waits in the queue of a server for the model that this context works with."""
+    """Returns whether another call waits in a server's queue for the model of this context."""
     work = present_work()
     return work is not None and work.turn is not None and work.turn.wanted
 
 
 def _here() -> tuple[object, int]:
-    """Identifies the thread and the context; a pool may run steps of many streams in one thread."""
+    """Returns an identity of thread and context; a pool may run steps of many streams in one thread."""
     flow = _flow.get(None)
     if flow is None:
         flow = object()

@@ -1,4 +1,4 @@
-"""Sessions on a server, which run in threads of this process: they compute nothing here, so they need no process.
+"""Sessions whose model runs on a server. They run in threads of this process, because they compute nothing here.
 
 Queues join the client end (`workbench.isolation.concurrent`) and the worker end (`workbench.isolation.worker`). So
 these sessions cancel, close and wait like sessions in processes.
@@ -108,7 +108,7 @@ def _taken(waiting: queue.SimpleQueue[bytes | None]) -> bytes:
 
 
 class _ThreadServer(ParallelServer):
-    """Runs each call in a thread of its own, and ends no process."""
+    """Runs each call in a separate thread. It never ends the process."""
 
     def __init__(self, connection: _Ends, spec: SessionSpec):
         super().__init__(connection, spec, None)

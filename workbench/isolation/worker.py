@@ -1,4 +1,4 @@
-"""The child's end of a session in a process of its own: loads one model and serves calls until the parent hangs up.
+"""The child's end of a session in a separate process: loads one model and serves calls until the parent disconnects.
 
 The other end is `serial` for one call at a time, and `concurrent` for several. They exchange pickles over a private
 socket pair between two processes of the same program. This file knows no model; `loader` loads it.
@@ -62,11 +62,11 @@ class ConnectionLike(Protocol):
     """Carries messages: a `multiprocessing.connection.Connection`, or an object with the same methods."""
 
     def recv(self) -> Any:
-        """Waits for a message; raises `EOFError` where there will be none."""
+        """Waits for a message; raises `EOFError` after the last message."""
         ...
 
     def recv_bytes(self) -> bytes:
-        """As `recv`, of bytes."""
+        """Waits for a message of bytes; raises `EOFError` after the last message."""
         ...
 
     def send_bytes(self, message: bytes) -> None:

@@ -132,7 +132,7 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: py
         (["--messages", "none.json"], "none.json cannot be read: No such file"),
         (["--messages", "question.wav"], "question.wav is not JSON: "),
         (["--messages", "number.json"], "number.json holds no list of messages; "),
-        (["--messages", "said.json"], "message 2, the last one, is of the assistant; "),
+        (["--messages", "said.json"], "message 2, the last one, is from the assistant; "),
         (
             ["x", "--messages", "system.json", "--system", "y"],
             "system.json begins with a system message, and ",

@@ -72,7 +72,7 @@ def test_a_note_says_what_a_language_model_lacks(tmp_path: Path, capsys: Capture
     ("options", "expected"),
     [
         (("--lm", "nothing.arpa"), "nothing.arpa"),
-        (("--word-lm", "nothing.arpa"), "no lexicon"),
+        (("--word-lm", "nothing.arpa"), "needs a lexicon"),
         (("--beam-size", "-1"), "0, or 1 to"),
         (("--lexicon", "nothing.txt", "--neural-lm", "demo/sensevoice"), "family sensevoice"),
     ],

@@ -152,7 +152,7 @@ def test_what_a_template_refuses_is_one_sentence(directory: Path) -> None:
         (b"seven", "the prompt is of type bytes; expected a text or a list of messages"),
         (USER, "the prompt is of type dict; expected a text or a list of messages"),
         ([], "the prompt has no messages; expected at least one"),
-        (["seven"], "message 1 is of type str; expected role and content by name"),
+        (["seven"], "message 1 is of type str; expected a mapping with role and content"),
         ([USER, {"role": "user"}], "message 2 has no content; expected role and content"),
         ([{"content": "seven"}], "message 1 has no role; expected role and content"),
         ([USER, {"role": "user", "content": 7}], "the content of message 2 is of type int; expected a text"),

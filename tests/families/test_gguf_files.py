@@ -61,5 +61,5 @@ def test_another_architecture_is_named_beside_the_known_ones(tmp_path: Path) -> 
 def test_a_file_without_one_or_none_at_all_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"it.gguf has no metadata key general.architecture"):
         family_of_gguf(named(tmp_path / "it.gguf", None))
-    with pytest.raises(BadInput, match="there is not a GGUF file"):
+    with pytest.raises(BadInput, match="there is no GGUF file"):
         family_of_gguf(tmp_path / "no.gguf")

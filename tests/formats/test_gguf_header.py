@@ -140,7 +140,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, reason: str) ->
 def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "no.gguf"):
         assert not is_gguf(path)
-        with pytest.raises(BadInput, match="there is not a GGUF file"):
+        with pytest.raises(BadInput, match="there is no GGUF file"):
             read_gguf(path)
 
 

@@ -146,7 +146,7 @@ def test_an_answer_without_audio_says_why() -> None:
         (
             [*ASK, {"role": "assistant", "content": "x"}, {"role": "user", "content": [SOUND["content"][0]] * 2}][:2],  # type: ignore[index]
             {},
-            "message 2, the last one, is of the assistant; ",
+            "message 2, the last one, is from the assistant; ",
         ),
         (
             [{"role": "user", "content": [{"type": "audio", "audio": noise(300.0)}]}],

@@ -166,7 +166,8 @@ def conversation(
 
 def _check_message(message: Any, number: int) -> None:
     if not isinstance(message, Mapping):
-        raise BadInput(f"message {number} is of type {type(message).__name__}; expected role and content by name")
+        kind = type(message).__name__
+        raise BadInput(f"message {number} is of type {kind}; expected a mapping with role and content")
     for key in ("role", "content"):
         if key not in message:
             raise BadInput(f"message {number} has no {key}; expected role and content")

@@ -331,7 +331,7 @@ BAD_FILES: dict[str, tuple[str, str | bytes | None, tuple[str, ...], str]] = {
     "counts beyond memory": ("lm.arpa", ARPA.replace("2=2", "2=99999999999999"), ("--lm", "lm.arpa"), "lm.arpa"),
     "truncated gzip": ("lm.arpa", gzip.compress(ARPA.encode())[:60], ("--lm", "lm.arpa"), "lm.arpa"),
     "no word ARPA": ("lm.arpa", "abc", ("--lexicon", "lexicon.txt", "--word-lm", "lm.arpa"), "lm.arpa"),
-    "needs a lexicon": ("lexicon.txt", None, ("--lexicon", "lexicon.txt"), "lexicon.txt cannot be read"),
+    "no lexicon": ("lexicon.txt", None, ("--lexicon", "lexicon.txt"), "lexicon.txt cannot be read"),
     "empty lexicon": ("lexicon.txt", "", ("--lexicon", "lexicon.txt"), "lexicon.txt has no words"),
     "unknown token": ("lexicon.txt", "see\tz\n", ("--lexicon", "lexicon.txt"), "'z'"),
     "blank in a word": ("lexicon.txt", "see\ta <blk>\n", ("--lexicon", "lexicon.txt"), "'<blk>'"),

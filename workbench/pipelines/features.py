@@ -49,7 +49,7 @@ class Features:
             return list(pool.map(lambda samples: self(samples, options), chunks))
 
     def gradient(self, gradient: np.ndarray, samples: int, options: ListeningOptions) -> np.ndarray:
-        """Returns the gradient with respect to the filter bank [frames, mels] from that to the features [T, width].
+        """Returns the gradient with respect to the filter bank [frames, mels], from that of the features [T, width].
 
         Args:
             samples: the length of the recording.

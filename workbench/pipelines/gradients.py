@@ -61,7 +61,7 @@ class DifferentiatesFeatures(Protocol):
     """A network from features to embeddings of sound whose runtime computes gradients."""
 
     def input_gradient(self, features: np.ndarray, gradient: Any, **how: Any) -> np.ndarray:
-        """Returns the gradient with respect to the features [T, input] from that to the embeddings [frames, hidden].
+        """Returns the gradient with respect to the features [T, input], from that of the embeddings [frames, hidden].
 
         Args:
             how: what the network takes beside features.
@@ -74,7 +74,7 @@ class DifferentiatesRecordings(Protocol):
     """An audio encoder of a family, around a network that `DifferentiatesFeatures`."""
 
     def input_gradient(self, samples: np.ndarray, options: Any, gradient: Any) -> np.ndarray:
-        """Returns the gradient with respect to the filter bank [frames, mels] from that to the embeddings of sound.
+        """Returns the gradient with respect to the filter bank [frames, mels], from that of the embeddings of sound.
 
         Args:
             gradient: [embeddings, hidden], an array of the runtime.

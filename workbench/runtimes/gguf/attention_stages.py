@@ -68,7 +68,7 @@ def self_attention(
 
     Args:
         given: from `show_fused`.
-        bounds: where the windows begin, and the end; attention stays inside a window. One window if empty.
+        bounds: the first rows of the windows, and the end; attention stays inside a window. One window if empty.
     """
     frames = fused.shape[0]
     windows = list(itertools.pairwise(bounds)) or [(0, frames)]

@@ -113,11 +113,11 @@ class Kernel:
         return self.together * self.stride * self.dilation
 
     def rows(self, frames: int) -> int:
-        """Returns the number of products that give so many frames, for each remainder of the dilation."""
+        """Returns the number of products that give `frames` frames, for each remainder of the dilation."""
         return -(-frames // (self.together * self.dilation))
 
     def reads(self, frames: int) -> int:
-        """Returns how many frames of the input are read for so many frames of the result."""
+        """Returns the number of input frames that `frames` frames of the result need."""
         last = (self.rows(frames) - 1) * self.step + self.dilation - 1
         return last + (-(-self.lanes // self.width) - 1) * self.dilation + 1
 

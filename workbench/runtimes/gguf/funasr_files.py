@@ -46,7 +46,7 @@ class Layout:
 
 
 def layout_of(file: GgufFile) -> Layout | None:
-    """The layout of a file of FunASR's programs; None for an architecture that they do not write."""
+    """Returns the layout of a file of FunASR's programs; None for an architecture that they do not write."""
     family = architectures().get(file.architecture)
     place = family.gguf.layouts.get(file.architecture) if family else None
     return load(place) if place else None

@@ -1,4 +1,4 @@
-"""A network's output layer on ggml: frames or tokens to logits over the vocabulary.
+"""A network's output layer on ggml: maps frames or tokens to logits over the vocabulary.
 
 The layer has tens of thousands of rows. This file lets ggml use its fast kernels, and avoids a second copy of the
 logits.

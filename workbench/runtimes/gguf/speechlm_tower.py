@@ -80,7 +80,7 @@ class SpeechLmTower:
 
 
 def chunks_of(mel: np.ndarray, chunk: int) -> list[tuple[np.ndarray, int]]:
-    """Returns the chunks of mel frames [T, F], each with how many of its frames are of the recording.
+    """Returns the chunks of mel frames [T, F], each with the number of its frames that belong to the recording.
 
     As in transformers, a shorter last chunk after other chunks is padded with zeros, which the convolutions read.
     """

@@ -1,4 +1,4 @@
-"""What one layer's attention works on, read from its calls: rotated queries and keys, and the attention weights.
+"""The rotated queries and keys and the attention weights of one layer, read from its calls of attention.
 
 A layer calls attention once, or once for each window of its rows; weights between windows are 0. Fused attention keeps
 no weights, so they are computed again beside it. Attention in steps is two products: queries by keys, weights by
@@ -49,7 +49,7 @@ class AttentionCalls:
         return self._shows_weights or self._rotated is not None
 
     def set_rows(self, which: int, count: int) -> None:
-        """Says how many rows of queries (0) or keys (1) the layer has; called before its attention runs."""
+        """Sets the number of rows of queries (0) or keys (1) of the layer; called before its attention runs."""
         self.rows[which] = count
         self._begin()
 
@@ -89,7 +89,7 @@ class AttentionCalls:
         return func(left, right, **kwargs)
 
     def _after_rotation(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Shows queries and keys [B, heads, rows, head width]; returns those to go on with."""
+        """Shows queries and keys [B, heads, rows, head width]; returns the values to continue with."""
         if self._rotated is None:
             return q, k
         shared = k.shape[1] // self._key_heads  # where keys are repeated for the queries that share them

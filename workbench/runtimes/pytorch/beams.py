@@ -143,7 +143,7 @@ class _TokenExchange(StoppingCriteria):
 
 
 class _RefusesNan(LogitsProcessor):
-    """Raises `NotFinite` for scores that are NaN, and changes none."""
+    """Raises `NotFinite` for scores that are NaN; other scores stay unchanged."""
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Takes the scores [beams, vocabulary] of the pass that has just run."""
@@ -152,7 +152,7 @@ class _RefusesNan(LogitsProcessor):
 
 
 class _Watch(LogitsProcessor):
-    """Sees the hypotheses of one row before each choice, and changes no scores."""
+    """Records the hypotheses of one row before each choice; the scores stay unchanged."""
 
     def __init__(self) -> None:
         self._seen: list[list[tuple[int, ...]]] = []  # the tokens of every hypothesis, by pass
@@ -164,7 +164,7 @@ class _Watch(LogitsProcessor):
 
     @property
     def ancestry(self) -> Ancestry:
-        """The hypotheses after the prompt's pass; those of one pass are different from each other."""
+        """The hypotheses after the prompt's pass. The hypotheses of one pass differ from each other."""
         parents = (tuple(old.index(row[:-1]) for row in new) for old, new in pairwise(self._seen))
         return Ancestry(tuple(parents), tuple(tuple(row[-1] for row in each) for each in self._seen[1:]))
 

@@ -1,9 +1,9 @@
 """Gives loaded networks other weights: those of the checkpoint rounded to 16 bits, or those of a GGUF file.
 
 A network that computes in float64 with the very weights of a candidate in low precision is the exact reference for that
-candidate: what is left between the two is the rounding of activations. A tensor of the file must be the checkpoint's,
-but for the rounding of its type. Rows that are farther from the checkpoint keep the checkpoint's values, so that a
-wrong conversion still shows as an error of its stage. This file knows no family.
+candidate: the only difference left is the rounding of activations. A tensor of the file must equal the checkpoint's
+tensor, except for the rounding of its type. Rows that are farther from the checkpoint keep the checkpoint's values, so
+that a wrong conversion still shows as an error of its stage. This file knows no family.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _networks: ContextVar[list[nn.Module] | None] = ContextVar("networks", default=N
 
 
 def note_network(network: nn.Module) -> None:
-    """Notes a network whose weights have been loaded, for `noted_networks`."""
+    """Registers a network whose weights have been loaded, for `noted_networks`."""
     if (noted := _networks.get()) is not None:
         noted.append(network)
 

@@ -1,6 +1,6 @@
 """Gradients with respect to a network's input, one chosen output at a time, in bounded memory.
 
-Only the input of each layer is kept; what is inside a layer is computed again on the way back (Chen et al., "Training
+Only the input of each layer is kept; the backward pass computes the inside of a layer again (Chen et al., "Training
 Deep Nets with Sublinear Memory Cost", 2016). So a pass needs the memory of one layer, and a row of values for each. The
 weights get no gradients. This file knows no network.
 """
@@ -24,7 +24,7 @@ Arithmetic = Callable[[], AbstractContextManager[object]]
 
 
 class _RecomputedLayer(torch.autograd.Function):
-    """A layer of which only the inputs are kept; what `torch.utils.checkpoint` does after an import of seconds."""
+    """A layer that keeps only its inputs, like `torch.utils.checkpoint`, whose import takes seconds."""
 
     @staticmethod
     def forward(ctx: Any, layer: Callable[..., Tensor], *inputs: Any) -> Tensor:
@@ -51,9 +51,9 @@ class _RecomputedLayer(torch.autograd.Function):
 
 @contextlib.contextmanager
 def keeping_inputs(layers: Sequence[nn.Module]) -> Iterator[None]:
-    """Lets each layer keep its inputs alone for the way back, of passes in the block.
+    """Makes each layer keep only its inputs for the backward pass, in passes inside the block.
 
-    Gradients go through the inputs that a layer is called with by place, not through those by name.
+    Gradients flow through the positional arguments of a layer, not through its keyword arguments.
     """
 
     def again(forward: Callable[..., Tensor], *inputs: Any, **named: Any) -> Tensor:
@@ -79,9 +79,9 @@ def choice_gradients(
     """Yields the gradient of ln P of each choice with respect to the inputs, in their shape.
 
     Args:
-        inputs: what the network is computed from.
+        inputs: the inputs of the network.
         logits_of: the network, from inputs to logits [rows, vocabulary].
-        layers: those whose insides are computed again.
+        layers: the layers whose insides the backward pass computes again.
     """
     inputs = inputs.detach().clone().requires_grad_()
     with arithmetic(), keeping_inputs(layers):
@@ -101,7 +101,7 @@ def input_gradient(
     layers: Sequence[nn.Module],
     arithmetic: Arithmetic,
 ) -> Tensor:
-    """Returns the gradient with respect to the inputs from that to the outputs of a network.
+    """Returns the gradient with respect to a network's inputs, from the gradient with respect to its outputs.
 
     Args:
         gradient: in the shape of the outputs.

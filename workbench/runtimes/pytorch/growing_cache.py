@@ -44,7 +44,7 @@ class GrowingLayer(DynamicLayer):
         return buffer
 
     def replace(self, keys: Tensor, values: Tensor) -> None:
-        """Holds these keys and values from now on."""
+        """Replaces all keys and values."""
         self.keys, self.values, self._kept = keys, values, None
 
 

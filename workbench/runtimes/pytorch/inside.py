@@ -1,4 +1,4 @@
-"""Shows the stages inside the layers of a network, which itself says nothing about them.
+"""Shows the stages inside the layers of a network by hooks; the network's own code does not name them.
 
 While `looking_inside` is on, hooks read the values at the places of `workbench.runtimes.pytorch.layer_maps`, and calls
 of attention are observed for what no module shows (`attention_calls`). Only wanted stages are read. Values that nobody
@@ -53,7 +53,7 @@ def looking_inside_stack(
 
 
 class _Layer:
-    """One layer that is looked into."""
+    """One layer whose inner stages are recorded."""
 
     def __init__(self, stage: str, layer: nn.Module, places: LayerMap, recorder: Recorder):
         self._stage, self._layer, self._map, self._recorder = stage, layer, places, recorder
@@ -87,7 +87,7 @@ class _Layer:
         return found if isinstance(found, nn.Module) else None
 
     def _read(self, module: nn.Module, part: str, place: Place) -> Any:
-        """Returns the hook that reads a value at its place; a substituted value goes on in its stead."""
+        """Returns the hook that reads a value at its place; the pass continues with the substituted value, if any."""
         width = self._head_width(part) if place.heads else None
 
         def view(value: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ class _Layer:
         return module
 
     def _columns(self, part: str) -> int:
-        """Returns how many channels a projection has for one part."""
+        """Returns the number of channels of a projection for one part."""
         features: Any = self._projection(part).out_features
         return int(features) // self._map.places[part].share[1]
 

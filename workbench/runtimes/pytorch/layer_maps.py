@@ -1,6 +1,6 @@
-"""Where the stages inside a layer are found in each kind of layer: which module they enter or leave.
+"""The places of the inner stages in each kind of layer: which module a stage enters or leaves.
 
-The networks say nothing about these stages. `workbench.runtimes.pytorch.inside` reads them at the places that stand
+The networks' own code does not name these stages. `workbench.runtimes.pytorch.inside` reads them at the places listed
 here. A place whose module a layer does not have is left out. The names are those of `workbench.trace.inside`.
 """
 

@@ -27,7 +27,7 @@ def mapped_regions(*paths: Path) -> list[tuple[int, int]]:
 
 
 def give_back(tensor: Tensor, regions: list[tuple[int, int]]) -> None:
-    """Lets the system drop the pages of a tensor that is mapped from the file; another access would read them again."""
+    """Lets the system drop the pages of a tensor that is mapped from a file; the next access reads them again."""
     first, behind = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
     if not any(low <= first and behind <= high for low, high in regions):
         return

@@ -1,4 +1,4 @@
-"""Opens a session that computes with other weights, or sums in another order, than sessions usually do.
+"""Opens a session that computes with unusual weights, or sums in an unusual order.
 
 Such sessions give reference traces: in float64 with the weights of a candidate, and several times in its precision.
 Only `trace` sums in the other order, each time in another one.
@@ -32,7 +32,7 @@ def open_session(opened: Callable[[Path, str, Settings], Any], directory: Path, 
 
 
 def _summed(trace: Callable[..., Any], number: int) -> Callable[..., Any]:
-    """Returns the call with its sums in another order; each later call has an order of its own."""
+    """Returns the call with its sums in another order; each later call has a different order."""
     numbers = itertools.count(number)
 
     def traced(*arguments: Any, **options: Any) -> Any:

@@ -1,4 +1,7 @@
-"""Imports what sessions of this runtime need, before there is a model; `workbench.prepared.process` calls it."""
+"""Imports the modules that sessions of this runtime need, before a model is chosen.
+
+`workbench.prepared.process` calls it.
+"""
 
 from __future__ import annotations
 

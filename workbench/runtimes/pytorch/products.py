@@ -35,7 +35,7 @@ class Arithmetic:
 
     @property
     def name(self) -> str:
-        """The name of the coarsest of its types, as settings and traces have it."""
+        """The name of its least precise type, as in settings and traces."""
         return name_of(self.products)
 
     @property
@@ -65,7 +65,7 @@ def arithmetic_of(settings: Settings, device: torch.device, language: str = "") 
 
 
 def fast_half(device: torch.device) -> torch.dtype | None:
-    """Returns the 16-bit type that the device multiplies faster than float32; None where it has none."""
+    """Returns the 16-bit type that the device multiplies faster than float32; None if there is none."""
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     return torch.bfloat16 if device.type == "cpu" and _processor_has_bfloat16() else None
@@ -91,7 +91,7 @@ def onednn_takes(dtype: torch.dtype) -> bool:
 
 
 def product_type(module: nn.Module, arithmetic: Arithmetic) -> torch.dtype:
-    """Returns the type that a module's own weights are to have.
+    """Returns the type for a module's own weights.
 
     Depthwise convolutions add up few products of many values, so they gain nothing from 16 bits.
     """

@@ -144,7 +144,7 @@ class SanmEncoder(nn.Module):
         self.replays: GraphReplays | None = None
 
     def replay_on(self, device: torch.device) -> None:
-        """Lets the encoder replay its passes where the device is a GPU."""
+        """Makes the encoder replay its passes if the device is a GPU."""
         if device.type == "cuda":
             self.replays = GraphReplays()
 
@@ -163,7 +163,7 @@ class SanmEncoder(nn.Module):
         return self.encode(x, lengths, tap)
 
     def encode(self, x: Tensor, lengths: Tensor | None, tap: Tap = no_tap) -> Tensor:
-        """Does what `forward` says, and replays nothing."""
+        """Computes the same as `forward`, without replays."""
         mask = None if lengths is None else length_mask(lengths, x.shape[1]).unsqueeze(-1).to(x.dtype)
         x = x * self.config.output_size**0.5
         x = tap("encoder.input", x + sinusoid(x.shape[1], x.shape[2], x))

@@ -1,4 +1,4 @@
-"""Log-probabilities of rows of tokens by a network of transformers, in one pass for all that is new in a call.
+"""Log-probabilities of rows of tokens by a network of transformers, in one pass for all new tokens of a call.
 
 The rows' distinct beginnings form a tree. A pass computes its new nodes as one sequence, in which a node attends to its
 ancestors alone; keys and values stay for later rows that begin alike. This file knows no text and no family.
@@ -69,7 +69,7 @@ class TreeScorer(PrefixScorer):
         return True
 
     def _logprobs(self, states: Tensor, rows: list[int], tokens: list[int]) -> list[float]:
-        """Returns ln P of each token behind the state of its row."""
+        """Returns ln P of each token after the state of its row."""
         with throughout(self._network.dtype):
             logits = self._network.lm_head(states)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""The tensors of a SpeechLM checkpoint of either form, sorted by part; every tensor must belong to one.
+"""The tensors of a SpeechLM checkpoint of either form, sorted by part; every tensor must belong to a part.
 
 This file builds no network.
 """

@@ -1,9 +1,9 @@
-"""Sums products in another order: measures how far results of one precision lie apart without any fault.
+"""Sums products in another order, to measure how far correct results of one precision lie apart.
 
 Correct programs add the products of a linear layer in different orders, in several parts, and round the parts to
 float32 or to the type of the network. Programs on GGUF files also round the inputs of such a layer to blocks. A mode of
-this file does the same in one thread. What it does is drawn from a number, so that a few numbers show the *clean
-spread* of the precision. This file knows no network.
+this file does the same in one thread. Its random orders depend on a seed, so a few seeds show the *clean spread* of the
+precision. This file knows no network.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Summation(TorchFunctionMode):
     """A mode in which linear layers of this thread sum in another order.
 
     Args:
-        number: what is drawn depends on it alone. Even numbers round the parts of half-precision sums to float32, odd
+        number: the seed of the random orders. Even numbers round the parts of half-precision sums to float32, odd
             numbers to the type of the network.
     """
 

@@ -85,7 +85,7 @@ class Xcodec:
         self.receptive_field = decoder_receptive_field(self.network.acoustic_decoder, self.hop)
 
     def _loaded(self, globs: Sequence[str]) -> Any:
-        """Returns the network with those tensors alone; the others take no memory."""
+        """Returns the network with only the tensors that match the globs; the others take no memory."""
         from transformers import XcodecModel
 
         network = build(XcodecModel, self._config)

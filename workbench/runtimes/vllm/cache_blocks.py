@@ -1,4 +1,4 @@
-"""Keys and values in the blocks of vLLM's cache, through the block table.
+"""Reads keys and values from the blocks of vLLM's cache, through the block table.
 
 Each attention backend lays a block out in its own way, and some kernels reorder keys for their instructions. So the
 layout is found by writing: the backend's own function puts known numbers into a spare block, and shows where each value
@@ -82,7 +82,7 @@ def cached(attention: Any, table: Any, row: int, count: int) -> tuple[Tensor, Te
     Args:
         attention: vLLM's module of one layer's attention.
         table: its block table.
-        row: of the sequence in the table.
+        row: the sequence's row in the table.
 
     Raises `Unavailable` if the cache cannot be read.
     """

@@ -215,7 +215,7 @@ class Engine:
 
     @property
     def where(self) -> str:
-        """Where the engine tells what went wrong, as a part of a sentence."""
+        """The place where the engine reports errors, as a part of a sentence."""
         return f"its log: {self.log}"
 
     @property

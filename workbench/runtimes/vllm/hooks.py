@@ -155,7 +155,7 @@ class Hooks:
         return found
 
     def _forcing(self, logits: Any, *args: Any, **kwargs: Any) -> Any:
-        """Replaces the runner's choice of tokens: where ids are followed, every other one is impossible."""
+        """Replaces the runner's choice of tokens: if ids are followed, every other id is impossible."""
         for row, number in self._forced.items() if logits is not None else ():
             logits[row] = -math.inf
             logits[row, number] = 0.0
@@ -164,7 +164,7 @@ class Hooks:
         return self._sample(logits, *args, **kwargs)
 
     def _cache(self, capture: Capture, span: RowSpan) -> None:
-        """Stores what the cache holds of a request after a decoding step."""
+        """Stores a request's keys and values in the cache after a decoding step."""
         for number, layer in enumerate(self._layers if self._keeps else ()):
             stages = [span.name(f"llm.layers.{number}.cache.{name}") for name in ("key", "value")]
             if not any(map(capture.wants, stages)):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def refuse_nan_logits(llm: AsyncLLM) -> None:
-    """From now on a request of this front end raises `NotFinite` as soon as its logits are NaN.
+    """Makes every later request of this front end raise `NotFinite` as soon as its logits are NaN.
 
     vLLM wraps that error in its own one, as its `__cause__`.
     """

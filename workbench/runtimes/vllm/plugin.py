@@ -8,12 +8,12 @@ from workbench.families import FAMILIES, load
 
 
 def models() -> dict[str, str]:
-    """The classes of all families: architecture in config.json to the place of the class, `module:Class`."""
+    """Returns the classes of all families: from the architecture in config.json to the class, `module:Class`."""
     return {name: place for family in FAMILIES.values() for name, place in family.vllm.classes.items()}
 
 
 def configurations() -> dict[str, str]:
-    """The classes that set vLLM's configuration: architecture to the place of the class, `module:Class`."""
+    """Returns the classes that set vLLM's configuration: from the architecture to the class, `module:Class`."""
     return {
         name: family.vllm.configuration
         for family in FAMILIES.values()

@@ -1,6 +1,6 @@
 """Follows requests in vLLM's front end from any thread; the front end runs in the event loop of another one.
 
-The engine of a session and the engine of vLLM's own server are both asked this way. This file starts no engine.
+The engine of a session and the engine of vLLM's own server both get requests this way. This file starts no engine.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class RunningRequests:
         self._answers.put((0, error))
 
     async def _begin(self) -> asyncio.Future[Any]:
-        """Starts every request, and returns what cancels them all."""
+        """Starts every request, and returns a future whose cancellation cancels them all."""
         following = asyncio.gather(*(self._follow(number, *each) for number, each in enumerate(self._asked)))
         following.add_done_callback(self._end)
         return following

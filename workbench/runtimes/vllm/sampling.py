@@ -1,4 +1,4 @@
-"""The way tokens are chosen, in vLLM's format."""
+"""The options for choosing tokens, in vLLM's format."""
 
 from __future__ import annotations
 

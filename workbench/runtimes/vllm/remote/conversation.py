@@ -163,7 +163,7 @@ class _Reading:
         """Returns the complete answer.
 
         Args:
-            answer: what came of it since the server had read the messages.
+            answer: the answer since the server had read the messages.
             before: seconds until then.
         """
         return replace(

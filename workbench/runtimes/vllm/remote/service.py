@@ -54,7 +54,7 @@ def find_service(client: Client, named: str = "") -> Service:
 
 
 def pieces(client: Client, service: Service, ids: Sequence[int]) -> list[str]:
-    """Returns each token as text, special ones too; empty texts if the server does not tell."""
+    """Returns each token as text, also special tokens; empty texts if the server does not return them."""
     if DETOKENIZE not in service.routes:
         return [""] * len(ids)
     answers = client.ask_all([("POST", DETOKENIZE, {"model": service.model, "tokens": [number]}) for number in ids])

@@ -1,4 +1,4 @@
-"""What vLLM must know of a SpeechLM before it starts an engine. vLLM calls this class by the model's architecture.
+"""The facts about a SpeechLM that vLLM needs before it starts an engine. vLLM finds the class by the architecture.
 
 So neither a session nor `vllm serve DIRECTORY` needs arguments for it. Every process with this plugin imports this
 file, so it imports little.

@@ -33,7 +33,7 @@ MOST_AT_ONCE = 256  # conversations, each of which has a thread; further ones wa
 
 @dataclass(frozen=True)
 class Parts:
-    """What all conversations share."""
+    """The parts that all conversations share."""
 
     model: SpeechLmModel
     codec: Codec | None
@@ -44,7 +44,7 @@ class Conversations:
 
     Args:
         llm: the server's front end of its engine.
-        directory: what the engine has loaded.
+        directory: the directory that the engine has loaded.
         name: of the model.
     """
 

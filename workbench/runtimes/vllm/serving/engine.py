@@ -1,4 +1,4 @@
-"""The engine of vLLM's own server, as one conversation of a SpeechLM asks it."""
+"""The engine of vLLM's own server, for one conversation of a SpeechLM."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ServedEngine:
         name: of the model.
     """
 
-    where = "the server's log"  # it tells there what went wrong
+    where = "the server's log"  # it reports errors there
 
     def __init__(self, llm: AsyncLLM, loop: asyncio.AbstractEventLoop, name: str):
         self._llm, self._loop, self._name = llm, loop, name

@@ -87,7 +87,7 @@ class Answer:
         return bool(self.asked.pair) and self._cursor.phase.kind is Kind.AUDIO
 
     def due(self) -> Due:
-        """Returns what the model must know to choose the next position."""
+        """Returns the values that the model needs to choose the next position."""
         asked, number = self.asked, len(self.asked.begun) + len(self.steps)
         return Due(self._cursor.phase, asked.plan, number, asked.probabilities, asked.evidence)
 
@@ -103,7 +103,7 @@ class Answer:
 
 
 class _Ended(Answer):
-    """A request that cannot be answered."""
+    """A request that cannot be answered, so it ends at once."""
 
     ended = True
 
@@ -119,7 +119,7 @@ def _end(layout: SpeechLayout, broken: bool = False) -> Step:
     """Returns the position after an answer: the pad, at which vLLM stops every request.
 
     Args:
-        broken: say that the logits were no numbers.
+        broken: mark the end with `BROKEN`, because the logits were NaN.
     """
     return Step(layout.row(layout.pad), Kind.END, np.full(layout.streams, BROKEN) if broken else None)
 
@@ -128,8 +128,8 @@ class Answers:
     """The requests in an engine, by id.
 
     Args:
-        most: how many requests outside the batch are kept. If there are more, one that has ended is forgotten; if none
-            has ended, the one that left first.
+        most: the number of requests outside the batch that are kept. If there are more, a request that has ended is
+            forgotten; if none has ended, the request that left the batch first.
         pairs: whether requests may come in pairs, which needs a scheduler that lets one wait for the other.
     """
 
@@ -209,8 +209,9 @@ class Answers:
         return places, found
 
     def choose(self, requests: Sequence[str], lengths: Sequence[int], logits: Logits) -> dict[int, Step | None]:
-        """Returns the next position of each of these requests, by its row in the batch; None for one that waits for its
-        partner, and whose last position is to be computed again.
+        """Returns the next position of each of these requests, by its row in the batch.
+
+        None means that the request waits for its partner, and that the engine must compute its last position again.
 
         Args:
             requests: in the order of the batch.
@@ -258,7 +259,7 @@ Branches = Sequence[tuple[int, Answer]]
 
 
 def _are_numbers(logits: np.ndarray) -> np.ndarray:
-    """Returns for each answer whether none of its logits is NaN."""
+    """Returns for each answer whether it has no NaN among its logits."""
     found: np.ndarray = ~np.isnan(logits.reshape(len(logits), -1)).any(axis=1)
     return found
 

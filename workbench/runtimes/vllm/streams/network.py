@@ -1,4 +1,4 @@
-"""A SpeechLM in an engine, as the session of a conversation sees it: prompts in, positions of answers out.
+"""A SpeechLM in an engine, for the session of a conversation: takes prompts and returns positions of answers.
 
 The engine chooses every position (see `workbench.runtimes.vllm.streams.answers`), and this file reads them. Each call
 reads one answer. Several threads may call at the same time.
@@ -235,7 +235,7 @@ Outputs = Generator[tuple[int, list[int], Any], None, list[Finished]]
 
 
 def _kept(stream: Outputs, ends: list[Finished]) -> Generator[tuple[int, list[int], Any], None, None]:
-    """Yields what a stream yields, and keeps what it returns."""
+    """Yields the items of a stream, and adds its return value to `ends`."""
     ends += yield from stream
 
 
@@ -259,7 +259,7 @@ def _params(
 
     Args:
         stops: more ids that end it.
-        most: at most so many positions.
+        most: the most positions.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind

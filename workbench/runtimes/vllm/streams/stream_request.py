@@ -28,7 +28,7 @@ Span = tuple[int, np.ndarray]  # the position of the first row, and the rows of 
 
 @dataclass(frozen=True, eq=False)
 class StreamRequest:
-    """What one request asks for."""
+    """The streams part of one request."""
 
     plan: AnswerPlan
     spans: Sequence[Span] = ()  # the rows of the prompt that have streams 1 and above
@@ -80,7 +80,7 @@ def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) 
 
 
 def pair_of(extra: Mapping[str, Any] | None) -> str:
-    """Returns the name of the pair that a request belongs to; empty if to none."""
+    """Returns the name of the pair that a request belongs to; empty if it belongs to none."""
     given = (extra or {}).get(ARGUMENT)
     return str(given.get("pair", "")) if isinstance(given, Mapping) else ""
 
@@ -93,7 +93,7 @@ def spans_of(rows: np.ndarray, start: int, layout: SpeechLayout) -> list[Span]:
 
 
 def width(layout: SpeechLayout, evidence: bool) -> int:
-    """Returns how many columns a position has when it comes back."""
+    """Returns the number of columns of a position that comes back."""
     return layout.streams * (1 + (MOST + NUMBERS if evidence else 0))
 
 

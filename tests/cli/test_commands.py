@@ -187,9 +187,9 @@ def test_a_gguf_file_runs_without_naming_a_runtime_and_says_its_quantisation(
         status, out, err = run(capsys, *words, *more)
         assert (status, err, json.loads(out[0])["quantization"]) == (0, [], "q8_0")
     status, out, err = run(capsys, *words, "-r", "pytorch")
-    assert (status, out) == (3, []) and err[0].endswith("pytorch needs the checkpoint that it was made of")
+    assert (status, out) == (3, []) and err[0].endswith("pytorch needs the checkpoint that it was made from")
     status, out, err = run(capsys, *words, "-q", "f16")
-    assert (status, out) == (2, []) and "the weights of mine.gguf are q8_0 already" in err[0]
+    assert (status, out) == (2, []) and "the weights of mine.gguf are q8_0; expected" in err[0]
 
 
 def test_a_checkpoint_runs_quantised(capsys: Capture, folder: Path) -> None:

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("in_folder")
             2,
             "there is no model 'demo/sensevoize' and no such directory or GGUF file; did you",
         ),
-        ("transcribe short.wav -m short.wav", 2, "short.wav is a file, and not in GGUF format; expected"),
+        ("transcribe short.wav -m short.wav", 2, "short.wav is a file, but not in GGUF format; expected"),
         (
             "transcribe short.wav -m paraformer --itn",
             2,
@@ -64,7 +64,7 @@ pytestmark = pytest.mark.usefixtures("in_folder")
             3,
             "sensevoice cannot run on vllm: SenseVoice has no autor",
         ),
-        ("transcribe short.wav -m sensevoice-small", 3, "sensevoice-small is not on this machine and the Hugging Face"),
+        ("transcribe short.wav -m sensevoice-small", 3, "sensevoice-small is not on this machine, and the Hugging"),
         ("app --port 70000", 2, "the port is '70000'; expected 0 to 65535"),
         ("train-demo whisper --data . --out x", 2, "argument FAMILY: invalid choice: 'whisper'"),
         ("train-demo sensevoice --data . --out x --threads 0", 2, "--threads is 0; expected 1 to 1024"),

@@ -153,7 +153,7 @@ BROKEN = {
     "list of texts": ('model = ["mine"]\n', r"begin each with \[\[model\]\]"),
     "no id": (GOOD.replace('id = "mine"', ""), "a model in models.toml has no id"),
     "number as id": (GOOD.replace('"mine"', "7"), "a model in models.toml has no id"),
-    "twice": (GOOD + GOOD, "model 'mine' stands more than once"),
+    "twice": (GOOD + GOOD, "model 'mine' appears more than once"),
     "unknown key": (GOOD + 'language = "en"\n', "model 'mine' in models.toml has the unknown key language; known are"),
     "no family": (GOOD.replace('family = "sensevoice"', ""), "needs a family"),
     "family of the wrong kind": (GOOD.replace('"sensevoice"', "1"), "has family = 1; expected text"),
@@ -212,7 +212,7 @@ BROKEN = {
     "settings without a runtime": (GOOD + 'settings = { dtype = "auto" }\n', "expected a table per runtime"),
     "settings of an unknown runtime": (
         GOOD + "settings = { onnx = { threads = 1 } }\n",
-        "has settings of onnx; expected one of pytorch, gguf, vllm",
+        "has settings for onnx; expected one of pytorch, gguf, vllm",
     ),
     "unknown setting": (
         GOOD + "settings = { vllm = { device = 1 } }\n",
@@ -341,8 +341,8 @@ def test_what_cannot_be_read_is_a_bad_card(registry: Registry, tmp_path: Path, m
     [
         ('id = "a|b"', "has an id that cannot be asked for"),
         ('id = "a\\nb"', "has an id that cannot be asked for"),
-        ('family = "whisper"', "its card names the family 'whisper', and there are only sensevoice"),
-        (f"megabytes = 0x{'f' * 6000}", "megabytes = a number with thousands of figures; expected a whole number of"),
+        ('family = "whisper"', "its card names the family 'whisper'; expected one of sensevoice"),
+        (f"megabytes = 0x{'f' * 6000}", "megabytes = a number with thousands of digits; expected a whole number of"),
     ],
 )
 def test_odd_values_are_one_line(registry: Registry, line: str, message: str) -> None:

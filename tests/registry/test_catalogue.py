@@ -74,7 +74,7 @@ def test_an_unknown_name_is_one_sentence_with_a_hint(registry: Registry, name: s
 
 def test_a_file_is_no_model(registry: Registry, tmp_path: Path) -> None:
     (tmp_path / "model.pt").touch()
-    with pytest.raises(BadInput, match=r"^model\.pt is a file, and not in GGUF format; expected a model id, "):
+    with pytest.raises(BadInput, match=r"^model\.pt is a file, but not in GGUF format; expected a model id, "):
         registry.open(tmp_path / "model.pt")
 
 

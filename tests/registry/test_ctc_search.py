@@ -37,7 +37,7 @@ def test_paths_may_be_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("logits", "expected"),
     [
-        (LOGITS[:, :2], "array 0 is 2 wide and there are 3 tokens"),
+        (LOGITS[:, :2], "array 0 is 2 wide, but there are 3 tokens"),
         (LOGITS[0], "array 0 has the shape"),
         (LOGITS.astype(int), "array 0 holds int64"),
         ([[0.0, 1.0, 2.0]], "array 0 holds a list"),

@@ -98,7 +98,7 @@ def test_availability_names_the_reason(
 
 def test_a_family_that_there_is_not_is_named(registry: Registry, add_card: AddCard, tmp_path: Path) -> None:
     add_card("odd", tmp_path, family="whisper")
-    odd = r"^model 'odd' in models\.toml cannot be used: its card names the family 'whisper', and there are only sensev"
+    odd = r"^model 'odd' in models\.toml cannot be used: its card names the family 'whisper'; expected one of sensev"
     for use in (registry.card, registry.open, registry.options_class):
         with pytest.raises(BadInput, match=odd):
             use("odd")
@@ -158,7 +158,7 @@ def test_a_runtime_that_cannot_run_the_model_is_not_replaced_by_another(registry
 
 def test_a_checkpoint_on_the_hub_cannot_be_opened_offline(registry: Registry) -> None:
     with pytest.raises(
-        Unavailable, match="sensevoice-small is not on this machine and the Hugging Face hub cannot be reached"
+        Unavailable, match="sensevoice-small is not on this machine, and the Hugging Face hub cannot be reached"
     ):
         registry.open("sensevoice-small")
 

@@ -125,7 +125,7 @@ def test_offline_is_one_sentence_at_once() -> None:
     assert "not downloaded yet: opening it fetches owner/tiny (5.0 MB)" in str(why_not_here(hub_card()))
     begun = time.monotonic()
     with pytest.raises(
-        Unavailable, match=r"tiny is not on this machine and .* cannot be reached; .* owner/tiny"
+        Unavailable, match=r"tiny is not on this machine, and .* cannot be reached; .* owner/tiny"
     ) as caught:
         fetch(hub_card())
     assert time.monotonic() - begun < 5

@@ -71,7 +71,7 @@ def test_a_gguf_file_is_a_model_that_opens_on_gguf(
 
 def test_a_gguf_file_runs_on_no_other_runtime(registry: Registry, tmp_path: Path) -> None:
     path = put_gguf(tmp_path / "a.gguf")
-    sentence = "a.gguf is a GGUF file, which runs on gguf; pytorch needs the checkpoint that it was made of"
+    sentence = "a.gguf is a GGUF file, which runs on gguf; pytorch needs the checkpoint that it was made from"
     assert registry.availability(registry.card(path), "pytorch").reason == sentence
     with pytest.raises(Unavailable, match=rf"cannot run on pytorch: {sentence}$"):
         registry.open(path, "pytorch")
@@ -87,8 +87,8 @@ def test_a_link_keeps_its_name(registry: Registry, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"this is no model", r"^a\.gguf is a file, and not in GGUF format; expected a model id, "),
-        (b"", r"^a\.gguf is a file, and not in GGUF format; expected a model id, "),
+        (b"this is no model", r"^a\.gguf is a file, but not in GGUF format; expected a model id, "),
+        (b"", r"^a\.gguf is a file, but not in GGUF format; expected a model id, "),
         (b"GGUF\x03\0\0\0", r"^a\.gguf is damaged or cut short: "),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_users_card_names_a_file(registry: Registry, fake: None, add_card: Pat
     )
     with registry.open("mine") as session:
         assert (session.runtime, session.quantization) == ("gguf", "q8_0")
-    with pytest.raises(BadInput, match=r"^other: its card names the family paraformer, and a\.gguf holds sensevoice$"):
+    with pytest.raises(BadInput, match=r"^other: its card names the family paraformer, but a\.gguf holds sensevoice$"):
         registry.open("other")
     state = registry.availability(registry.card("gone"), "gguf")
     assert not state.ready and state.reason == f"its GGUF file {add_card.parent / 'gone.gguf'} is missing"
@@ -143,7 +143,7 @@ def test_the_language_half_is_named_or_found(registry: Registry, add_card: Path)
     assert language(registry.card("pair")) == two
     [weights] = registry.weights(registry.card("pair"), "gguf")
     assert weights.nbytes == ear.stat().st_size + two.stat().st_size
-    with pytest.raises(BadInput, match=r"^odd: its card names the language file two\.gguf, and one\.gguf needs none$"):
+    with pytest.raises(BadInput, match=r"^odd: its card names the language file two\.gguf, but one\.gguf needs none$"):
         language(registry.card("odd"))
     with pytest.raises(BadInput, match=r"^the folder of encoder\.gguf has several language models \(one\.gguf"):
         language(registry.card(ear))
@@ -186,7 +186,7 @@ def test_a_setting_that_does_not_apply_is_refused_before_any_work(
 
 def test_another_quantisation_than_the_files_is_refused(registry: Registry, tmp_path: Path) -> None:
     path = put_gguf(tmp_path / "a.gguf", quantization="Q4_0")
-    sentence = r"^quantization is 'q8_0', and the weights of a\.gguf are q4_0 already; expected auto or q4_0$"
+    sentence = r"^quantization is 'q8_0', but the weights of a\.gguf are q4_0; expected auto or q4_0$"
     with pytest.raises(BadInput, match=sentence):
         registry.open(path, quantization="q8_0")
 

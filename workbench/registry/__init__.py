@@ -1,1 +1,1 @@
-"""Models by name, and the sessions that are open, within a budget of memory."""
+"""Finds models by name and opens their sessions within a memory budget."""

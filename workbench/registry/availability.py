@@ -47,10 +47,10 @@ def why_not_runnable(card: Card, runtime: str) -> str | None:
     """Returns why the model cannot run on that runtime here, or None if it can; ignores where the checkpoint is."""
     served = card.kind == "server"
     if served and runtime in RUNTIMES and runtime != SERVED:
-        return f"it runs on the server {card.place}, which is asked as {SERVED}"
+        return f"it runs on the server {card.place}, so it is opened as {SERVED}"
     reason = card.runtimes.get(runtime) or why_not(card.family, runtime, served)
     if reason or card.kind != "gguf" or RUNTIMES[runtime].opens_gguf:
         return reason
     opening = " or ".join(name for name, each in RUNTIMES.items() if each.opens_gguf)
     file = Path(card.place).name
-    return f"{file} is a GGUF file, which runs on {opening}; {runtime} needs the checkpoint that it was made of"
+    return f"{file} is a GGUF file, which runs on {opening}; {runtime} needs the checkpoint that it was made from"

@@ -1,6 +1,6 @@
-"""How much memory all sessions together may have, and which of them is unloaded when the next would not fit.
+"""How much memory all sessions together may have, and which session is unloaded if the next one does not fit.
 
-It knows processes and their sizes, neither models nor cards.
+It knows processes and their sizes, but neither models nor cards.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from workbench.system.memory import machine_bytes
 SHARE = 0.8  # of the machine's memory
 PROCESS_BYTES = 400 << 20  # a process with a runtime's libraries loaded, before any weights
 ASKING_BYTES = 150 << 20  # a process that asks a server
-ENGINE_BYTES = 1500 << 20  # the same of an engine's processes and their front end together, the libraries in each
+ENGINE_BYTES = 1500 << 20  # an engine's processes and their front end together, each with the libraries
 WORKER_BYTES = 500 << 20  # each further process of an engine, where several devices share the model
 WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights
-FLOAT_BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}  # per value of a safetensors file, by what it calls the type
+FLOAT_BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}  # per value, by the type's name in safetensors files
 LEAST_BYTES = min(FLOAT_BYTES.values())
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}  # per value at work
-LONGEST_HEADER = 100 << 20  # bytes; more is not a header
+LONGEST_HEADER = 100 << 20  # bytes; a file that claims more is damaged
 
 
 class MemoryBudget:
     """Lets sessions load within a number of bytes.
 
     Args:
-        total: what all may have resident together.
-        sessions: gives those there are.
-        wait_for_memory: a newcomer waits until sessions at work leave room for it; else it is refused.
+        total: the bytes that all sessions together may have resident.
+        sessions: returns the open sessions.
+        wait_for_memory: a new session waits until sessions at work leave room for it; otherwise it is refused.
     """
 
     def __init__(self, total: int, sessions: Callable[[], Sequence[IsolatedSession]], wait_for_memory: bool = False):
@@ -52,16 +52,16 @@ class MemoryBudget:
         self._sessions = sessions
         self._wait_for_memory = wait_for_memory
         self._lock = threading.Lock()
-        self._loading: dict[IsolatedSession, int] = {}  # they do not have yet what they will need
-        # What calls have loaded into the process of a session beside its own model, or will have.
+        self._loading: dict[IsolatedSession, int] = {}  # bytes that they will need and do not have yet
+        # Bytes of the other models that calls have loaded, or will load, into a session's process.
         self._guests: weakref.WeakKeyDictionary[IsolatedSession, int] = weakref.WeakKeyDictionary()
 
     @contextlib.contextmanager
     def admitted(self, newcomer: IsolatedSession) -> Iterator[None]:
-        """Entered while the newcomer loads. Unloads sessions, least recently used first, until it fits.
+        """A context in which a new session loads. Unloads sessions, least recently used first, until it fits.
 
-        Raises `Unavailable`, having unloaded nothing, where it cannot fit beside the sessions at work, unless it is to
-        wait for them: then whoever listens is told of that, and may raise to end it.
+        Raises `Unavailable`, and unloads nothing, if the session cannot fit beside the sessions at work. With
+        `wait_for_memory` it waits for them instead and reports that as progress; the listener may raise to stop.
         """
         self._wait(lambda: self._admit(newcomer))
         try:
@@ -71,13 +71,13 @@ class MemoryBudget:
                 del self._loading[newcomer]
 
     def host(self, session: IsolatedSession, guest: SessionSpec | None) -> None:
-        """Makes room for a model that the next call of a session loads into its process, beside the session's own.
+        """Makes room for a second model that the next call of a session loads into the session's process.
 
-        It counts until the process ends or hosts another one. Raises what `admitted` raises.
+        The model counts until the process ends or hosts another one. Raises what `admitted` raises.
 
         Args:
             session: the host.
-            guest: the model; None if the call needs none.
+            guest: the second model; None if the call needs none.
         """
         if guest is not None:
             self._wait(lambda: self._take_in(session, guest))
@@ -85,7 +85,7 @@ class MemoryBudget:
             self._guests.pop(session, None)
 
     def _wait(self, admit: Callable[[], str | None]) -> None:
-        """Returns when there is room: when `admit` no longer says what takes the memory."""
+        """Waits until there is room, which means that `admit` returns None."""
         while (taken := admit()) is not None:
             if not self._wait_for_memory:
                 raise Unavailable(f"{taken}; wait for them, or set WORKBENCH_MEMORY_GB to allow more")
@@ -93,7 +93,7 @@ class MemoryBudget:
             time.sleep(BEAT_SECONDS)
 
     def _admit(self, newcomer: IsolatedSession) -> str | None:
-        """Makes room and counts the newcomer in, or says what takes the memory."""
+        """Makes room for a new session and counts it; returns None, or what takes the memory."""
         with self._lock:
             need = self._expected(newcomer)
             taken = self._make_room(newcomer, need)
@@ -102,7 +102,7 @@ class MemoryBudget:
             return taken
 
     def _take_in(self, session: IsolatedSession, guest: SessionSpec) -> str | None:
-        """Makes room for a guest and counts it in, or says what takes the memory."""
+        """Makes room for a second model and counts it; returns None, or what takes the memory."""
         with self._lock:
             more, before = guest_bytes(guest), self._guests.get(session, 0)
             if session.loaded and more == before:
@@ -119,7 +119,7 @@ class MemoryBudget:
             return taken
 
     def _expected(self, session: IsolatedSession) -> int:
-        """What a session will need, with its guest."""
+        """Returns the bytes that a session will need, with its second model."""
         return estimated_bytes(session.spec) + self._guests.get(session, 0)
 
     def _make_room(self, newcomer: IsolatedSession, need: int, named: str = "") -> str | None:
@@ -149,14 +149,14 @@ class MemoryBudget:
         return None
 
     def _held(self, session: IsolatedSession) -> int:
-        """What a session has or will soon have: mapped weights become resident when they are first used."""
+        """Returns the bytes that a session has or will soon have: mapped weights become resident at their first use."""
         if session in self._loading:
             return self._loading[session]
         return max(session.memory_bytes, self._expected(session)) if session.pid else 0
 
 
 def estimated_bytes(spec: SessionSpec) -> int:
-    """What a session will have resident, from the size of its weight files.
+    """Returns the bytes that a session will have resident, estimated from the size of its weight files.
 
     Weights that are mapped from their file count like any others: a session at work needs them in memory. An engine
     has room for keys and values beside them, in each of its workers.
@@ -172,14 +172,14 @@ def estimated_bytes(spec: SessionSpec) -> int:
 
 
 def guest_bytes(spec: SessionSpec) -> int:
-    """What a model takes in the process of another session, which has the runtimes' libraries already."""
+    """Returns the bytes that a model takes in another session's process, which has the libraries already."""
     runtime = RUNTIMES.get(spec.runtime)
     alone = runtime is not None and runtime.parallel  # an engine starts processes of its own
     return estimated_bytes(spec) - (0 if alone else PROCESS_BYTES)
 
 
 def weight_bytes(spec: SessionSpec) -> int:
-    """The size of the files with a session's weights: of a checkpoint directory, or GGUF files; of a server's, 0."""
+    """Returns the size of a session's weight files in bytes; 0 for a model on a server."""
     if spec.server is not None:
         return 0
     language = spec.settings.language_file
@@ -187,7 +187,7 @@ def weight_bytes(spec: SessionSpec) -> int:
 
 
 def _working_bytes(spec: SessionSpec) -> int:
-    """The size of a session's weights in the type that it computes in, as far as their files quickly tell theirs."""
+    """Returns the bytes of a session's weights in the type that it computes in."""
     width = DTYPE_BYTES.get(spec.settings.dtype)
     if spec.server is not None or width is None:
         return weight_bytes(spec)
@@ -195,9 +195,9 @@ def _working_bytes(spec: SessionSpec) -> int:
 
 
 def _wider_by(path: Path, width: int) -> int:
-    """How much larger a file's tensors are with so many bytes per value; 0 for a file that is not whole.
+    """Returns how many more bytes a file's tensors take with `width` bytes per value; 0 for an incomplete file.
 
-    Of other than safetensors files, which do not tell their types, float32 is assumed where more is computed in.
+    Only safetensors files name their types quickly. For other files, this assumes that they hold float32.
     """
     if path.suffix != ".safetensors":
         return path.stat().st_size * max(width - FLOAT_BYTES["F32"], 0) // FLOAT_BYTES["F32"]
@@ -211,7 +211,7 @@ def _wider_by(path: Path, width: int) -> int:
         most = held * (width - LEAST_BYTES) // LEAST_BYTES
         return max(-held, min(wider, most))  # whatever the header claims
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError):
-        return 0  # who opens it says what is wrong
+        return 0  # opening the file later reports the error
 
 
 def default_budget() -> int:

@@ -1,4 +1,4 @@
-"""Model cards: the list of models, as data. Shipped cards lie beside this file, users' own in a file like it."""
+"""Model cards, the list of models as data. Shipped cards lie beside this file; users have a file of the same form."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KEYS = {
     "longest_segment_seconds",
 }
 SOURCES = {"demo", "directory", "gguf", "hub", "server"}
-BESIDE = {  # what may stand beside a source's place, by name, and what it is
+BESIDE = {  # further keys of a source, and what each is
     "gguf": {"language": "language file"},
     "server": {"model": "model name", "key": "key"},
 }
@@ -52,16 +52,16 @@ class Card:
     id: str
     name: str
     family: str
-    source: Mapping[str, str]  # one of SOURCES and its place, and maybe what BESIDE says
+    source: Mapping[str, str]  # one of SOURCES with its place, and maybe further keys from BESIDE
     languages: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ("transcribe",)
     licence: str = ""
     about: str = ""
-    megabytes: int | None = None  # to download, where it comes from a hub
+    megabytes: int | None = None  # size of the download, if it comes from a hub
     runtimes: Mapping[str, str] = field(default_factory=dict)  # per runtime, why this model does not run there
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per runtime, of a session by default
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per runtime, the defaults of a session
     visitors: bool = False  # whether visitors of a public server may have it downloaded
-    domain: str = ""  # what it was made for: a file of assets/domains by name, or the path of another such file
+    domain: str = ""  # what it was made for: the name of a file in assets/domains, or the path of another such file
     longest_segment_seconds: float | None = None  # the longest segment that it was trained on
 
     @property
@@ -71,12 +71,12 @@ class Card:
 
     @property
     def place(self) -> str:
-        """Where it is there: a folder of assets/, a local directory or file, a hub repository, an address."""
+        """The model's place: a folder of assets/, a local directory or file, a hub repository, or an address."""
         return self.source[self.kind]
 
     @property
     def server(self) -> Server | None:
-        """The server that runs the model, where it does not run here."""
+        """The server that runs the model; None if it runs on this machine."""
         if self.kind != "server":
             return None
         return Server(self.place, self.source.get("model", ""), self.source.get("key", ""))
@@ -84,13 +84,13 @@ class Card:
 
 @dataclass(frozen=True)
 class BadCard:
-    """A card that cannot be used; or what is wrong with a list beside its cards."""
+    """A card that cannot be used, or an error of the list itself."""
 
-    id: str  # empty where the card has none, or where it is about the list
-    reason: str  # a sentence that names the list, and the card where it is about one
+    id: str  # empty if the card has none, or if the error is in the list itself
+    reason: str  # a sentence that names the list, and the card if there is one
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values, with the keys of a card that can be used: it is ready on no runtime."""
+        """Returns plain JSON values with the keys of a usable card; it is ready on no runtime."""
         return {
             "id": self.id,
             "name": self.id,
@@ -104,13 +104,13 @@ class BadCard:
 
 
 def user_cards_path() -> Path:
-    """Where users put their own cards: $WORKBENCH_MODELS, or models.toml in the configuration folder."""
+    """Returns the file of the user's own cards: $WORKBENCH_MODELS, or models.toml in the configuration folder."""
     named = os.environ.get("WORKBENCH_MODELS")
     return Path(named) if named else user_config() / "models.toml"
 
 
 def read_cards(path: Path) -> list[Card]:
-    """The cards of a file of `[[model]]` tables; raises `BadInput` that names the file, the card and the key."""
+    """Returns the cards in a file of `[[model]]` tables; raises `BadInput` with the file, the card and the key."""
     cards, bad = read_list(path)
     if bad:
         raise BadInput(bad[0].reason)
@@ -118,9 +118,9 @@ def read_cards(path: Path) -> list[Card]:
 
 
 def read_list(path: Path) -> tuple[list[Card], list[BadCard]]:
-    """The cards of a file of `[[model]]` tables that are sound, and what is wrong with the others and with the file.
+    """Returns the usable cards in a file of `[[model]]` tables, and the errors of the other cards and of the file.
 
-    Of cards that have the same id, none is sound: nobody can say which of them is meant.
+    If several cards have the same id, none of them is usable, because it is unclear which one is meant.
     """
     try:
         content = _parsed(path)
@@ -142,7 +142,7 @@ def read_list(path: Path) -> tuple[list[Card], list[BadCard]]:
             if ids.count(card.id) == 1:
                 cards.append(card)
             elif ids.index(card.id) == number:
-                bad.append(BadCard(card.id, f"model {card.id!r} stands more than once in {path}"))
+                bad.append(BadCard(card.id, f"model {card.id!r} appears more than once in {path}"))
         except BadInput as error:
             bad.append(BadCard(ids[number] if isinstance(ids[number], str) else "", str(error)))
     return cards, bad
@@ -151,7 +151,7 @@ def read_list(path: Path) -> tuple[list[Card], list[BadCard]]:
 def _parsed(path: Path) -> dict[str, Any]:
     """What the file says; raises `BadInput` that names the line that is not TOML."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a FIFO or a device would be read for ever
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a FIFO or a device would never end
             raise BadInput(f"the model list {path} cannot be read: it is not an ordinary file")
         content = path.read_bytes()
     except OSError as error:
@@ -161,7 +161,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BadInput(f"the model list {path} cannot be read: line {line} is not UTF-8") from error
-    except ValueError as error:  # of TOML, or a number with too many figures
+    except ValueError as error:  # not TOML, or a number with too many digits
         raise BadInput(f"the model list {path} is not valid TOML: {error}") from error
     except RecursionError as error:
         raise BadInput(f"the model list {path} is not valid TOML: its brackets are nested too deeply") from error
@@ -173,7 +173,7 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
         raise BadInput(f"a model in {path.name} has no id")
     where = f"model {name!r:.80} in {path.name}"
     if not name.isprintable() or name != name.strip() or NOT_IN_IDS in name:
-        raise BadInput(f"{where} has an id that cannot be asked for; expected letters, figures and signs but no |")
+        raise BadInput(f"{where} has an id that cannot be asked for; expected letters, digits and signs without |")
     unknown = set(table) - KEYS
     if unknown:
         raise BadInput(f"{where} has the unknown key {min(unknown):.80}; known are {', '.join(sorted(KEYS))}")
@@ -183,7 +183,7 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
     if "family" not in table:
         raise BadInput(f"{where} needs a family, such as sensevoice")
     source = _source(table.get("source"), path, where)
-    known = FAMILIES.get(table["family"])  # whether there is such a family, the catalogue says
+    known = FAMILIES.get(table["family"])  # the catalogue checks whether the family exists
     return Card(
         id=name,
         name=table.get("name", name),
@@ -203,18 +203,18 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
 
 
 def _shown(value: Any) -> str:
-    """A value as a message can have it."""
+    """Returns a value in a form that fits into a message."""
     try:
         return f"{value!r:.80}"
-    except ValueError:  # a whole number with more figures than Python writes
-        return "a number with thousands of figures"
+    except ValueError:  # a whole number with more digits than Python writes
+        return "a number with thousands of digits"
 
 
 def _settings(given: Mapping[str, Any], runtime: str, where: str) -> dict[str, Any]:
-    """The settings of a card on a runtime, each in its type."""
+    """Returns the settings of a card on a runtime, each with its type."""
     if runtime not in RUNTIMES:
-        raise BadInput(f"{where} has settings of {runtime:.80}; expected one of {', '.join(RUNTIMES)}")
-    known = [name for name in RUNTIMES[runtime].settings if name != "quantization"]  # each is a choice of its own
+        raise BadInput(f"{where} has settings for {runtime:.80}; expected one of {', '.join(RUNTIMES)}")
+    known = [name for name in RUNTIMES[runtime].settings if name != "quantization"]  # chosen by itself
     for name in given:
         if name not in known:
             raise BadInput(f"{where} has the setting {name:.80} of {runtime}; expected one of {', '.join(known)}")
@@ -225,7 +225,7 @@ def _settings(given: Mapping[str, Any], runtime: str, where: str) -> dict[str, A
 
 
 def _source(given: Any, path: Path, where: str) -> dict[str, str]:
-    """The source of a card, its paths absolute."""
+    """Returns the source of a card with absolute paths."""
     kinds = set(given) - {name for names in BESIDE.values() for name in names} if isinstance(given, Mapping) else set()
     if len(kinds) != 1 or not kinds <= SOURCES:
         raise BadInput(f"{where} needs a source: one of {', '.join(sorted(SOURCES))}")
@@ -247,7 +247,7 @@ def _source(given: Any, path: Path, where: str) -> dict[str, str]:
 
 
 def _server(given: Mapping[str, str], where: str) -> dict[str, str]:
-    """The source of a card on a server: its address up to and without /v1."""
+    """Returns the source of a card on a server; its address ends before /v1."""
     address = given["server"].strip()
     try:
         parts = urlsplit(address)
@@ -259,24 +259,24 @@ def _server(given: Mapping[str, str], where: str) -> dict[str, str]:
             f"{where} has the source server = {address!r:.200}; expected an address such as http://localhost:8000"
         )
     if "key" in given and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", given["key"]):
-        raise BadInput(  # and not what stands there, which may be the key itself
+        raise BadInput(  # does not show the value, which may be the key itself
             f"the key in the source of {where} is not a name; expected an environment variable that holds the key"
         )
     return {**given, "server": address.rstrip("/").removesuffix("/v1").rstrip("/")}
 
 
 def _absolute(kind: str, folder: Path, place: str) -> str:
-    """The whole path of a directory or a file; a place that is not a path stays unchanged."""
+    """Returns the absolute path of a directory or a file; returns other places unchanged."""
     if kind == "directory":
         return os.path.realpath(folder / Path(place).expanduser())
     if kind in ("gguf", "language"):
         path = folder / Path(place).expanduser()
-        return str(Path(os.path.realpath(path.parent)) / path.name)  # a link keeps its name, as in the hub's cache
+        return str(Path(os.path.realpath(path.parent)) / path.name)  # keeps a link's name, as in the hub's cache
     return place
 
 
 def _domain(given: str, folder: Path) -> str:
-    """A domain's name; or the whole path of a file, if the card names one."""
+    """Returns a domain's name, or the absolute path of a file if the card names one."""
     return _absolute("gguf", folder, given) if given.endswith(".safetensors") else given
 
 

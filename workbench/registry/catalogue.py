@@ -1,4 +1,4 @@
-"""The models that there are by name: cards that are shipped, the user's own, and those made for a path on this machine.
+"""The models that can be named: by shipped cards, by the user's own cards, and by cards made for a local path.
 
 It says which they are; whether they run here, and running them, is `workbench.registry.registry`'s.
 """
@@ -21,19 +21,19 @@ from workbench.registry.sources import on_disk, why_unreadable
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The models that there are by name, and what is wrong with those of the user's that cannot be used."""
+    """The models that can be named, and the errors of the user's cards that cannot be used."""
 
     cards: tuple[Card, ...]
     bad: tuple[BadCard, ...] = ()
 
     @property
     def ids(self) -> set[str]:
-        """All ids, also those of cards that cannot be used."""
+        """All ids, including those of cards that cannot be used."""
         return {card.id for card in self.cards} | {each.id for each in self.bad if each.id}
 
 
 def read_catalogue() -> Catalogue:
-    """The shipped cards, then the user's own, which replace those of the same id, also where they cannot be used."""
+    """Returns the shipped cards, then the user's own. An own card replaces a shipped one, even if it cannot be used."""
     shipped = _shipped(SHIPPED)
     mine = user_cards_path()
     own: list[Card] = []
@@ -60,9 +60,9 @@ def _shipped(path: Path) -> tuple[Card, ...]:
 
 
 def find_card(model: str | Path, catalogue: Catalogue) -> Card:
-    """The card of an id, or one made for a checkpoint directory or a GGUF file.
+    """Returns the card of an id, or a card made for a checkpoint directory or a GGUF file.
 
-    Raises `BadInput` that says what is wrong with the card, the directory or the file, or suggests the nearest id.
+    Raises `BadInput`, which says what is wrong with the card, directory or file, or suggests the nearest id.
     """
     listed = {card.id: card for card in catalogue.cards}
     for each in catalogue.bad:
@@ -82,7 +82,7 @@ def find_card(model: str | Path, catalogue: Catalogue) -> Card:
         if not is_gguf(path):
             check_downloaded(path, path.name)
             raise BadInput(
-                f"{path.name} is a file, and not in GGUF format; expected a model id, a checkpoint directory or "
+                f"{path.name} is a file, but not in GGUF format; expected a model id, a checkpoint directory or "
                 "a GGUF file"
             )
         from workbench.families.gguf_files import family_of_gguf
@@ -91,23 +91,23 @@ def find_card(model: str | Path, catalogue: Catalogue) -> Card:
         return Card(str(model), path.stem, family.name, {"gguf": str(path.absolute())}, tasks=family.tasks)
     near = difflib.get_close_matches(str(model), listed, 1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(listed)}."
-    unread = next((f" ({each.reason})" for each in catalogue.bad if not each.id), "")  # it may stand there
+    unread = next((f" ({each.reason})" for each in catalogue.bad if not each.id), "")  # the card may be in that list
     raise BadInput(f"there is no model {str(model)!r:.300} and no such directory or GGUF file; {hint}{unread}")
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is something at the path, also where nobody may look at it."""
+    """Returns whether something is at the path, even if reading it is not permitted."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # who reads it says why
+        return True  # reading it later reports the error
     return True
 
 
 def _why_unusable(card: Card) -> str | None:
-    """What is wrong with a card of a user's beyond its form, or None; a checkpoint that is missing may still come."""
+    """Returns why a user's well-formed card cannot be used, or None; a missing checkpoint may still come."""
     if card.family not in FAMILIES:
-        return f"its card names the family {card.family!r:.80}, and there are only {', '.join(FAMILIES)}"
+        return f"its card names the family {card.family!r:.80}; expected one of {', '.join(FAMILIES)}"
     return why_unreadable(card)

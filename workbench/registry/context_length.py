@@ -18,7 +18,7 @@ def check_context(card: Card, options: Mapping[str, Any]) -> None:
     """Raises `BadInput` if the user asks for more new tokens than the context of the language model holds.
 
     It downloads nothing: for a model that is not on this machine, or on a server, the check is skipped. The code that
-    reads the prompt checks the space beside it.
+    reads the prompt checks the space that it leaves.
     """
     asked = options.get(NAME)
     if not isinstance(asked, int) or card.kind in ("gguf", "server"):

@@ -1,4 +1,4 @@
-"""What the logits of a model of the registry mean. It reads the checkpoint's small files and no weights."""
+"""Says what the logits of a model in the registry mean. It reads the checkpoint's small files, but no weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.families.family import load
 from workbench.registry.cards import Card
 from workbench.registry.sources import fetch
 
-# By name, as the registry imports no runtime.
+# Families by name, because the registry imports no runtime.
 UNPACKED = "workbench.runtimes.gguf.unpacking:unpacked"
 
 

@@ -1,4 +1,4 @@
-"""CTC beam search over logits of any program, for Python and the shell. A neural language model is one of the registry.
+"""CTC beam search over the logits of any program, for Python and the shell; the registry opens its language model.
 
 `workbench.pipelines.ctc_decoding` makes the search; this file opens and closes the language model.
 """
@@ -35,7 +35,7 @@ class CtcBeamSearch:
         tokens: a text for each column of the logits, the blank included; or the path of a file with them, one in each
             line, with or without ids; or the layout of a model's logits, which has a blank of its own.
         blank: the index of the blank, or its name.
-        registry: opens the neural language model; by default one of its own.
+        registry: opens the neural language model; by default a new registry.
 
     Raises `BadInput` for unknown options, values that they cannot have, and files that are missing or broken.
     """
@@ -68,7 +68,7 @@ class CtcBeamSearch:
 
         Args:
             model: a card's id, a checkpoint directory or a GGUF file.
-            registry: finds the model, and opens the neural language model; by default one of its own.
+            registry: finds the model, and opens the neural language model; by default a new registry.
 
         Raises `BadInput` as the constructor does, and for a model without a CTC head.
         """
@@ -86,7 +86,7 @@ class CtcBeamSearch:
         return self._opened.enter_context(registry.open(model, runtime=self.options.neural_runtime))
 
     def decode(self, logits: np.ndarray | str | Path) -> Hypotheses:
-        """Returns the best hypotheses of one recording, best first; `nbest` of them, as far as there are so many.
+        """Returns the best hypotheses of one recording, best first; at most `nbest` of them.
 
         Args:
             logits: [frames, vocabulary] of floating-point numbers: logits or log-probabilities of CTC, or the path of
@@ -113,13 +113,13 @@ class CtcBeamSearch:
             check_logits(array, where)
         if array.shape[1] != len(self.tokens):
             raise BadInput(
-                f"{where} is {array.shape[1]} wide and there are {len(self.tokens)} tokens; expected a column for each"
+                f"{where} is {array.shape[1]} wide, but there are {len(self.tokens)} tokens; expected a column for each"
             )
         return self._layout.spoken(array) if self._layout.unspoken else array
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what the n-gram models lack, such as `<unk>`, and what counts instead."""
+        """Sentences that say what the n-gram models lack, such as `<unk>`, and what is used instead."""
         return ngram_notes(self._decoder)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the models of the catalogue were made for, and which model takes what another one does not know."""
+"""Says what each model of the catalogue was made for, and which other model to use for sounds outside that domain."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An open session as its holder has it: calls go to the process that all holders share, results say what made them.
+"""An open session as one holder sees it: calls go to the process that all holders share, results name what made them.
 
-The registry makes these. This file opens nothing and ends no process.
+The registry makes these. This file neither opens sessions nor ends processes.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _END = object()
 class OpenSession(Capabilities):
     """A holder's view of a session; closing the last one ends its process.
 
-    It has every call that there is. One that the model does not have raises `BadInput`, which says what to open.
+    It has the calls of all models. A call that this model lacks raises `BadInput`, which says what to open instead.
 
     Args:
         spec: what was opened.
-        session: in a process of its own, shared by all holders; or in this process, and this holder's alone.
-        resolved: makes the options of a call those that the session takes.
-        release: told that this holder has let go of a session in a process of its own.
+        session: in a process of its own, shared by all holders; or in this process, for this holder alone.
+        resolved: converts the options of a call to those that the session takes.
+        release: called when this holder has closed a session in a process of its own.
     """
 
     def __init__(self, spec: SessionSpec, session: Session, resolved: Resolve, release: Release):
@@ -63,14 +63,14 @@ class OpenSession(Capabilities):
 
     @property
     def session(self) -> Session:
-        """What is held; raises `BadInput` after `close`."""
+        """The session; raises `BadInput` after `close`."""
         if self._session is None:
             raise BadInput(f"the session of {self.model} is closed; open it again")
         return self._session
 
     @property
     def reads_text(self) -> bool:
-        """Whether a text that its calls take is what the model reads; for others, it is the path of a recording."""
+        """Whether the model reads a text that its calls take; for other models, a text is the path of a recording."""
         return FAMILIES[self._spec.family].reads_text
 
     @property
@@ -80,12 +80,12 @@ class OpenSession(Capabilities):
 
     @property
     def weight_bytes(self) -> int:
-        """The size of the files that the weights are in."""
+        """The size of the weight files in bytes."""
         return weight_bytes(self._spec)
 
     @property
     def load_seconds(self) -> float:
-        """How long the model took to load, its process included."""
+        """The seconds that the model took to load, including the start of its process."""
         return self.session.load_seconds
 
     @property
@@ -95,17 +95,17 @@ class OpenSession(Capabilities):
 
     @property
     def occupied(self) -> bool:
-        """Whether a call would have to wait: for a call of another holder's, or for a load that one asked for."""
+        """Whether a call would have to wait for another holder's call or load."""
         return isinstance(self.session, IsolatedSession) and self.session.occupied
 
     @property
     def pid(self) -> int | None:
-        """The process the model lives in; None while it is unloaded, or in this process."""
+        """The id of the model's process; None while the model is unloaded, or if it is in this process."""
         return getattr(self.session, "pid", None)
 
     @property
     def memory_bytes(self) -> int | None:
-        """What the process of the model has resident now; None in this process, where others use memory too."""
+        """The bytes that the model's process has resident now; None if the model is in this process."""
         return self.session.memory_bytes if isinstance(self.session, IsolatedSession) else None
 
     def trace(
@@ -119,9 +119,9 @@ class OpenSession(Capabilities):
         follow: Follow = None,
         **options: Any,
     ) -> Trace:
-        """As `Traces.trace`, with a text for a language model checked before it is sent.
+        """As `Traces.trace`, but checks a text for a language model before it is sent.
 
-        A recording for a model that answers speech becomes a message of the user.
+        For a model that answers speech, a recording becomes a message of the user.
         """
         self.session  # noqa: B018 (raises when this holder has closed it)
         if FAMILIES[self._spec.family].input == CONVERSATION:
@@ -133,7 +133,7 @@ class OpenSession(Capabilities):
         return found
 
     def _carry(self, call: Call, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Makes a call. Raises `BadInput` where the model has no such capability."""
+        """Makes a call. Raises `BadInput` if the model lacks this call."""
         session = self.session
         if self.admission is None:
             found = call_of(self._calls, call.name)(*arguments, **self._resolved(options))
@@ -152,20 +152,20 @@ class OpenSession(Capabilities):
         arguments: tuple[Any, ...],
         options: dict[str, Any],
     ) -> Generator[Any, None, None]:
-        """The events of a stream that has to be admitted, each computed as that work."""
+        """Yields the events of a stream that needs admission; each is computed within it."""
         with admitted as work:
             with working(work):
                 events = call_of(self._calls, call.name)(*arguments, **self._resolved(options))
             with contextlib.closing(events):
                 while True:
-                    with working(work):  # whoever reads the stream may do other work in between
+                    with working(work):  # the reader of the stream may do other work in between
                         event = next(events, _END)
                     if event is _END:
                         return
                     yield event
 
     def _signed(self, session: Session, events: Generator[Passed, None, None]) -> Generator[Passed, None, None]:
-        """The events, results with the load time of the session, its process included, and its quantisation."""
+        """Yields the events; adds the session's load time (process included) and quantisation to the results."""
         with contextlib.closing(events):
             for event in events:
                 yield self._sign(session, event)
@@ -178,12 +178,12 @@ class OpenSession(Capabilities):
         return event
 
     def cancel(self) -> None:
-        """Stops the call that runs in the session's process, whoever made it; where several may run, this holder's."""
+        """Stops the call that runs in the session's process; if several may run at once, only this holder's."""
         if self._session is not None and isinstance(self._calls, Calls):
             self._calls.cancel()
 
     def close(self) -> None:
-        """Lets go of the session. May be called again."""
+        """Closes the session for this holder. May be called again."""
         with self._closing:
             session, self._session = self._session, None
         if isinstance(session, IsolatedSession):
@@ -205,7 +205,7 @@ class OpenSession(Capabilities):
 
 
 def opened(spec: SessionSpec, session: Session, resolved: Resolve, release: Release) -> OpenSession:
-    """An `OpenSession` whose calls show the options of the model's family in their signatures and their help."""
+    """Returns an `OpenSession` whose calls show the options of the model's family in their signatures and help."""
     kind: type[OpenSession] = session_class(OpenSession, spec.family)
     return kind(spec, session, resolved, release)
 

@@ -1,7 +1,7 @@
-"""The registry: models by name, sessions by model and runtime, within a budget of memory.
+"""The registry: models by name, and sessions by model and runtime, within a memory budget.
 
-It opens sessions in processes of their own, and asks servers from this one; `workbench.registry.budget` ends the
-process least recently used when the next would not fit. `workbench.registry.resolve` says what is opened.
+It opens sessions in processes of their own, and asks servers from this process. `workbench.registry.budget` ends the
+least recently used process if the next does not fit. `workbench.registry.resolve` determines what is opened.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ class Residency:
 
     model: str
     runtime: str
-    memory_bytes: int  # 0 while it is unloaded, and where it runs on a server alone
+    memory_bytes: int  # 0 while it is unloaded, and if it runs only on a server
     busy: bool
     idle_seconds: float
-    quantization: str | None = None  # of the weights, where they are in a GGUF file
+    quantization: str | None = None  # of the weights, if they are in a GGUF file
     state: str = "idle"  # unloaded, loading, at work, idle or on the server
-    load_seconds: float = 0.0  # how long its process took to start and load, the last time
-    log: Path | None = None  # of what the model's engine does, where it keeps one
+    load_seconds: float = 0.0  # the last time that its process started and loaded
+    log: Path | None = None  # the path of the engine's log, if it keeps one
 
 
 class Registry:
-    """Cards and sessions.
+    """Model cards and open sessions.
 
     Args:
-        memory_bytes: what all sessions together may have resident; by default $WORKBENCH_MEMORY_GB or four fifths of
+        memory_bytes: the bytes that all sessions may have resident; by default $WORKBENCH_MEMORY_GB or four fifths of
             the machine.
-        isolate: run each session in a process of its own. Without it, models load into this process.
-        wait_for_memory: a load that does not fit beside sessions at work waits for them; else it is refused. Only where
+        isolate: whether to run each session in a process of its own. Without it, models load into this process.
+        wait_for_memory: a load that does not fit beside sessions at work waits for them, and is not refused. Only if
             no thread keeps a stream open while it opens another session.
     """
 
@@ -78,37 +78,37 @@ class Registry:
         self._budget = MemoryBudget(self.memory_budget, self._sessions, wait_for_memory)
         self._lock = threading.RLock()
         self._processes: dict[SessionSpec, IsolatedSession] = {}
-        self._makers: dict[SessionSpec, Callable[[], object]] = {}  # make the files of those that are converted
+        self._makers: dict[SessionSpec, Callable[[], object]] = {}  # make the files of converted models
         self._holders: dict[SessionSpec, int] = {}
         self._here: weakref.WeakSet[Session] = weakref.WeakSet()  # sessions in this process
         self._closed = False
-        self._warned: set[str] = set()  # what has been said of the user's list
+        self._warned: set[str] = set()  # warnings about the user's list that were shown already
 
     # Models.
 
     def cards(self) -> list[Card]:
-        """All cards that can be used: the shipped ones, then the user's own."""
+        """Returns all usable cards: the shipped ones, then the user's own."""
         return list(read_catalogue().cards)
 
     def bad_cards(self) -> list[BadCard]:
-        """What is wrong with the user's list and with those of its cards that cannot be used; nothing for most."""
+        """Returns the errors of the user's list and of its unusable cards; usually an empty list."""
         return list(read_catalogue().bad)
 
     def card(self, model: str | Path) -> Card:
-        """The card of an id, or one made for a checkpoint directory or a GGUF file.
+        """Returns the card of an id, or a card made for a checkpoint directory or a GGUF file.
 
-        Raises `BadInput` that suggests the nearest id, or says what is wrong with the card, the directory or the file.
+        Raises `BadInput`, which suggests the nearest id, or says what is wrong with the card, directory or file.
         """
         catalogue = read_catalogue()
         found = find_card(model, catalogue)
         for each in catalogue.bad:
-            if not each.id and each.reason not in self._warned:  # the list may have had another card of that id
+            if not each.id and each.reason not in self._warned:  # the unreadable list may hold another card of that id
                 self._warned.add(each.reason)
                 log.warning("%s", each.reason)
         return found
 
     def default_runtime(self, card: Card) -> str:
-        """Returns the runtime that a model opens on where none is named."""
+        """Returns the runtime that a model opens on by default."""
         return default_runtime(card)
 
     def availability(self, card: Card, runtime: str) -> Availability:
@@ -116,30 +116,30 @@ class Registry:
         return available(card, runtime)
 
     def weights(self, card: Card, runtime: str) -> tuple[Weights, ...]:
-        """The quantisations that the model can be opened in on that runtime, as far as is known without any work.
+        """Returns the quantisations in which the model can be opened on that runtime, without any work.
 
-        Empty where the runtime takes the checkpoint as it is, or cannot run the model.
+        Empty if the runtime takes the checkpoint unchanged, or cannot run the model.
         """
         if not RUNTIMES[runtime].opens_gguf or why_not_runnable(card, runtime):
             return ()
         try:
             return offered_weights(card)
-        except BadInput:  # as `availability` says
+        except BadInput:  # `availability` says why
             return ()
 
     def measure(self, card: Card, runtime: str, on_progress: OnProgress | None = None) -> tuple[Weights, ...]:
-        """As `weights`, with the sizes of all files where the checkpoint is here, which takes some seconds once.
+        """As `weights`, but with the sizes of all files if the checkpoint is here. The first call takes some seconds.
 
         Raises what a conversion raises, and what `on_progress` raises to stop it.
         """
         return measured_weights(card, on_progress) if self.weights(card, runtime) else ()
 
     def options_class(self, model: str | Path) -> type[Any]:
-        """The dataclass of the model's options; raises `BadInput` for an unknown model."""
+        """Returns the dataclass of the model's options; raises `BadInput` for an unknown model."""
         return FAMILIES[self.card(model).family].options_class
 
     def chat_options_class(self, model: str | Path) -> type[Any]:
-        """The dataclass of the model's options in conversations; raises `BadInput` if it answers none."""
+        """Returns the dataclass of the model's options in conversations; raises `BadInput` if it answers none."""
         return chat_options(self.card(model))
 
     # Sessions.
@@ -163,20 +163,25 @@ class Registry:
         summation: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> OpenSession:
-        """Returns a session of a model on a runtime: where none is named, gguf for a GGUF file, vllm for a model on a
-        server, and pytorch for the others.
+        """Returns a session of a model on a runtime.
 
-        Downloads the checkpoint first where the card says from where, and converts it where the runtime opens GGUF
-        files; `on_progress` is told of that and of the load, at least four times a second while the process starts,
-        and may raise to stop it. In a notebook, a bar shows it by default. A setting that is not given is the card's,
-        else the usual one of `workbench.core.settings.Settings`. Sessions of the same model, runtime and settings share
-        one process.
-        `options` are those of later calls, by name, which are checked before anything is downloaded or loaded.
+        The default runtime is gguf for a GGUF file, vllm for a model on a server, and pytorch for other models.
+        Downloads the checkpoint first if the card names its source, and converts it if the runtime opens GGUF files.
+        Sessions of the same model, runtime and settings share one process.
 
-        Raises `BadInput` for an unknown model or a bad checkpoint, `Unavailable` where the runtime or the
-        source is not there or memory does not suffice.
+        Args:
+            model: a card, its id, or the path of a checkpoint directory or a GGUF file.
+            on_progress: receives the progress of the download, the conversion and the load, at least four times a
+                second while the process starts, and may raise to stop. In a notebook, the default is a bar.
+            options: the options of later calls, by name; they are checked before anything is downloaded or loaded.
+
+        The other parameters are settings (see `workbench.core.settings.Settings`). A missing setting takes the card's
+        value, or else the default.
+
+        Raises `BadInput` for an unknown model or a bad checkpoint, and `Unavailable` if the runtime or the source is
+        missing, or if memory does not suffice.
         """
-        given = locals()  # the parameters, of which those that are settings are named as such
+        given = locals()  # the parameters; a parameter that is a setting has its name
         settings = {name: given[name] for name in SETTINGS}
         self._check_open()
         card = model if isinstance(model, Card) else self.card(model)
@@ -193,7 +198,7 @@ class Registry:
         options: Mapping[str, Any] | None,
         on_progress: OnProgress | None,
     ) -> OpenSession:
-        """As `open`, with the settings as a mapping."""
+        """As `open`, but with the settings as a mapping."""
         spec = resolve(card, runtime, settings, options, on_progress)
         if not self.isolate:
             with listening(on_progress):
@@ -203,7 +208,7 @@ class Registry:
         with self._lock:
             self._check_open()
             kind = ParallelSession if RUNTIMES[spec.runtime].parallel else ProcessSession
-            admitted = None if in_threads(spec) else self._admitted  # it takes no memory to speak of
+            admitted = None if in_threads(spec) else self._admitted  # it takes hardly any memory
             process = self._processes.setdefault(spec, kind(spec, admitted))
             process.allowance_bytes = min(self.allowance_bytes or self.memory_budget, self.memory_budget)
             if is_made(card, spec.runtime):
@@ -218,7 +223,7 @@ class Registry:
         return opened(spec, process, partial(self._prepared, process), self._release)
 
     def residents(self) -> list[Residency]:
-        """The sessions that are open, loaded or not, in the order they were opened."""
+        """Returns the open sessions, loaded or not, in the order in which they were opened."""
         now = time.monotonic()
         return [
             _residency(each, each.memory_bytes, each.busy, 0.0 if each.busy else max(now - each.last_used, 0.0))
@@ -226,7 +231,7 @@ class Registry:
         ]
 
     def unload_idle(self, seconds: float) -> list[Residency]:
-        """Ends the processes that no call has used for that long; returns what was unloaded."""
+        """Ends the processes that no call has used for at least `seconds`; returns the sessions that were unloaded."""
         unloaded = []
         for process in self._sessions():
             idle = time.monotonic() - process.last_used
@@ -237,9 +242,9 @@ class Registry:
         return unloaded
 
     def unload(self, model: str, runtime: str, quantization: str | None = None) -> bool:
-        """Ends the processes of a model on a runtime, in one quantisation or in all; the next call loads it again.
+        """Ends the processes of a model on a runtime, in one quantisation or in all. The next call loads it again.
 
-        Returns whether none of them was at work; those that were stay.
+        Returns False if some of them were at work; these stay.
         """
         meant = [each for each in self._sessions() if (each.model, each.runtime) == (model, runtime)]
         ended = [each.unload() for each in meant if quantization in (None, quantization_of(each.spec))]
@@ -253,7 +258,7 @@ class Registry:
             self._processes.clear()
             self._makers.clear()
             self._holders.clear()
-        # Side by side: the end of an engine takes seconds.
+        # In parallel, because an engine takes seconds to end.
         ending = [threading.Thread(target=session.close) for session in sessions]
         for thread in ending:
             thread.start()
@@ -274,11 +279,11 @@ class Registry:
         self.close()
 
     def resolve_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Returns the options with a voice activity model's id made the place of its checkpoint."""
+        """Returns the options with the id of a voice activity model replaced by the place of its checkpoint."""
         return resolve_options(options)
 
     def _prepared(self, session: IsolatedSession, options: dict[str, Any]) -> dict[str, Any]:
-        """Returns the resolved options of a call, with room made for a model that it loads beside the session's."""
+        """Returns the resolved options of a call. Makes room for a second model that the call loads."""
         found = self.resolve_options(options)
         if not in_threads(session.spec):
             self._budget.host(session, guest_of(found))
@@ -298,10 +303,10 @@ class Registry:
 
     @contextlib.contextmanager
     def _admitted(self, session: IsolatedSession) -> Iterator[None]:
-        """Entered while a session loads: its files are whole, also when they were lost since it was opened."""
+        """A context in which a session loads. Restores files that were lost since it was opened."""
         with self._lock:
             make = self._makers.get(session.spec)
-        if make is not None and session.load_seconds:  # the first load follows `open`, which has just looked
+        if make is not None and session.load_seconds:  # the first load follows `open`, which has just checked them
             make()
         with self._budget.admitted(session):
             yield

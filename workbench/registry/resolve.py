@@ -66,7 +66,7 @@ def resolve(
 
 
 def _limits(card: Card) -> dict[str, Any]:
-    """Returns what a session has to know of what its model was trained on."""
+    """Returns what a session has to know about its model's training data."""
     return {"domain": domain_file(card), "longest_segment_seconds": card.longest_segment_seconds}
 
 
@@ -79,7 +79,7 @@ def check_options(card: Card, options: Mapping[str, Any], chat: bool = False) ->
     """Raises `BadInput` for an option that the model does not have, or a value that it cannot take.
 
     Args:
-        chat: whether the options are those of conversations; then also for a model that answers none.
+        chat: whether the options are those of conversations. Then a model that answers none is an error, too.
     """
     family = FAMILIES[card.family]
     build_options(chat_options(card) if chat else family.options_class, resolve_options(options), card.id)

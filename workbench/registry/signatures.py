@@ -1,7 +1,7 @@
-"""What the calls of an open session take, where Python shows it: in signatures and in `help()`.
+"""Shows the options of an open session's calls in signatures and in `help()`.
 
-A family's options are declared once as a dataclass (`workbench.core.options`); here they become keyword parameters with
-types and defaults, and a line each in the docstring. This file calls nothing and checks no value.
+A family's options are declared once as a dataclass (`workbench.core.options`). Here they become keyword parameters with
+types and defaults, each with a line in the docstring. This file calls nothing and checks no value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS = {str: "text", bool: "true or false", int: "whole number", float: "number
 
 @functools.cache
 def session_class(base: type[Any], family: str) -> type[Any]:
-    """A class like `base` whose calls have the options of a family as parameters, and say what each does."""
+    """Returns a class like `base` whose calls have the options of a family as documented parameters."""
     described = FAMILIES[family]
     takes = TAKES[described.input]
     also = FINDING if "vad" in described.tasks else ()
@@ -41,21 +41,21 @@ def session_class(base: type[Any], family: str) -> type[Any]:
 
 
 def runtimes_of(spec: OptionSpec, family: str) -> list[str]:
-    """The runtimes on which an option of a family can be used; its options class may say so in `ONLY_ON`, by name."""
+    """Returns the runtimes that support an option; the family's options class may limit them in `ONLY_ON`, by name."""
     only_on: Mapping[str, Sequence[str]] = getattr(FAMILIES[family].options_class, "ONLY_ON", {})
     usable = only_on.get(spec.name) or spec.runtimes or RUNTIMES
     return [name for name in RUNTIMES if FAMILIES[family].cell(name).module and name in usable]
 
 
 def range_of(spec: OptionSpec) -> str:
-    """The values that an option may have, beyond its type; empty where any will do."""
+    """Returns the values that an option may have, in words; empty if its type is the only limit."""
     if spec.choices:
         return f"one of {', '.join(spec.choices)}"
     return spec.limits
 
 
 def _described(base: type[Any], name: str, family: str) -> Callable[..., Any]:
-    """A call of `base` that tells its options."""
+    """Returns a call of `base` whose signature and docstring list its options."""
     described = FAMILIES[family]
     options_class: Any = described.chat_options_class if name in CONVERSING else described.options_class
     specs, hints = option_specs(options_class), get_type_hints(options_class)
@@ -77,7 +77,7 @@ def _described(base: type[Any], name: str, family: str) -> Callable[..., Any]:
 
 
 def _refused(base: type[Any], name: str, title: str, instead: str) -> Callable[..., Any]:
-    """A call of `base` that models of the family do not take, which its help says."""
+    """Returns a call of `base` whose docstring says that models of the family do not support it."""
     method = _passing_on(getattr(base, name))
     method.__signature__ = inspect.signature(getattr(base, name))  # type: ignore[attr-defined]
     method.__doc__ = f"{_doc(name)}\n\n{title} does not do this and raises `BadInput`; use `{instead}`."

@@ -22,7 +22,7 @@ from workbench.system.memory import size
 
 # Patterns of a repository's paths; * also matches folders, such as that of a tokenizer.
 HUB_FILES = ["*.yaml", "*.json", "*.jinja", "*.mvn", "*.model", "*.tiktoken", "*.txt", "seg_dict", "README.md"]
-SHARDS = "model.safetensors.index.json"  # which file of several each tensor is in
+SHARDS = "model.safetensors.index.json"  # names the file of each tensor
 
 ANSWER_SECONDS = 5.0  # how long the hub may take to answer a question
 LONGEST_SHOWN = 200  # characters of a path in a message
@@ -30,7 +30,7 @@ DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def assets() -> Path:
-    """The folder of shipped demos and samples: beside the package in a checkout, inside it when installed."""
+    """Returns the folder of shipped demos and samples: beside the package in a checkout, inside it when installed."""
     package = Path(__file__).parents[1]
     for folder in (package / "assets", package.parent / "assets"):
         if folder.is_dir():
@@ -39,19 +39,19 @@ def assets() -> Path:
 
 
 def on_disk(model: str | Path) -> tuple[Path, str | None]:
-    """The path that a model's name may be, and whether it is a directory or a file; no name is too odd to ask for."""
+    """Returns a model's name as a path, and "directory", "file" or None for what is there. Accepts any name."""
     path = Path(model)
     try:
         path = path.expanduser()
-        if str(model) == "":  # no name is not the current folder
+        if str(model) == "":  # an empty name does not mean the current folder
             return path, None
         return path, "directory" if path.is_dir() else "file" if path.is_file() else None
-    except (OSError, RuntimeError, ValueError):  # longer than a path may be, of a user who is not there, with a null
+    except (OSError, RuntimeError, ValueError):  # a path too long, of an unknown user, or with a null
         return path, None
 
 
 def local_checkpoint(card: Card) -> Path | None:
-    """The checkpoint's directory, or the GGUF file, if it is on this machine already, else None."""
+    """Returns the checkpoint's directory or the GGUF file if it is on this machine, else None."""
     if card.kind == "server":
         return None
     if card.kind == "demo":
@@ -65,9 +65,9 @@ def local_checkpoint(card: Card) -> Path | None:
 
 
 def why_unreadable(card: Card) -> str | None:
-    """Why what lies at the place of a card on this machine cannot be read; None where it can, or where it is missing.
+    """Returns why a card's local checkpoint cannot be read; None if it can be read, or if it is missing.
 
-    It looks into directories and opens files, as what is permitted shows only then.
+    It looks into directories and opens files, because only that shows what is permitted.
     """
     if card.kind == "directory":
         return _trouble("its checkpoint directory", card.place, lambda: os.scandir(card.place).close())
@@ -78,7 +78,7 @@ def why_unreadable(card: Card) -> str | None:
 
 
 def _trouble(what: str, place: str, look: Callable[[], None]) -> str | None:
-    """What the system says when the place is looked at."""
+    """Returns the system's error on a look at the place, as a sentence; None without an error or if it is missing."""
     try:
         look()
     except FileNotFoundError:
@@ -91,18 +91,18 @@ def _trouble(what: str, place: str, look: Callable[[], None]) -> str | None:
 
 
 def _open_once(place: str) -> None:
-    if not stat.S_ISREG(Path(place).stat().st_mode):  # opening a FIFO would wait for ever
+    if not stat.S_ISREG(Path(place).stat().st_mode):  # opening a FIFO would wait forever
         raise OSError(errno.EINVAL, "it is not an ordinary file")
     Path(place).open("rb").close()
 
 
 def _clipped(place: str) -> str:
-    """A path as a sentence can have it."""
+    """Returns a path, shortened to fit into a sentence."""
     return place if len(place) <= LONGEST_SHOWN else f"{place[:LONGEST_SHOWN]}... ({len(place)} characters)"
 
 
 def why_not_here(card: Card) -> str | None:
-    """Why the checkpoint is not on this machine, or None where it is. A server is not asked whether it is there."""
+    """Returns why the checkpoint is not on this machine, or None if it is. It does not ask a model's server."""
     if card.server is not None:
         if card.server.key and not os.environ.get(card.server.key):
             return (
@@ -122,9 +122,9 @@ def why_not_here(card: Card) -> str | None:
 
 
 def fetch(card: Card, on_progress: OnProgress | None = None) -> Path:
-    """The checkpoint's directory, downloaded first where needed, or the GGUF file.
+    """Returns the checkpoint's directory or the GGUF file; downloads the directory first if needed.
 
-    Raises `BadInput` for a missing local directory or file and for a model on a server, `Unavailable` when the hub
+    Raises `BadInput` for a missing local directory or file and for a model on a server, and `Unavailable` if the hub
     cannot be reached or has no such repository.
     """
     if card.kind == "server":
@@ -157,14 +157,14 @@ def _cached(card: Card, repository: str) -> Path | None:
 
 
 def _has_every_shard(directory: Path) -> bool:
-    """Whether the files that an index of safetensors names are there; also where there is no index."""
+    """Returns whether all files in the index of a safetensors checkpoint are there; True without an index."""
     if not (directory / SHARDS).is_file():
         return True
     try:
         named = set(json.loads((directory / SHARDS).read_text(encoding="utf-8"))["weight_map"].values())
         return all((directory / name).is_file() for name in named)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return False  # no index: downloading goes over it again
+        return False  # a damaged index: the download repairs it
 
 
 def _download(card: Card, repository: str, on_progress: OnProgress | None) -> Path:
@@ -173,14 +173,14 @@ def _download(card: Card, repository: str, on_progress: OnProgress | None) -> Pa
 
     instead = f"or copy {repository} here from elsewhere and give its directory instead"
     try:
-        # snapshot_download asks this too, but waits for ever where a firewall swallows the question.
+        # snapshot_download asks this too, but waits forever if a firewall drops the question.
         HfApi().model_info(repository, timeout=ANSWER_SECONDS)
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise Unavailable(f"{card.id}: the Hugging Face hub has no public repository {repository}") from error
     except (HTTPError, OSError) as error:
         status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
         trouble = f"answers with error {status}" if status else "cannot be reached"
-        absent = f"{card.id} is not on this machine and the Hugging Face hub {trouble}"
+        absent = f"{card.id} is not on this machine, and the Hugging Face hub {trouble}"
         raise Unavailable(f"{absent}; connect to the network once, {instead}") from error
     bars = _progress_bar(on_progress, repository)
     try:
@@ -205,10 +205,10 @@ def _hub_cache() -> str:
 
 
 def _progress_bar(on_progress: OnProgress | None, repository: str) -> type[Any]:
-    """A tqdm class that reports bytes done to `on_progress` and prints nothing.
+    """Returns a tqdm class that reports the bytes done to `on_progress` and prints nothing.
 
-    The hub makes several bars: one counts files, one the bytes received, one the bytes that are there, those of an
-    earlier attempt included. Reported is the byte bar that is furthest.
+    The hub makes several bars: one counts files, one the bytes received, and one the bytes that are there, including
+    those of an earlier attempt. This class reports the byte bar that is furthest.
     """
     from tqdm.auto import tqdm
 

@@ -1,4 +1,4 @@
-"""A model's weights as GGUF files: the one that it is, or those that are made of its checkpoint when they are wanted.
+"""A model's weights as GGUF files: the model's own file, or files that are made from its checkpoint on demand.
 
 It reads no weights and computes nothing: `workbench.conversion` makes the files, and `workbench.artifacts` stores them.
 """
@@ -22,7 +22,7 @@ from workbench.system.memory import size
 if TYPE_CHECKING:
     from workbench.artifacts.gguf_files import QuantizationOffer as ConversionOffer
 
-AUTO = "auto"  # the quantisation that is taken where none is asked for
+AUTO = "auto"  # the quantisation that is used if none is requested
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Weights:
     """A quantisation in which a model can be opened."""
 
     quantization: str
-    nbytes: int | None  # of the file; about, while there is none; None where nothing is known yet
+    nbytes: int | None  # size of the file; an estimate while there is no file; None if unknown
     converted: bool  # the file is there
     default: bool = False  # what `auto` means
 
@@ -40,7 +40,7 @@ class Weights:
         return self.quantization + (f" {size(self.nbytes)}" if self.nbytes is not None else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Returns plain JSON values."""
         return {
             "name": self.quantization,
             "bytes": self.nbytes,
@@ -50,7 +50,7 @@ class Weights:
 
 
 def offered_weights(card: Card) -> tuple[Weights, ...]:
-    """The quantisations of a model, as far as they are known without any work; the file's own for a GGUF file.
+    """Returns the quantisations of a model that are known without any work; for a GGUF file, its own.
 
     Empty for a GGUF file that is missing or damaged.
     """
@@ -68,7 +68,7 @@ def offered_weights(card: Card) -> tuple[Weights, ...]:
 
 
 def why_not_converted(card: Card) -> str | None:
-    """Why no GGUF file can be made of a model's checkpoint on this machine, and there is none yet; else None."""
+    """Returns why a model has no GGUF file and none can be made on this machine; None if it has one or can get one."""
     from workbench.artifacts.gguf_files import NEEDS
 
     missing = [name for name in NEEDS if find_spec(name) is None]
@@ -81,7 +81,7 @@ def why_not_converted(card: Card) -> str | None:
 
 
 def measured_weights(card: Card, on_progress: OnProgress | None = None) -> tuple[Weights, ...]:
-    """As `offered_weights`, with the sizes of all files where the checkpoint is here, which takes some seconds once.
+    """As `offered_weights`, but with the sizes of all files if the checkpoint is here. The first call takes seconds.
 
     Raises what a conversion raises.
     """
@@ -108,10 +108,10 @@ def check_quantization(card: Card, quantization: str) -> None:
 def gguf_file(
     card: Card, checkpoint: Path, settings: Settings, on_progress: OnProgress | None = None
 ) -> tuple[Path, Settings]:
-    """The GGUF file of a checkpoint that is here, and the settings with its quantisation and its language half's file.
+    """Returns the GGUF file of a local checkpoint, and the settings with its quantisation and its language half's file.
 
-    A directory is converted first where needed. Raises `BadInput` for a quantisation that there is not, or that a GGUF
-    file does not have, and what a conversion raises.
+    Converts a directory first if needed. Raises `BadInput` for a quantisation that does not exist or that a GGUF
+    file does not have, and the errors of a conversion.
     """
     if card.kind != "gguf":
         from workbench.artifacts.gguf_files import converted
@@ -124,21 +124,21 @@ def gguf_file(
     family = family_of_file(file)
     language_half = card.family == "causal_lm" and has_other_half(file)
     if family.name != card.family and not language_half:
-        raise BadInput(f"{card.id}: its card names the family {card.family}, and {checkpoint.name} holds {family.name}")
+        raise BadInput(f"{card.id}: its card names the family {card.family}, but {checkpoint.name} holds {family.name}")
     files = _with_language(card, file)
     held = _quantization(files)
     if settings.quantization not in (AUTO, held):
         raise BadInput(
-            f"quantization is {settings.quantization!r}, and the weights of {checkpoint.name} are {held} already; "
+            f"quantization is {settings.quantization!r}, but the weights of {checkpoint.name} are {held}; "
             f"expected auto or {held}"
         )
     return checkpoint, replace(settings, quantization=held, language_file=files[1].path if len(files) > 1 else None)
 
 
 def _with_language(card: Card, file: GgufFile) -> list[GgufFile]:
-    """The GGUF file of a card, and that of its language half where it is a file by itself.
+    """Returns a card's GGUF file, and the file of its language half if that is separate.
 
-    Raises `BadInput` for a language half that is missing, or that is not wanted.
+    Raises `BadInput` for a language half that is missing or not needed.
     """
     from workbench.families.gguf_files import NANO_ENCODER, find_language_file
 
@@ -146,10 +146,10 @@ def _with_language(card: Card, file: GgufFile) -> list[GgufFile]:
     if file.architecture == NANO_ENCODER:
         return [file, read_own_gguf(Path(named) if named else find_language_file(file.path))]
     if named:
-        raise BadInput(f"{card.id}: its card names the language file {Path(named).name}, and {file.name} needs none")
+        raise BadInput(f"{card.id}: its card names the language file {Path(named).name}, but {file.name} needs none")
     return [file]
 
 
 def _quantization(files: Sequence[GgufFile]) -> str:
-    """The type of the weights, or of those of both halves: `f16+q8_0`."""
+    """Returns the type of the weights, or the types of both halves: `f16+q8_0`."""
     return "+".join(file.quantization for file in files)

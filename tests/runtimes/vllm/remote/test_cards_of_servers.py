@@ -53,7 +53,7 @@ def test_looking_asks_nobody(fake: FakeServer) -> None:
     assert not registry.weights(card, "vllm") and not registry.weights(card, "gguf")
     for runtime in ("pytorch", "gguf"):
         state = registry.availability(card, runtime)
-        assert not state.ready and state.reason == f"it runs on the server {card.place}, which is asked as vllm"
+        assert not state.ready and state.reason == f"it runs on the server {card.place}, so it is opened as vllm"
     assert not fake.asked
 
 

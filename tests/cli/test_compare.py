@@ -131,15 +131,15 @@ def test_a_folder_of_another_program_compares_by_a_mapping(capsys: Capture, tmp_
         ("reference.safetensors noise.safetensors --tolerance l2=1", "tolerance 'l2=1' is not understood; expected "),
         (
             "reference.safetensors noise.safetensors --tolerance zz.*:relative_l2=1",
-            "the tolerance for 'zz.*' is for none of the stages that are compared; the nearest of them are ",
+            "the tolerance for 'zz.*' matches no compared stage; the nearest stages are ",
         ),
         (
             "reference.safetensors noise.safetensors --tolerance encoder.layer.3:peak=1 --tolerance peak=2",
-            "the nearest of them are encoder.layers.3, encoder.layers.",
+            "the nearest stages are encoder.layers.3, encoder.layers.",
         ),
         (
             "reference.safetensors noise.safetensors --stages encoder.* --tolerance logits:kl=1",
-            "for 'logits' is for none",
+            "for 'logits' matches no compared stage",
         ),
         ("reference.safetensors noise.safetensors --mapping no.toml", "the mapping file no.toml cannot be read"),
         ("reference.safetensors noise.safetensors --float64 noise.safetensors", "expected one computed in float64"),
@@ -149,7 +149,7 @@ def test_a_folder_of_another_program_compares_by_a_mapping(capsys: Capture, tmp_
         ),
         (
             "reference.safetensors noise.safetensors --same-precision noise.safetensors --float64 float64.safetensors",
-            "the trace in the same precision is of float32 and the candidate of float32; expected both in bfloat16",
+            "the trace in the same precision has float32 and the candidate float32; expected both in bfloat16",
         ),
         ("reference.safetensors noise.safetensors --profiles", "--profiles are part of the JSON; give --json too"),
         ("reference.safetensors noise.safetensors --preset f8", "invalid choice: 'f8'"),

@@ -221,7 +221,7 @@ def test_the_third_trace_must_be_in_float64_and_of_the_same_input() -> None:
         noise_or_bug(computed(), computed(), computed())
     other = Trace(computed("float64"), {"dtype": "torch.float64", "input_digest": "other"})
     with pytest.raises(
-        BadInput, match=r"^the float64 trace is of another input than the reference; expected the same$"
+        BadInput, match=r"^the float64 trace and the reference have different inputs; expected the same input$"
     ):
         noise_or_bug(computed(), computed(), other)
     with pytest.raises(BadInput, match=r"^the three traces have no stage of numbers in common"):

@@ -110,10 +110,10 @@ def test_both_must_be_of_one_precision_input_and_way() -> None:
     other = Trace(computed("bfloat16"), {"dtype": "bfloat16", "input_digest": "other"})
     alone = computed("bfloat16", given=computed())
     for peer, says in (
-        (computed("float16"), r"is of float16 and the candidate of bfloat16; expected both in bfloat16, or both in"),
-        (computed(), "is of float32 and the candidate of bfloat16"),
-        (other, "is of another input than the float64 trace"),
-        (alone, "one was computed from substituted stages and one end to end"),
+        (computed("float16"), r"has float16 and the candidate bfloat16; expected both in bfloat16, or both in"),
+        (computed(), "has float32 and the candidate bfloat16"),
+        (other, "and the float64 trace have different inputs"),
+        (alone, "one from substituted stages, one end to end"),
     ):
         with pytest.raises(BadInput, match=says):
             noise_or_bug(computed(), port, exact, peer=peer)

@@ -254,7 +254,9 @@ def test_a_long_trace_is_told_to_stop(fakes: FakeRegistry) -> None:
 
 
 def test_a_limit_for_no_stage_is_refused_before_a_candidate_is_computed(fakes: FakeRegistry) -> None:
-    with pytest.raises(BadInput, match=r"'encoder\.layer\.\*' is for none .* nearest of them are encoder\.layers\."):
+    with pytest.raises(
+        BadInput, match=r"'encoder\.layer\.\*' matches no compared stage; the nearest stages are encoder\.layers\."
+    ):
         parity(fakes, "gguf", rules=["encoder.layer.*:peak=1"])
     assert [runtime for runtime, _, _ in fakes.traced] == ["pytorch"]
 

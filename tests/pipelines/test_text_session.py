@@ -238,7 +238,7 @@ def test_from_given_stages_the_pass_is_over_the_prompt_given_and_nothing_is_writ
     assert list(trace) == ["prompt.tokens", "llm.embeddings", "logits"] and writer.written == 0
     assert trace["prompt.tokens"].tolist() == [120, 121] and len(trace["llm.embeddings"]) == 3
     assert trace.meta["isolated"] is True and trace.meta["input_digest"] == whole.meta["input_digest"]
-    with pytest.raises(BadInput, match="the trace to compute from is of another input"):
+    with pytest.raises(BadInput, match="the trace to compute from has another input"):
         made.trace("xz", given=given)
     with pytest.raises(BadInput, match=r"matches 'tok\*'; a trace from given stages has no text"):
         made.trace("xy", "tok*", given=given)

@@ -75,9 +75,7 @@ def test_what_is_given_is_read_from_a_file_as_it_is_asked_for(tmp_path: Path) ->
 
 def test_what_is_given_is_of_the_same_input_or_does_not_say(tmp_path: Path) -> None:
     assert substituted_stages(Trace({"a": np.ones(2)}, {}), "d") is not None
-    with pytest.raises(
-        BadInput, match=r"is of another input \(digest e, of this one d\); expected a trace of the same"
-    ):
+    with pytest.raises(BadInput, match=r"has another input \(digest e, of this one d\); expected a trace of the same"):
         substituted_stages(Trace({"a": np.ones(2)}, {"input_digest": "e"}), "d")
     with pytest.raises(BadInput, match="there is no trace"):
         substituted_stages(tmp_path / "none.safetensors", "d")

@@ -1,4 +1,4 @@
-"""Compares two answers of a conversation by position: where they part, and whether both ids were equally likely there.
+"""Compares two answers of a conversation by position: where they first differ, and whether that choice was a near tie.
 
 A position has one id in each stream. A text token or a special token is in stream 0 alone. The positions that follow
 the same ids are comparable; after the first difference, the answers are different answers. This file knows the stages
@@ -28,7 +28,7 @@ SETTINGS = (TEMPERATURES, CANDIDATES)
 FOLLOWING = ("codec.codes", "codec.latents", "codec.audio")  # stages that are made of the ids
 LEAST_NOISE = 1e-4  # of float32; under the preset `exact`, too, rounding may decide a near tie
 _UNUSED = -1
-_RUN = 3  # ids that must agree after an id that one side leaves out; one is enough after a special token
+_RUN = 3  # ids that must agree after an omitted id; one is enough after a special token
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +59,9 @@ class FirstId:
     candidate: int | None
     reference_name: str  # the id in words
     candidate_name: str
-    choice: Choice | None  # margins as natural logarithms of probabilities; None if a trace does not hold it
+    choice: Choice | None  # margins as natural logarithms of probabilities; None if a trace does not hold the choice
     near_tie: bool  # whether the tolerance's arithmetic explains every difference at that position
-    change: str = ""  # what happened, if it is clear: a side leaves an id out, or chooses one that it finds unlikely
+    change: str = ""  # what happened, if known: a side leaves an id out, or chooses an id that it finds unlikely
 
     @property
     def place(self) -> str:
@@ -270,7 +270,7 @@ def _drawn_near(
     if not bounded and max(abs(choice.reference_margin), abs(choice.candidate_margin)) <= most:
         return True
     rooms = [_value(trace, ROOMS, position, stream) for trace in (reference, candidate)]
-    return bool(max(rooms) <= most / (2 * temperature))  # False if a trace does not tell it
+    return bool(max(rooms) <= most / (2 * temperature))  # False if a trace does not hold it
 
 
 def _told(trace: Trace, position: int, stream: int) -> tuple[np.ndarray, np.ndarray] | None:

@@ -269,7 +269,7 @@ def _nothing_common(reference: Trace, candidate: Trace, stages: str) -> str:
         return f"no stage that both traces have matches {stages}; they share {_names(list(shared))}"
     return (
         f"the traces have no stage in common: the reference has {_names(list(reference))}, the candidate "
-        f"{_names(list(candidate))}; a mapping file says which of its arrays is which stage"
+        f"{_names(list(candidate))}; a mapping file says which array is which stage"
     )
 
 

@@ -27,7 +27,7 @@ from workbench.compare.noise import NoiseReport
 
 LEVEL = 0.01  # the chance of a false alarm in a whole verdict
 MARGIN = 1.25  # a candidate counts as farther only by this factor
-MARGIN_ALONE = 2.0  # the same beside the reference alone, as kernels of other libraries may round more throughout
+MARGIN_ALONE = 2.0  # the same factor beside the reference alone, because other libraries' kernels may round more
 MEDIAN, MEAN = "at the median position", "on the mean of all positions"
 
 
@@ -89,7 +89,7 @@ class Consistency:
 
     @property
     def first_fault(self) -> StageConsistency | None:
-        """The first stage that is in error beyond chance; end to end, later ones inherit its error."""
+        """The first stage whose error is beyond chance; end to end, later stages inherit its error."""
         return next((each for each in self.stages if each.is_fault), None)
 
     @property

@@ -1,4 +1,4 @@
-"""Distances of a stage from the same stage in float64: of the whole, the median and worst position, each channel."""
+"""Distances of a stage from the same stage in float64: whole stage, median and worst position, and each channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares two files that hold traces: reads, compares, judges; gives the lines to print and the exit status."""
+"""Compares two files that hold traces: reads, compares and judges them; returns lines to print and an exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explains why an array may have another shape than the reference, and says where an array differs.
+"""Explains why an array may have a different shape from the reference, and says where an array differs.
 
 Each guess at a shape is tried on the numbers. The result names the guess under which the two arrays are nearest, with
 the remaining error. This file compares arrays; it knows no stages. Other numbers of the right shape are explained in
@@ -16,11 +16,11 @@ from workbench.compare.guesses.guess import is_range, listed
 from workbench.compare.measures import Measures, measure
 
 _NEAR = 0.5  # relative L2 above which two arrays have nothing in common
-_NEAR_ROWS = 0.1  # the same without some rows or columns: many arrays resemble themselves a few rows later
+_NEAR_ROWS = 0.1  # the same without some rows or columns; many arrays resemble themselves a few rows later
 _MOST_PLACES = 64  # places at which the shorter array may begin in the longer one
 _TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
 _FEW = 0.1  # share of all rows or channels
-_MANY = 0.4  # the same, if they stand side by side, as those of a prompt, of padding or of a head do
+_MANY = 0.4  # the same for rows or channels side by side, such as those of a prompt, of padding or of a head
 
 Guess = tuple[str, np.ndarray, np.ndarray, float]
 """Words, the arrays to compare, and the relative L2 above which they have nothing in common."""
@@ -32,7 +32,7 @@ def shapes(reference: np.ndarray, candidate: np.ndarray) -> str:
 
 
 def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
-    """Returns why the candidate may have another shape than the reference, as one sentence without a full stop."""
+    """Returns why the candidate may have a different shape, as one sentence without a full stop."""
     said = f"the shapes are {shapes(reference, candidate)}"
     best: tuple[float, str] | None = None
     fits = ""

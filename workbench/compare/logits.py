@@ -1,4 +1,4 @@
-"""Differences between two sets of logits as predictions: divergence, agreement of the best candidates, margin of a
+"""Differences between two sets of logits as predictions: divergence, agreement of the best tokens, margin of a
 choice.
 
 Rows are positions or frames, columns the vocabulary. Softmax is computed in float64, a few rows at a time.

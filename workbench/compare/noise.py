@@ -45,30 +45,30 @@ MIDDLE = 0.67  # median / root mean square of the absolute value of normally dis
 
 @dataclass(frozen=True)
 class StageNoise:
-    """The distances of one stage from float64 as relative L2: of the whole, of the median position and of the worst."""
+    """The distances of one stage from float64, as relative L2: whole stage, median position and worst position."""
 
     stage: str
     reference: float
     candidate: float
     bound: float  # a larger distance is a bug
-    reference_bound: float  # with a larger distance, the reference itself is not noise of float32
+    reference_bound: float  # beyond this distance, float32 does not explain the reference itself
     reference_typical: float
     candidate_typical: float
     typical_bound: float  # a larger distance is a bug too
     reference_worst: float
     candidate_worst: float
-    worst_bound: float  # and so is a larger distance of the worst position
+    worst_bound: float  # a larger distance of the worst position is a bug too
     worst_position: int  # the candidate's worst position
-    leads_to: str | None = None  # a stage beyond its bound, if this one is near its own bound just before it
+    leads_to: str | None = None  # the next stage beyond its bound, if this stage just before it is near its own bound
     beside: str = REFERENCE  # the name of the side that `reference` and similar fields describe
     reference_channel: float = 0.0  # of the candidate's worst channel, at the median position
     candidate_channel: float = 0.0
     channel_bound: float = math.inf
     worst_channel: int = 0
-    reference_steady: float = 0.0  # of the mean error over positions, which rounding leaves small
+    reference_steady: float = 0.0  # of the mean error over positions; rounding keeps it small
     candidate_steady: float = 0.0
     steady_bound: float = math.inf
-    truth: str = EXACT  # what the distances are from, in words
+    truth: str = EXACT  # what the distances are measured from, in words
     rounding: float = 0.0  # the distance of one rounding, which is always allowed
 
     @property
@@ -166,7 +166,7 @@ class NoiseReport:
 
     @property
     def _off(self) -> StageNoise | None:
-        """The first stage at which the reference belongs to another computation."""
+        """The first stage at which the reference is off (see `StageNoise.reference_is_off`); None if there is none."""
         return next((each for each in self.stages if each.reference_is_off), None)
 
     @property
@@ -357,16 +357,18 @@ def _check_peer(peer: Trace, candidate: Trace, exact: Trace) -> None:
     if named[0] is None or named[0] != named[1]:
         said = [f"{trace.meta.get('quantization') or trace.meta.get('dtype')!s:.40}" for trace in (peer, candidate)]
         raise BadInput(
-            f"the trace in the same precision is of {said[0]} and the candidate of {said[1]}; expected both in "
+            f"the trace in the same precision has {said[0]} and the candidate {said[1]}; expected both in "
             "bfloat16, or both in float16"
         )
     digests = peer.meta.get("input_digest"), exact.meta.get("input_digest")
     if None not in digests and digests[0] != digests[1]:
-        raise BadInput("the trace in the same precision is of another input than the float64 trace; expected the same")
+        raise BadInput(
+            "the trace in the same precision and the float64 trace have different inputs; expected the same input"
+        )
     if bool(peer.meta.get("isolated")) != bool(exact.meta.get("isolated")):
         raise BadInput(
-            "of the trace in the same precision and the float64 trace, one was computed from substituted stages and "
-            "one end to end; expected the same for both"
+            "the trace in the same precision and the float64 trace were computed differently: one from substituted "
+            "stages, one end to end; expected the same for both"
         )
 
 
@@ -379,4 +381,4 @@ def check_exact(reference: Mapping[str, Any], exact: Mapping[str, Any]) -> None:
         )
     digests = reference.get("input_digest"), exact.get("input_digest")
     if None not in digests and digests[0] != digests[1]:
-        raise BadInput("the float64 trace is of another input than the reference; expected the same")
+        raise BadInput("the float64 trace and the reference have different inputs; expected the same input")

@@ -53,7 +53,7 @@ class Limits:
 
 MEASURES = tuple(each.name for each in fields(Limits))
 
-WORSE_FACTOR = 1.5  # with a baseline, an error beyond its limit may grow so many times: machines round differently
+WORSE_FACTOR = 1.5  # with a baseline: factor by which an error beyond its limit may grow; machines round differently
 
 
 @dataclass(frozen=True)
@@ -191,8 +191,7 @@ def check_rules(rules: Iterable[tuple[str, Mapping[str, float]]], stages: Iterab
         if not any(fnmatchcase(stage, glob) for stage in held):
             near = get_close_matches(re.sub(r"[][*?!]", "", glob), held, n=3, cutoff=0.0)
             raise BadInput(
-                f"the tolerance for {glob!r:.80} is for none of the stages that are compared; the nearest of them are "
-                f"{', '.join(near)}"
+                f"the tolerance for {glob!r:.80} matches no compared stage; the nearest stages are {', '.join(near)}"
             )
 
 

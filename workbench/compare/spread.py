@@ -34,7 +34,7 @@ from workbench.trace.order import computation_order, is_aside, kind_of
 from workbench.trace.trace import StageFilter, Trace
 
 ORDERS = 5  # clean computations that a run makes
-OF_FLOAT32 = 5e-7  # distance of sinusoids, exp and sums of other libraries in float32, for stages where ours are exact
+OF_FLOAT32 = 5e-7  # distance of other libraries' sinusoids, exp and sums in float32, for stages where ours are exact
 DEVIATIONS = 6.0  # deviations of the logarithms from which a mean over positions is not chance
 
 
@@ -115,7 +115,7 @@ def _judged(
         reference=max(each.whole for each in ours),
         candidate=theirs.whole,
         bound=factors.whole * whole,
-        reference_bound=max(10 * limit, 1.0),  # the spread is measured, so only nonsense is refused
+        reference_bound=max(10 * limit, 1.0),  # the spread is measured, so this limit only refuses nonsense
         reference_typical=max(each.typical for each in ours),
         candidate_typical=theirs.typical,
         typical_bound=(factors.typical if truth.ndim > 1 else factors.whole) * typical,

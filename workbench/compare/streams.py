@@ -26,7 +26,7 @@ class StreamMeasures:
     reference_rows: int
     candidate_rows: int
     errors: int  # ids that differ, and all ids of rows that only one side has
-    error_rate: float  # of the ids of the longer side
+    error_rate: float  # share of the longer side's ids
     row: int | None  # of the first difference, row by row, each from stream 0 on; None without a difference
     stream: int | None
     reference: int | None  # the ids there; None where a side has ended

@@ -60,7 +60,7 @@ def substituted_stages(given: Given, digest: str) -> SubstitutedStages | None:
     other = trace.meta.get("input_digest")
     if other is not None and other != digest:
         raise BadInput(
-            f"the trace to compute from is of another input (digest {other!s:.32}, of this one {digest}); expected a "
+            f"the trace to compute from has another input (digest {other!s:.32}, of this one {digest}); expected a "
             "trace of the same input"
         )
     return SubstitutedStages(trace)

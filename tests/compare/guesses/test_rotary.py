@@ -28,7 +28,7 @@ def scaled(x: np.ndarray, factor: float) -> np.ndarray:
         (lambda x: turned(x, base=8e6), "RoPE has the base 8000000, where the reference has 1000000"),
         (lambda x: turned(x, base=32000.0), "RoPE has the base 32000, where the reference has 1000000"),
         (lambda x: turned(x, base=1e4), "RoPE has the base 10000, where the reference has 1000000"),
-        (lambda x: scaled(x, 0.25), "RoPE turns by 0.25 times the reference's angles, as where positions are scaled"),
+        (lambda x: scaled(x, 0.25), "RoPE turns by 0.25 times the reference's angles, as when positions are scaled"),
         (lambda x: scaled(x, 1.4), "RoPE turns by 1.4 times the reference's angles"),
     ],
 )

@@ -21,11 +21,11 @@ def said(stage: str, candidate: np.ndarray, reference: np.ndarray = X) -> str:
 @pytest.mark.parametrize(
     "stage, candidate, words",
     [
-        ("llm.layers.1.mlp.up", FACTORS * X, "as where the rows of its weight have other scales"),
-        ("frontend.features", FACTORS * X, "as where CMVN has another scale"),
-        ("llm.norm", FACTORS * X, "as where a norm's weight is left out or other"),
+        ("llm.layers.1.mlp.up", FACTORS * X, "as when the rows of its weight have other scales"),
+        ("frontend.features", FACTORS * X, "as when CMVN has another scale"),
+        ("llm.norm", FACTORS * X, "as when a norm's weight is left out or wrong"),
         ("llm.layers.1.mlp.up", FACTORS * X + CONSTANTS, "the rows of its weight have other scales and its bias has n"),
-        ("frontend.features", FACTORS * X + CONSTANTS, "as where CMVN is left out, done twice or other"),
+        ("frontend.features", FACTORS * X + CONSTANTS, "as when CMVN is left out, done twice or wrong"),
         ("llm.layers.1.mlp.up", 1.01 * X + CONSTANTS, "each channel is 1.01 times the reference's plus a constant of"),
         ("llm.layers.1.attention.query", X * (np.arange(32) < 16), "channels 16 to 31 are zeros, and the others agree"),
         ("llm.layers.1", X * (np.arange(32) % 9 > 0), "channels 0, 9, 18, 27 are zeros, and the others agree"),

@@ -1,4 +1,4 @@
-"""Guesses at attention weights [heads, queries, keys]: another scale of the scores, another mask."""
+"""Guesses at attention weights [heads, queries, keys]: another scale of the scores, or another mask."""
 
 from __future__ import annotations
 

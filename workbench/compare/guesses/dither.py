@@ -17,7 +17,7 @@ from workbench.compare.guesses.guess import Guess, Scene, table
 
 _SAMPLES = 16000 * 20
 _LEAST_VALUES = 800
-_NEAR = 0.25  # how far measured and expected deviations may be apart
+_NEAR = 0.25  # the share by which measured and expected deviations may differ
 _STRATA = 6
 
 

@@ -105,7 +105,7 @@ def functions(scene: Scene) -> Iterator[Guess]:
             def expected(rows: Rows, function: Function = function) -> np.ndarray:
                 return function(table(reference[rows]))
 
-            yield Guess("function", f"it is the {name} of the reference: that comes once too often", expected)
+            yield Guess("function", f"it is the {name} of the reference: {name} is applied once too often", expected)
         elif same(r, before, 2 * scene.allowed) and before.any():
             # Not every function can be inverted, so the prediction is made in the other direction, and is equally
             # close.

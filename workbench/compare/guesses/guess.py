@@ -36,12 +36,12 @@ class Guess:
     """One explanation."""
 
     kind: str
-    words: str  # a predicate with the subject "it", the candidate's stage
+    words: str  # a predicate whose subject "it" is the candidate's stage
     expected: Callable[[Rows], np.ndarray]  # what the candidate would hold in these rows, in float64
     first: int = 0  # it predicts the rows from `first` on
     last: int | None = None  # and before `last`; None for all
     option: str = ""  # takes the place of {} in `words`; guesses that differ in it alone may be named together
-    shown: bool = False  # whether the guess has shown by itself that it is true; it then predicts nothing
+    shown: bool = False  # whether the guess was already verified; then it predicts nothing
 
 
 @dataclass(frozen=True)

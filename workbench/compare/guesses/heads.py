@@ -36,9 +36,7 @@ def fused(scene: Scene) -> Iterator[Guess]:
     if len(found) < len(order) or len(set(found)) < len(found) or len({name for name, _ in found}) < 2:
         return
     shown = ", ".join(f"{name} {number}" for name, number in found[:6]) + (" and so on" if len(found) > 6 else "")
-    words = (
-        f"its heads are the reference's {shown}, as where a fused projection of queries, keys and values is laid out"
-    )
+    words = f"its heads are the reference's {shown}, as when a fused projection of queries, keys and values is laid out"
 
     def expected(rows: Rows) -> np.ndarray:
         return table(np.stack([arrays[name][rows, number] for name, number in found], axis=1))

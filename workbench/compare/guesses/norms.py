@@ -1,4 +1,4 @@
-"""Guesses at a fault of a norm: another epsilon, no weight, no bias, the mean not subtracted, a norm too many.
+"""Guesses at a fault of a norm: another epsilon, no weight, no bias, a mean that is not subtracted, or an extra norm.
 
 The reference shows the norm: the normalised input of the stage, times a weight plus a bias for each channel, gives the
 stage. A fit finds weight and bias. If no such norm fits, no guess is tried.
@@ -17,11 +17,11 @@ from workbench.compare.guesses.guess import Guess, Rows, Scene, relative_l2, sam
 EPSILONS = (1e-6, 1e-5, 1e-12, 1e-8, 1e-7, 1e-3, 1e-4, 0.0, 1e-2)
 _INPUTS = 3  # earlier stages that may be the norm's input
 _LEAST_ROWS = 4
-_VISIBLE = 1e-3  # of the largest weight or bias: smaller changes of one are rounding
+_VISIBLE = 1e-3  # share of the largest weight or bias: smaller changes are rounding
 _FEW = 0.1  # share of the channels
 _ALIKE = 1e-4  # relative L2 of two weights that count as the same
 _MOST_NORMS = 64  # other norms that are looked at
-_ROWS_ELSEWHERE = 256  # of each, that its weight is read off
+_ROWS_ELSEWHERE = 256  # rows of each norm from which its weight is read
 _CLEARLY = 0.7  # a norm fits better only if it leaves at most this share of the other's error
 
 
@@ -73,7 +73,7 @@ def _read_off(x: np.ndarray, y: np.ndarray, scene: Scene) -> Norm | None:
     if len(x) < _LEAST_ROWS or not np.isfinite(x).all():
         return None
     if same(np.broadcast_to(y.mean(axis=0), y.shape), y, _VISIBLE):
-        return None  # any norm makes rows that are all alike of others
+        return None  # if all rows are alike, any norm fits
     tried = list[tuple[float, Norm]]()
     for centred in (False, True):
         for epsilon in EPSILONS:

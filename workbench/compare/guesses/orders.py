@@ -1,4 +1,4 @@
-"""Guesses at another order of the same numbers: of rows, of channels, of heads, of axes; and other signs."""
+"""Guesses at another order of the same rows, channels, heads or axes, and at other signs."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ def _rows(scene: Scene) -> np.ndarray | None:
 
 
 def _matched(one: np.ndarray, other: np.ndarray) -> np.ndarray | None:
-    """Returns for each row of `other` the nearest row of `one`; None if two have the same.
+    """Returns for each row of `other` the nearest row of `one`; None if two rows have the same nearest row.
 
-    A row that is as near to the one in its own place stays there, so that equal rows are not a change of order.
+    A row that is equally near to the row in its own place stays there, so equal rows do not change the order.
     """
     squares = np.square(one).sum(axis=1)
     distances = squares[None] - 2 * other @ one.T
@@ -160,7 +160,7 @@ def _about_channels(order: np.ndarray, scene: Scene) -> tuple[str, str]:
         if np.array_equal(order, places.reshape(width, -1).T.ravel()):
             return "channels interleaved", (
                 f"it holds the first channel of each of the reference's {width} blocks of {count // width}, then the "
-                "second of each, and so on, as where a stack is transposed"
+                "second of each, and so on, as when a stack is transposed"
             )
     for width in sorted(_head_widths(count), reverse=True):
         if 1 < width < count and (heads := _blocks(order, width)) is not None:
@@ -184,7 +184,7 @@ def _blocks(order: np.ndarray, width: int) -> np.ndarray | None:
 
 
 def _head_widths(count: int) -> list[int]:
-    """Returns the widths that heads of so many channels may have, the whole first."""
+    """Returns the possible widths of heads if there are `count` channels, the widest first."""
     return [width for width in range(count, 1, -1) if count % width == 0]
 
 

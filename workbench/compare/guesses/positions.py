@@ -28,7 +28,7 @@ class _Positions:
 
     first: int
     layout: str
-    steps_less: int  # the rates fall to 1/10000 in half the width, less so many, steps
+    steps_less: int  # the rates fall to 1/10000 in width / 2 - `steps_less` steps
 
     def __call__(self, rows: Rows, width: int) -> np.ndarray:
         half = width // 2
@@ -69,7 +69,7 @@ def positions(scene: Scene) -> Iterator[Guess]:
 
 
 def _others(right: _Positions) -> Iterator[tuple[str, _Positions | None, float]]:
-    """Yields what a port may compute instead, in words, each as positions and their factor."""
+    """Yields what a port may compute instead: words, positions, and their factor."""
     yield "its positions are not added", None, 0.0
     yield "its positions are added twice", right, 2.0
     yield "its positions are subtracted", right, -1.0

@@ -76,7 +76,7 @@ def rotary(scene: Scene) -> Iterator[Guess]:
             factor = float(f"{np.median(times):.{digits}g}")
             if factor not in (0.0, 1.0):
                 turned = np.exp(1j * (start + places * rates * factor))
-                words = f"RoPE turns by {factor:g} times the reference's angles, as where positions are scaled"
+                words = f"RoPE turns by {factor:g} times the reference's angles, as when positions are scaled"
                 yield guess("RoPE scale", words, turned)
 
 

@@ -1,4 +1,4 @@
-"""Guesses that fit factors and constants: of the whole stage, of each channel, of each row; and coarser numbers."""
+"""Guesses that fit factors and constants of the whole stage, each channel or each row; and coarser number types."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     words = _few(constants, 0.0, "channel", "the reference's plus {:.6g}", "the reference's plus a constant")
     yield Guess(
         "constant of each channel",
-        words or "each channel is the reference's plus a constant, as where a bias or a shift is left out or other",
+        words or "each channel is the reference's plus a constant, as when a bias or a shift is left out or wrong",
         lambda rows: table(reference[rows]) + constants,
     )
     square = (r * r).sum(axis=0)
@@ -94,7 +94,7 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     )
     yield Guess(
         "factor of each channel",
-        words or f"each channel is a multiple of the reference's, as where {_scaled_by(scene)}",
+        words or f"each channel is a multiple of the reference's, as when {_scaled_by(scene)}",
         lambda rows: factors * table(reference[rows]),
     )
     mean_r, mean_c = r.mean(axis=0), c.mean(axis=0)
@@ -112,7 +112,7 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
         times = _number(float(np.median(both)))
         words = f"each channel is {times} times the reference's plus a constant of its own"
         if scene.part in _LINEAR:
-            words += ", as where a weight is scaled and its bias is not"
+            words += ", as when a weight is scaled and its bias is not"
     yield Guess(
         "factor and constant of each channel",
         words or f"each channel is {affine}{_affine_by(scene)}",
@@ -124,14 +124,14 @@ def _scaled_by(scene: Scene) -> str:
     """Returns what may give each channel a factor, by what the stage is."""
     if scene.part in _LINEAR:
         return "the rows of its weight have other scales"
-    return "CMVN has another scale" if scene.stage.startswith("frontend.") else "a norm's weight is left out or other"
+    return "CMVN has another scale" if scene.stage.startswith("frontend.") else "a norm's weight is left out or wrong"
 
 
 def _affine_by(scene: Scene) -> str:
     """Returns what may give each channel a factor and a constant, as an addition to the sentence."""
     if scene.part in _LINEAR:
-        return ", as where the rows of its weight have other scales and its bias has not"
-    return f", as where {'CMVN' if scene.stage.startswith('frontend.') else 'a norm'} is left out, done twice or other"
+        return ", as when the rows of its weight have other scales and its bias has not"
+    return f", as when {'CMVN' if scene.stage.startswith('frontend.') else 'a norm'} is left out, done twice or wrong"
 
 
 def _zeros(factors: np.ndarray, what: str) -> str:
@@ -158,7 +158,7 @@ def row_scales(scene: Scene) -> Iterator[Guess]:
     yield Guess(
         "factor of each row",
         words
-        or "each row is the reference's times a factor of its own, as where a norm is left out, done twice, or has "
+        or "each row is the reference's times a factor of its own, as when a norm is left out, done twice, or has "
         "another epsilon",
         lambda rows: factors[rows, None] * r[rows],
     )

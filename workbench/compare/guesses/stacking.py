@@ -1,4 +1,4 @@
-"""Guesses at stacked frames (LFR): another padding in front, zeros for copies, another step from stack to stack."""
+"""Guesses at stacked frames (LFR): other padding in front, zeros for copies, or another step from stack to stack."""
 
 from __future__ import annotations
 

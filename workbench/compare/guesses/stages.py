@@ -1,4 +1,4 @@
-"""Guesses that name another stage: shifted by one, before or after a norm, without or with twice an addend, CMVN."""
+"""Guesses that name another stage: shifted by one, before or after a norm, an addend missing or doubled, CMVN."""
 
 from __future__ import annotations
 

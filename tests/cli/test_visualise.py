@@ -36,7 +36,7 @@ def test_a_picture_is_written_and_its_layers_are_printed(capsys: Capture, here: 
         capsys, str(SAMPLE), "-m", "demo/sensevoice", "--view", "attention", "--layer", "30", "--out", str(out)
     )
     assert status == 2 and err == [
-        "workbench: demo/sensevoice has 7 layers in encoder, and layer 30 is asked for; expected 0 to 6"
+        "workbench: demo/sensevoice has 7 layers in encoder, but layer 30 is requested; expected 0 to 6"
     ]
 
 

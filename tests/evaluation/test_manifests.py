@@ -153,7 +153,7 @@ BAD_ROWS = {
     "u1,a.wav,one,3,,2,": "it ends at 2 s and begins at 3 s",
     "u1,a.wav,one,,,,left": "its channel is 'left'",
     "u1,a.wav,one,,,,-1": "its channel is '-1'",
-    "good,a.wav,one,,,,": "its id 'good' stands already at line 2",
+    "good,a.wav,one,,,,": "its id 'good' already appears at line 2",
     f"{'x' * 400},a.wav,one,,,,": "its id has 400 characters",
     "u1,a\0.wav,one,,,,": "holds characters that no text has",
     'u1,"a"b.wav,one,,,,': "cannot be read as a row of a table",
@@ -184,7 +184,7 @@ BAD_KALDI = {
     "u1 cat a.wav |": "the output of a command",
     "u1 a.ark:1234": "inside a Kaldi archive",
     "u1": "has no path",
-    "good b.wav": "stands there twice",
+    "good b.wav": "appears there twice",
     "silent b.wav": "it has no text",
 }
 
@@ -352,9 +352,9 @@ def test_stretches_and_channels(tmp_path: Path) -> None:
     mean, _ = recordings.source(Utterance("u", "a.wav", "", 1.5))  # type: ignore[misc]
     np.testing.assert_allclose(mean, whole[12000:].mean(axis=1))
     for utterance, reason in (
-        (Utterance("u", "a.wav", "", 2.5), "is 2.00 s long, and a segment from 2.5 s"),
-        (Utterance("u", "a.wav", "", 1.0, 2.0), "a segment up to 3 s is asked for"),
-        (Utterance("u", "a.wav", "", 0.0, 1.0, 2), "has 2 channels, and channel 2"),
+        (Utterance("u", "a.wav", "", 2.5), "is 2.00 s long, but a segment from 2.5 s"),
+        (Utterance("u", "a.wav", "", 1.0, 2.0), "a segment up to 3 s is requested"),
+        (Utterance("u", "a.wav", "", 0.0, 1.0, 2), "has 2 channels, but channel 2"),
         (Utterance("u", "none.wav", "", 1.0), "there is no file none.wav"),
         (Utterance("u", "none.zip/a.wav", ""), "there is no archive"),
     ):

@@ -131,5 +131,5 @@ def test_a_recording_sounds_the_same_as_a_file_in_an_archive_and_as_a_segment(tm
             segment = recordings.source(Utterance("u", audio, "", offset=1.0, duration=0.5, channel=1))
             assert np.abs(read(segment).samples - sound[16000:24000, 1]).max() < 1e-4
     recordings.close()
-    with pytest.raises(BadInput, match=r"piped.flac is 2.50 s long, and a segment from 3 s is asked for"):
+    with pytest.raises(BadInput, match=r"piped.flac is 2.50 s long, but a segment from 3 s is requested"):
         recordings.source(Utterance("u", "piped.flac", "", offset=3.0))

@@ -142,7 +142,7 @@ def test_the_verdicts() -> None:
     for verdict, other in cases.items():
         assert verdict_of(np.stack([same, other], axis=1)).verdict == verdict
     open_ = verdict_of(np.stack([same[:30], same[30:60]], axis=1))
-    assert open_.verdict == "open" and "more recordings would tell" in open_.sentence
+    assert open_.verdict == "open" and "more recordings are needed" in open_.sentence
     worse = verdict_of(np.stack([same, cases["worse"]], axis=1))
     assert worse.sentence.startswith("q8_0 is worse than f32: difference ") and "95 % interval" in worse.sentence
     not_worse = Difference("f32", "q8_0", 500, 0.001, -0.001, 0.003, alike=False, pairs=1)

@@ -149,7 +149,7 @@ def test_a_runtime_that_cannot_run_the_model_is_not_replaced_by_another(registry
     directory = tiny_sensevoice(tmp_path / "tiny")
     with pytest.raises(Unavailable, match="cannot run on vllm: SenseVoice has no autoregressive part"):
         registry.open(directory, runtime="vllm")
-    with pytest.raises(BadInput, match="there is no runtime 'onnx'; there are pytorch, gguf, vllm"):
+    with pytest.raises(BadInput, match="there is no runtime 'onnx'; expected one of pytorch, gguf, vllm"):
         registry.open(directory, runtime="onnx")
     with pytest.raises(BadInput, match="threads is 0; expected 1 to 1024"):
         registry.open(directory, threads=0)

@@ -160,16 +160,16 @@ def test_nearest_tokens_of_a_prompt_are_its_own(scene_of: SceneOf) -> None:
             "demo/sensevoice",
             "attention",
             {"layer": 30},
-            "has 7 layers in encoder, and layer 30 is asked for; expected 0 to 6",
+            "has 7 layers in encoder, but layer 30 is requested; expected 0 to 6",
         ),
-        ("demo/sensevoice", "attention", {"head": 9}, "has 4 heads, and head 9 is asked for; expected 0 to 3"),
+        ("demo/sensevoice", "attention", {"head": 9}, "has 4 heads, but head 9 is requested; expected 0 to 3"),
         (
             "demo/sensevoice",
             "attention",
             {"stack": "llm"},
             "has no stack of layers 'llm' for this view; expected encoder",
         ),
-        ("demo/paraformer", "attention", {"attention": "token", "token": 99}, "the output has 4 tokens, and token 99"),
+        ("demo/paraformer", "attention", {"attention": "token", "token": 99}, "the output has 4 tokens, but token 99"),
         ("demo/paraformer", "attention", {"stack": "cross", "attention": "rollout"}, "rollout goes through the layers"),
         (
             "demo/paraformer",
@@ -208,7 +208,7 @@ def test_the_gradient_is_of_the_token_that_is_asked_for(scene_of: SceneOf) -> No
         return float(squares[(seconds > token.start - 0.3) & (seconds < token.end + 0.3)].sum() / squares.sum())
 
     assert share(1, near=1) > share(2, near=1) and share(2, near=2) > share(1, near=2)
-    with pytest.raises(BadInput, match="the output has 4 tokens, and token 9 is asked for; expected 0 to 3"):
+    with pytest.raises(BadInput, match="the output has 4 tokens, but token 9 is requested; expected 0 to 3"):
         picture_of(scene, "gradient", ViewOptions(token=9))
     with pytest.raises(BadInput, match="ggml computes these models forwards only; trace gradients on pytorch"):
         picture_of(scene_of("demo/paraformer", "gguf"), "gradient")

@@ -26,7 +26,7 @@ class LocalWorkers:
         self._said: queue.SimpleQueue[Reply] = queue.SimpleQueue()
 
     def start(self, number: int, job: Job) -> None:
-        """Starts a process; it loads the model on its own time."""
+        """Starts a process and does not wait until it has loaded the model."""
         worker = self._workers[number] = _WorkerProcess(number, self._said)
         threading.Thread(target=worker.run, args=(job, f"local-{number}"), daemon=True).start()
 
@@ -36,7 +36,7 @@ class LocalWorkers:
             self._workers[number].send(batch, utterances)
 
     def replies(self, seconds: float) -> list[Reply]:
-        """Waits so long for replies of workers."""
+        """Waits up to `seconds` for replies of workers, and returns them."""
         found: list[Reply] = []
         try:
             found.append(self._said.get(timeout=seconds))
@@ -46,7 +46,7 @@ class LocalWorkers:
             return [each for each in found if each.worker in self._workers]
 
     def pid(self, number: int) -> int | None:
-        """The process of a worker."""
+        """Returns the id of a worker's process."""
         worker = self._workers.get(number)
         return worker.channel.pid if worker and worker.channel else None
 
@@ -66,7 +66,7 @@ class LocalWorkers:
 
 
 class _WorkerProcess:
-    """One worker's process, and the thread that hears it."""
+    """One worker's process, and the thread that reads its replies."""
 
     def __init__(self, number: int, said: queue.SimpleQueue[Reply]):
         self.number = number
@@ -105,7 +105,7 @@ class _WorkerProcess:
         except WorkbenchError as error:
             self._said.put(Failed(self.number, error))
         except Exception as error:
-            self._said.put(Died(self.number, f"sent what nobody understands ({error})"))
+            self._said.put(Died(self.number, f"sent a message that cannot be read ({error})"))
 
     def send(self, batch: int, utterances: Sequence[Utterance]) -> None:
         """Sends a batch; raises `ConnectionLost` if the process is gone."""

@@ -29,7 +29,7 @@ from workbench.system.user_cache import user_cache
 
 SEPARATOR = "|"
 DEFAULT_DTYPE = "float32"
-# They decide where and how quickly a model computes, but not its results: a run may go on with other ones.
+# They decide where and how fast a model computes, but not its results, so a continued run may change them.
 OF_THE_MACHINE = {"threads", "device", "kv_gigabytes", "tensor_parallel"}
 DIGESTS = "digests.json"
 
@@ -42,7 +42,7 @@ class Chosen:
     card: Card
     spec: SessionSpec  # what is opened on this machine
     settings: Mapping[str, Any]  # as the user set them, for other machines
-    servers: tuple[Server, ...] = ()  # that all serve it
+    servers: tuple[Server, ...] = ()  # servers that all serve this model
 
     @property
     def key(self) -> str:
@@ -51,7 +51,7 @@ class Chosen:
 
     @property
     def batches(self) -> bool:
-        """Whether the model has an option for the number of segments of speech that it computes side by side."""
+        """Whether the model has an option for the number of speech segments that it computes at once."""
         return BATCH in {spec.name for spec in _options(self.card)}
 
 
@@ -92,9 +92,9 @@ def choose_models(
         name for name in settings if not any(name in RUNTIMES[each.spec.runtime].settings for each in found.values())
     ]
     if unused:
-        raise BadInput(f"no model here runs where there is a setting {unused[0]}; leave it out")
+        raise BadInput(f"no model here has the setting {unused[0]} on its runtime; leave it out")
     if servers and not any(each.servers for each in found.values()):
-        raise BadInput("--server names addresses, and no model here runs on a server; expected a card with a server")
+        raise BadInput("--server names addresses, but no model here runs on a server; expected a card with a server")
     return list(found.values())
 
 
@@ -116,7 +116,7 @@ def _chosen(
         )
     runtime = rest[0].strip() if rest and rest[0].strip() else default_runtime(card)
     if runtime not in RUNTIMES:
-        raise BadInput(f"there is no runtime {runtime!r:.40} ({text!r:.80}); there are {', '.join(RUNTIMES)}")
+        raise BadInput(f"there is no runtime {runtime!r:.40} ({text!r:.80}); expected one of {', '.join(RUNTIMES)}")
     has = RUNTIMES[runtime].settings
     chosen = {name: value for name, value in settings.items() if name in has}
     if len(rest) == 2 and rest[1].strip():

@@ -78,7 +78,7 @@ class RayWorkers:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ.setdefault(
             "RAY_worker_niceness", "0"
-        )  # with Ray's default of 15 they get too little time beside other programs
+        )  # with Ray's default of 15, actors get too little time beside other programs
         try:
             import ray
         except ImportError as error:
@@ -117,7 +117,7 @@ class RayWorkers:
 
     @property
     def place(self) -> str:
-        """Where they run."""
+        """Where the workers run, in words."""
         return f"a Ray cluster of {counted(len(self._nodes), 'node')}"
 
     @property
@@ -145,7 +145,7 @@ class RayWorkers:
         self._waiting[self._actors[number].compute.remote(list(utterances))] = number, batch
 
     def replies(self, seconds: float) -> list[Reply]:
-        """Waits so long for actors to finish something."""
+        """Waits up to `seconds` for actors to finish something, and returns their replies."""
         if not self._waiting:
             time.sleep(seconds)
             return []
@@ -205,7 +205,7 @@ def needs(spec: SessionSpec, gpus: bool) -> Need:
 
 
 def _times(need: Need, node: dict[str, float]) -> int:
-    """How often a need fits into the resources of a node."""
+    """Returns how many workers with this need fit into the resources of a node."""
     cpus, memory, gpus = need
     fits = [node.get("CPU", 0.0) // cpus, node.get("memory", 0.0) // max(memory, 1)]
     return int(min([*fits, node.get("GPU", 0.0) // gpus] if gpus else fits))

@@ -1,4 +1,4 @@
-"""Reads recordings, or segments of them, from files, members of archives, and addresses of fsspec.
+"""Reads recordings or their segments from files, archives and addresses of fsspec.
 
 An utterance's `audio` is a path relative to the root of its manifest, a path through an archive such as
 `clips.zip/a.wav` or `shards/000.tar/a.flac`, or an address such as `s3://bucket/a.wav`. Recordings at an address are
@@ -37,8 +37,8 @@ SOUNDS = frozenset(
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MOST_OPEN = 8  # archives that stay open, with the lists of their members
 DAMAGE = (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, zlib.error, lzma.LZMAError)
-BUSY = (408, 429)  # statuses of a server that may have time later
-SHORTFALL = 0.05  # seconds; by rounding, a recording may end this much earlier than its manifest says
+BUSY = (408, 429)  # HTTP statuses of a server that may answer later
+SHORTFALL = 0.05  # seconds; because of rounding, a recording may end this much earlier than its manifest says
 
 
 def is_address(place: str) -> bool:
@@ -79,13 +79,13 @@ def opened_address(address: str) -> BinaryIO:
         said = f"the server answers {status}" if isinstance(status, int) else message_of(cause)
         raise Unavailable(f"{address:.200} cannot be read: {said}") from error
     except ValueError as error:
-        raise BadInput(f"{address:.200} is of no kind that can be read ({kind}: {message_of(error)})") from error
+        raise BadInput(f"{address:.200} is of a kind that cannot be read ({kind}: {message_of(error)})") from error
     except Exception as error:  # each kind has errors of its own
         raise Unavailable(f"{address:.200} cannot be read: {message_of(error)}") from error
 
 
 class Recordings:
-    """Reads recordings below one root; keeps archives open between them. Its calls come from one thread."""
+    """Reads recordings below one root, and keeps their archives open. Its calls come from one thread."""
 
     def __init__(self, root: str):
         self.root = root
@@ -229,7 +229,7 @@ class _Watched:
         return self._file.tell()
 
     def check(self, place: str) -> None:
-        """Raises `Unavailable` where reading broke off."""
+        """Raises `Unavailable` if reading broke off."""
         if self._error is not None:
             raise Unavailable(f"{place:.200} breaks off: {message_of(self._error)}") from self._error
 
@@ -292,7 +292,7 @@ def _read_from(sound: soundfile.SoundFile, name: str, utterance: Utterance) -> A
     first = round(utterance.offset * rate)
     _check_within(name, utterance, seconds)
     if utterance.channel is not None and utterance.channel >= sound.channels:
-        raise BadInput(f"{name:.200} has {sound.channels} channels, and channel {utterance.channel} of it is asked for")
+        raise BadInput(f"{name:.200} has {sound.channels} channels, but channel {utterance.channel} is requested")
     count = -1 if utterance.duration is None else round(utterance.duration * rate)
     if whole is not None:
         samples = whole[first : None if count < 0 else first + count]
@@ -311,10 +311,10 @@ def _chosen(samples: Any, utterance: Utterance) -> Any:
 
 def _check_within(name: str, utterance: Utterance, seconds: float) -> None:
     if utterance.offset >= seconds:
-        raise BadInput(f"{name:.200} is {seconds:.2f} s long, and a segment from {utterance.offset:g} s is asked for")
+        raise BadInput(f"{name:.200} is {seconds:.2f} s long, but a segment from {utterance.offset:g} s is requested")
     end = utterance.offset + (utterance.duration or 0.0)
     if end > seconds + max(SHORTFALL, 0.01 * seconds):
-        raise BadInput(f"{name:.200} is {seconds:.2f} s long, and a segment up to {end:g} s is asked for")
+        raise BadInput(f"{name:.200} is {seconds:.2f} s long, but a segment up to {end:g} s is requested")
 
 
 def _by_other_means(file: Path | BinaryIO, name: str, utterance: Utterance) -> AudioSource:

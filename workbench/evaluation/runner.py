@@ -46,14 +46,14 @@ class Outcome:
     evaluation: Evaluation
     models: tuple[ModelSummary, ...]
     computed: int  # results that this run added
-    audio_seconds: float  # of sound that this run computed
-    seconds: float  # that computing took, loading included
+    audio_seconds: float  # seconds of sound that this run computed
+    seconds: float  # seconds that computing took, including loading
     torn: int  # damaged rows of earlier runs, which were computed again
     workers: int
-    place: str  # where they ran
+    place: str  # where the workers ran
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Returns plain JSON values."""
         manifest = self.evaluation.run.manifest
         return {
             "directory": str(self.evaluation.path),
@@ -95,16 +95,16 @@ def run(
         manifest: the corpus (see `workbench.evaluation.manifests`).
         models: ids or paths. A runtime and a type may follow: `demo/sensevoice|gguf|q8_0`.
         out: the directory. It may hold an earlier run of the same corpus; other models are added to it.
-        workers: how many at a time; by default as many as processors and memory allow, and one for an engine.
+        workers: how many run at a time; by default as many as processors and memory allow, and one for an engine.
         batch_size: recordings that a worker gets at a time; models with such an option compute as many side by side.
-        limit: compute only the first so many recordings.
+        limit: compute only the first `limit` recordings.
         normaliser: for the scores (see `workbench.text.normalisers`).
         address: of a Ray cluster: `auto`, `ray://HOST:PORT`, or `local` for a small one on this machine; by default
             processes of this machine, without Ray.
         settings: of sessions, for the models whose runtime has them (see `workbench.core.settings.Settings`).
         options: of `transcribe`, for all models.
         servers: more addresses that serve the models whose cards name a server.
-        retry_failed: compute recordings whose result is an error once more.
+        retry_failed: compute recordings again if their result is an error.
         registry: where the cards come from; by default a new one.
         on_progress: receives the progress several times a second, and may raise to stop; finished results stay then.
         on_skipped: receives rows of the manifest that cannot be used.
@@ -173,7 +173,7 @@ def run(
 
 
 def _pool(address: str | None, chosen: Sequence[Chosen], asked: int | None) -> tuple[Workers, int]:
-    """Returns where workers run, and how many at a time."""
+    """Returns the place of the workers, and how many run at a time."""
     if address is None:
         return LocalWorkers(), _local_count(chosen, asked)
     from workbench.evaluation.on_ray import RayWorkers
@@ -183,7 +183,7 @@ def _pool(address: str | None, chosen: Sequence[Chosen], asked: int | None) -> t
 
 
 def _closed(writer: Writer) -> None:
-    """Puts the rows in order after a stop. A full disk at this point does not hide the reason of the stop."""
+    """Puts the rows in order after a stop. A full disk at this point does not hide the reason for the stop."""
     try:
         writer.close()
     except (BadInput, Unavailable):

@@ -24,9 +24,9 @@ from workbench.evaluation.writer import Position, Writer
 
 BEAT_SECONDS = 0.2  # how often `on_beat` is called, which can stop the run
 AHEAD = 2  # batches that a worker holds, so that it never waits for the next
-BATCH_SECONDS = 120.0  # of sound in a batch, if the manifest says its length: a dead worker then loses little
-LIVES = 3  # workers that may end at one recording before it is given up
-STARTS = 5  # starts of a model that may fail, one after the other
+BATCH_SECONDS = 120.0  # seconds of sound in a batch, if the manifest says them; then a dead worker loses little
+LIVES = 3  # workers that may end at one recording before it counts as failed
+STARTS = 5  # starts of a model that may fail in a row
 OUTAGES = 6  # the same for each server that cannot be reached
 PLACE_OUTAGES = 4  # the same for the places of recordings; a worker goes on if single recordings cannot be reached
 LONGEST_PAUSE = 30.0  # seconds before a server that failed is asked again
@@ -38,16 +38,16 @@ OnBeat = Callable[["EvaluationState"], None]
 class EvaluationState:
     """How far an evaluation is."""
 
-    model: str  # the one that is computed
+    model: str  # the model that is computed now
     done: int  # of all models and recordings that were asked for
     total: int
     model_done: int
     model_total: int
-    computed: int  # now; the others were there already
-    seconds: float  # of sound that was computed now
-    workers: int  # that have loaded their model
+    computed: int  # results of this run; the others were there already
+    seconds: float  # seconds of sound that this run computed
+    workers: int  # workers that have loaded their model
     failed: int  # recordings with an error, of those computed now
-    left_models: int  # that nobody has begun
+    left_models: int  # models that no worker has begun
 
 
 @dataclass
@@ -112,7 +112,7 @@ class Schedule:
         self.seconds = 0.0
         self._numbers = 0
         self._batches = 0
-        self._pause: dict[Server | None, tuple[float, float]] = {}  # until when a server rests, and how long
+        self._pause: dict[Server | None, tuple[float, float]] = {}  # its end and its seconds
 
     def _work(self, chosen: Chosen, limit: int | None) -> _Work:
         todo = self.writer.todo(chosen.key, limit)
@@ -151,7 +151,7 @@ class Schedule:
                 self._hand_over(number, worker)
 
     def _start(self, work: _Work) -> bool:
-        """Starts a worker; returns False while its servers, or the places of recordings, rest."""
+        """Starts a worker; returns False while its servers or the recordings' places are not asked after a failure."""
         now, servers = time.monotonic(), work.chosen.servers or (None,)
         rested = [each for each in servers if self._pause.get(each, (0.0, 0.0))[0] <= now]
         if not rested:
@@ -211,7 +211,7 @@ class Schedule:
         left = [each for each in positions if each in worker.work.left]
         if reply.whole:
             worker.batches.pop(reply.batch, None)
-            if left:  # it left some out; a recording that is computed alone is never left out
+            if left:  # it skipped some; a recording that is computed alone is never skipped
                 self._suspect(worker.work, left, "ended without a result")
         elif reply.batch in worker.batches:
             worker.batches[reply.batch] = left
@@ -225,7 +225,7 @@ class Schedule:
         work.left.discard(position)
 
     def _lost(self, number: int, worker: _WorkerState, reply: Died | Failed) -> None:
-        """Gives the batches of a worker that has ended to others."""
+        """Gives the batches of a worker that has ended to other workers."""
         work = worker.work
         batches = [[each for each in positions if each in work.left] for positions in worker.batches.values()]
         batches = [positions for positions in batches if positions]
@@ -260,7 +260,7 @@ class Schedule:
                 self._write(work, Result(utterance.id, work.key, "", sentence, measured=_nobody()))
 
     def _failed(self, worker: _WorkerState, error: WorkbenchError) -> None:
-        """Lets a server that failed rest; raises the error if a later attempt cannot succeed."""
+        """Stops asking a failed server for a while; raises the error if a later attempt cannot succeed."""
         work = worker.work
         work.outages += 1
         hopeless = isinstance(error, BadInput) and not worker.ready
@@ -301,6 +301,6 @@ def usual_batch(chosen: Chosen) -> int:
 
 
 def _nobody() -> dict[str, Any]:
-    """What is measured of a recording that no worker survived."""
+    """Returns the measurements for a recording at which every worker ended."""
     when = datetime.now(UTC).isoformat(timespec="seconds")
     return {"compute_seconds": 0.0, "cpu_seconds": None, "memory_bytes": None, "worker": None, "when": when}

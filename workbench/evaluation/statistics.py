@@ -1,4 +1,4 @@
-"""How sure an error rate is: bootstrap intervals of rates, and paired differences between models.
+"""How certain an error rate is: bootstrap intervals of rates, and paired differences between models.
 
 A *block* is a unit that is drawn as a whole: either all recordings of a speaker, because they succeed and fail
 together, or one recording. A rate over blocks is the sum of their errors divided by the sum of their reference units,
@@ -102,7 +102,7 @@ class Difference:
             f"{_points(self.high)}"
         )
         if self.verdict == "open":
-            return f"Whether {one} is worse than {two} is open: {found}; more recordings would tell."
+            return f"Whether {one} is worse than {two} is open: {found}; more recordings are needed."
         beyond = f", all of it below {_points(self.margin)}" if self.verdict == "not worse" else ""
         return f"{one} is {self.verdict} than {two}: {found}{beyond}."
 
@@ -210,7 +210,7 @@ def widened(outside: float, blocks: int) -> float:
     normal = NormalDist()
     if blocks > MANY_BLOCKS:
         return outside
-    # With t = √f tan θ, Student's density is that of cos(θ)^(f - 1); so its quantile is one of a finite integral.
+    # With t = √f tan θ, Student's density becomes cos(θ)^(f - 1), so a finite integral gives its quantile.
     freedom = blocks - 1
     angles = np.linspace(-math.pi / 2, math.pi / 2, 200_001)
     density = np.cos(angles) ** (freedom - 1)

@@ -1,6 +1,6 @@
 """The directory of an evaluation: its files, and how to read them.
 
-    DIR/run.json           what made it all: format, manifest, normaliser, models, versions
+    DIR/run.json           what produced the results: format, manifest, normaliser, models, versions
     DIR/utterances.jsonl   the corpus, an `Utterance` a line, in the manifest's order: id, audio, offset, duration,
                            channel, text, language, speaker, noise, and other columns under "extra"
     DIR/skipped.jsonl      rows of the manifest that cannot be used: {"where": "list.csv, line 7", "reason": "..."}
@@ -100,7 +100,7 @@ class Run:
         )
 
     def to_json(self) -> str:
-        """The text of run.json."""
+        """Returns the text of run.json."""
         first = ("format", "manifest", "normaliser", "shard_rows", "models", "versions", "measured")
         plain = asdict(self)
         return json.dumps({name: plain[name] for name in first}, ensure_ascii=False, indent=1) + "\n"
@@ -131,7 +131,7 @@ class Evaluation:
             raise BadInput(f"{self.path / UTTERANCES} holds {there}; {AGAIN}")
 
     def skipped(self) -> list[dict[str, str]]:
-        """The rows of the manifest that cannot be used: `where` and `reason`."""
+        """Returns the rows of the manifest that cannot be used, each with `where` and `reason`."""
         try:
             return [
                 {name: str(json.loads(line)[name]) for name in ("where", "reason")} for line in self._lines(SKIPPED)
@@ -149,7 +149,7 @@ class Evaluation:
     def results(self, model: str | None = None) -> Iterator[Result]:
         """Yields the results of a model, or of all models one after the other; each utterance once.
 
-        Of a finished run they come in the order of the utterances.
+        The results of a finished run come in the order of the utterances.
         """
         keys = self.models if model is None else (self.run.model(model).key,)
         for key in keys:
@@ -161,7 +161,7 @@ class Evaluation:
                         yield result
 
     def done(self) -> dict[str, int]:
-        """The number of results by model; `run.manifest.utterances` of each make a whole run."""
+        """Returns the number of results by model; a complete run has `run.manifest.utterances` of each."""
         return {key: sum(1 for _ in self.results(key)) for key in self.models}
 
 
@@ -196,7 +196,7 @@ def slug(key: str) -> str:
 
 
 def shards(path: Path, key: str) -> list[Path]:
-    """The files with a model's results, in their order."""
+    """Returns the files with a model's results, in their order."""
     return sorted((path / RESULTS / slug(key)).glob("[0-9]*.jsonl"))
 
 

@@ -17,17 +17,17 @@ class ModelSummary:
 
     model: str
     recordings: int  # with a result
-    failed: int  # of these, with an error; the rates leave them out
-    wer: float | None  # as a fraction; None where nothing is said
+    failed: int  # results with an error; the rates leave them out
+    wer: float | None  # as a fraction; None if no reference has words
     cer: float | None
     audio_seconds: float
     compute_seconds: float
     cpu_seconds: float | None  # None if the processes of an engine or a server computed
-    memory_bytes: int | None  # the most of any worker
+    memory_bytes: int | None  # the largest memory of any worker
     rtfx: float | None  # seconds of sound per second of computing of one worker
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Returns plain JSON values."""
         return asdict(self)
 
 

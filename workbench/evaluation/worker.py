@@ -169,7 +169,7 @@ class Worker:
 
 
 class _Clock:
-    """Processor time of this process since the last result."""
+    """Measures the processor time of this process since the last result, in seconds."""
 
     def __init__(self, unknown: bool):
         self.unknown = unknown
@@ -188,7 +188,7 @@ def _sentence(error: Exception | None) -> str:
 
 
 def _words(segments: Sequence[Segment]) -> Iterator[dict[str, Any]]:
-    """Yields the words whose times the model gives; in a script without spaces, characters take the place of words."""
+    """Yields the words with times of their own; in a script without spaces, characters take the place of words."""
     for word in spoken_words(segments):
         if word.timed:
             sure = {} if word.confidence is None else {"confidence": round(word.confidence, 3)}

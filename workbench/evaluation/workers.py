@@ -70,7 +70,7 @@ class Workers(Protocol):
 
     @abstractmethod
     def replies(self, seconds: float) -> list[Reply]:
-        """Waits so long for replies of workers, and returns them."""
+        """Waits up to `seconds` for replies of workers, and returns them."""
 
     @abstractmethod
     def end(self, number: int) -> None:

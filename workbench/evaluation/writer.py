@@ -268,15 +268,15 @@ class Writer:
         return self._position.get(result.id) if result.model == key else None
 
     def _full(self, number: int) -> int:
-        """The number of rows that a shard has in the end."""
+        """Returns the number of rows of a complete shard; the last one may be shorter."""
         return min(self.rows, len(self.corpus) - number * self.rows)
 
     def position(self, name: str) -> Position:
-        """The position of an utterance."""
+        """Returns the position of an utterance in the corpus."""
         return self._position[name]
 
     def todo(self, key: str, limit: int | None = None) -> list[Position]:
-        """The positions of the first `limit` utterances that have no result of a model yet, in order."""
+        """Returns, in order, those of the first `limit` positions that have no result of a model yet."""
         done = self._done[key]
         return [
             position for position in range(len(done) if limit is None else min(limit, len(done))) if not done[position]
@@ -353,7 +353,7 @@ class Writer:
             self._seal(key, number)
 
     def abandon(self) -> None:
-        """Closes the files as they are, where writing has failed."""
+        """Closes the files unchanged after a failed write."""
         for shard in self._shards.values():
             if shard.file is not None:
                 with contextlib.suppress(OSError):

@@ -28,7 +28,7 @@ def why_not(family: str, runtime: str, server: bool = False) -> str | None:
         server: whether another machine's runtime is meant, which needs nothing to be installed here.
     """
     if runtime not in RUNTIMES:
-        raise BadInput(f"there is no runtime {runtime!r}; there are {', '.join(RUNTIMES)}")
+        raise BadInput(f"there is no runtime {runtime!r}; expected one of {', '.join(RUNTIMES)}")
     if family not in FAMILIES:
         raise BadInput(f"there is no family {family!r}; there are {', '.join(FAMILIES)}")
     cell = FAMILIES[family].cell(runtime)

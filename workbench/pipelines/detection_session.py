@@ -99,7 +99,7 @@ class DetectionSession(Session, Detects, Traces):
     ) -> Trace:
         """Returns the front end's stages, `vad.scores` [frames, classes] and `vad.spans` [spans, 2] in seconds."""
         if options.get("steps") or options.get("follow") is not None:
-            raise BadInput(f"decoding steps are asked for, and {self.model} writes no tokens")
+            raise BadInput(f"decoding steps are requested, but {self.model} writes no tokens")
         chosen, wanted = build_options(FsmnVadOptions, options, self.model), StageFilter(stages)
         place = place_of(out)
         if given is not None:

@@ -92,7 +92,7 @@ class NanoPipeline(SpeechLanguagePipeline):
         """See `StepwiseRecogniser.follow`; raises `BadInput` for a beam search over the CTC branch."""
         if searches(options):
             raise BadInput(
-                "decoding steps are asked for with options of a CTC beam search, which takes no steps of the language "
+                "decoding steps are requested with options of a CTC beam search, which takes no steps of the language "
                 "model; leave out one of the two"
             )
         super().follow(samples, options, forced)

@@ -223,7 +223,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         asked = AskedSteps(steps, follow, others)
         stepwise = recogniser if isinstance(recogniser, StepwiseRecogniser) else None
         if asked.choice is not None and stepwise is None:
-            raise BadInput(f"decoding steps are asked for, and {self.model} computes all its tokens in one pass")
+            raise BadInput(f"decoding steps are requested, but {self.model} computes all its tokens in one pass")
         found = recogniser.trace(recording.samples, chosen, wanted, others)
         described: dict[str, Any] = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
         if stepwise is not None and asked.choice is not None:

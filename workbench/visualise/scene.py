@@ -200,7 +200,7 @@ class Scene:
             raise self._unwritten()
         if number >= len(words):
             raise BadInput(
-                f"the output has {len(words)} tokens, and token {number} is asked for; expected 0 to {len(words) - 1}"
+                f"the output has {len(words)} tokens, but token {number} is requested; expected 0 to {len(words) - 1}"
             )
         return repr(words[number].strip() or words[number])
 

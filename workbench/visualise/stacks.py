@@ -47,7 +47,7 @@ def layer_of(scene: Scene, asked: int | None, prefix: str, count: int) -> int:
     """Returns the layer that was asked for, by default the last; raises `BadInput` if there is no such layer."""
     if asked is not None and asked >= count:
         raise BadInput(
-            f"{scene.session.model} has {count} layers in {prefix.partition('.')[0]}, and layer {asked} is asked for; "
+            f"{scene.session.model} has {count} layers in {prefix.partition('.')[0]}, but layer {asked} is requested; "
             f"expected 0 to {count - 1}"
         )
     return count - 1 if asked is None else asked

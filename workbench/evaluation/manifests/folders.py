@@ -15,7 +15,7 @@ from workbench.formats.text_files import lines_of
 from workbench.system.folders import files_below
 
 Rows = Iterator[tuple[str, Raw | str]]
-TRANSCRIPTS = (".normalized.txt", ".txt", ".lab")  # beside a recording of that name, the best first
+TRANSCRIPTS = (".normalized.txt", ".txt", ".lab")  # endings of a transcript beside its recording, the best first
 LISTED = ".trans.txt"  # LibriSpeech: the name of a recording of that folder and its text on each line
 LONGEST = 1 << 20  # bytes of a transcript
 
@@ -36,7 +36,7 @@ def kaldi_rows(folder: Path) -> Rows:
         if reason:
             yield where, reason
         elif name in recordings:
-            yield where, f"the recording {name!r:.80} stands there twice"
+            yield where, f"the recording {name!r:.80} appears there twice"
         else:
             recordings[name] = value
             if not segmented:

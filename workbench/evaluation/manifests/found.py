@@ -1,4 +1,4 @@
-"""The result of reading a manifest, a corpus of good and bad rows, and the checks of every row."""
+"""What reading a manifest returns, a corpus of good and bad rows, and the checks of every row."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Bad:
     reason: str  # one sentence
 
     def to_dict(self) -> dict[str, str]:
-        """As a line of skipped.jsonl."""
+        """Returns plain values for a line of skipped.jsonl."""
         return {"where": self.where, "reason": self.reason}
 
 
@@ -48,7 +48,7 @@ class FoundCorpus:
     """A corpus that can be read."""
 
     path: str  # of the manifest, absolute; or its address
-    root: str  # from where relative audio counts: a folder, an archive or an address
+    root: str  # relative audio paths start here: a folder, an archive or an address
     format: str
     rows: Callable[[], Iterator[Utterance | Bad]]  # reads from the beginning
 
@@ -88,8 +88,8 @@ def checked(rows: Iterable[tuple[str, Raw | str]], root: str) -> Iterator[Uttera
     """Yields utterances, and what is wrong with the other rows.
 
     Args:
-        rows: the place of each row, and the row, or the reason why there is none.
-        root: audio below it is named from there.
+        rows: the place of each row, and the row or the reason why it cannot be read.
+        root: paths of audio below this root become relative to it.
     """
     seen: dict[str, str] = {}
     for where, raw in rows:
@@ -99,9 +99,9 @@ def checked(rows: Iterable[tuple[str, Raw | str]], root: str) -> Iterator[Uttera
             utterance = _utterance(raw, root)
             name = utterance.id
             if name in seen and raw.get("id") not in (None, ""):
-                raise UnusableRow(f"its id {name!r:.80} stands already at {seen[name]}; expected an id of its own")
+                raise UnusableRow(f"its id {name!r:.80} already appears at {seen[name]}; expected an id of its own")
             number = 1
-            while utterance.id in seen:  # nobody named it: another segment of the same recording
+            while utterance.id in seen:  # the manifest has no ids: another segment of the same recording
                 number += 1
                 utterance = replace(utterance, id=f"{name} ({number})")
             seen[utterance.id] = where.rpartition(", ")[2]
@@ -189,7 +189,7 @@ def _channel(value: Any) -> int | None:
 
 
 def _plain(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The other columns as values that JSON has."""
+    """Returns the other columns as values that JSON can hold."""
     return {_encodable(str(name)): _finite(value, DEEPEST) for name, value in extra.items()}
 
 

@@ -13,7 +13,7 @@ from workbench.evaluation.manifests.found import COLUMNS, Raw, columns_of, named
 from workbench.evaluation.places import SOUNDS
 
 csv_rows = Iterator[tuple[str, Raw | str]]
-MOST_LINES = 100  # of one row, whose text may hold line breaks
+MOST_LINES = 100  # lines of one row, whose text may hold line breaks
 CLIPS = "clips/"  # where Common Voice's recordings lie, which its lists do not say
 COMMON_VOICE = {"client_id", "path", "sentence"}
 
@@ -144,7 +144,7 @@ def is_cut(plain: Mapping[str, Any]) -> bool:
 
 
 def _flat_audio(plain: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Hugging Face's data sets name a recording as {"path": ...}."""
+    """Returns an object with a plain path: Hugging Face's data sets name a recording as {"path": ...}."""
     audio = plain.get("audio")
     return {**plain, "audio": audio["path"]} if isinstance(audio, dict) and "path" in audio else plain
 

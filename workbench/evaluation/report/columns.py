@@ -1,4 +1,4 @@
-"""The results of an evaluation as columns: one entry for each utterance, one array column for each model.
+"""The results of an evaluation as columns: one entry for each utterance, and one array column for each model.
 
 It reads what `workbench.evaluation.store` keeps, and computes no rate.
 """
@@ -23,7 +23,7 @@ KINDS = ("primary", "words", "chars")
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """All results; arrays are [utterances, models], and what a model has not done is NaN or None.
+    """All results; arrays are [utterances, models], with NaN or None where a model has no result.
 
     `counts[kind]` is [utterances, models, 4]: substitutions, deletions, insertions and hits, of `kind` words, chars,
     and primary, which are the units of the utterance's own rate.
@@ -35,7 +35,7 @@ class Columns:
     failures: Mapping[str, Mapping[int, str]]  # by model: utterance's number to the sentence
     counts: Mapping[str, np.ndarray]
     names: Sequence[RateName]  # of each utterance's primary rate
-    seconds: np.ndarray  # [utterances], of the sound; NaN where nobody knows
+    seconds: np.ndarray  # [utterances], length of the sound; NaN if unknown
     compute: np.ndarray  # seconds
     cpu: np.ndarray  # seconds of processor time
     memory: Mapping[str, int]  # by model: most bytes of a worker's process
@@ -70,7 +70,7 @@ class Columns:
         return units
 
     def rates(self, kind: str = "primary") -> np.ndarray:
-        """The error rate of each utterance; of an empty reference the number of insertions, as nothing divides it."""
+        """The error rates [utterances, models]; for an empty reference, the number of insertions."""
         return self.errors(kind) / np.maximum(self.units(kind), 1)
 
     @property
@@ -79,7 +79,7 @@ class Columns:
         return np.array([sum(text is not None for text in self.texts[model]) for model in self.models])
 
     def blocks(self, chosen: np.ndarray) -> Blocks:
-        """Which of the chosen utterances, bool [utterances], belong together in a bootstrap: those of a speaker."""
+        """Returns the blocks of a bootstrap, by speaker, for the chosen utterances, bool [utterances]."""
         return blocks_of([each.speaker for each, taken in zip(self.utterances, chosen, strict=True) if taken])
 
 
@@ -174,7 +174,7 @@ def read_columns(evaluation: Evaluation) -> Columns:
 
 
 def chosen_rows(columns: Columns, rows: np.ndarray) -> Columns:
-    """Returns the columns of these utterances alone."""
+    """Returns the columns of only these utterances."""
     at = {int(row): place for place, row in enumerate(rows)}
     return replace(
         columns,

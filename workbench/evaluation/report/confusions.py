@@ -1,4 +1,4 @@
-"""Which words a model takes for which, and where it adds and drops some.
+"""Which words a model confuses, and where it adds and drops words.
 
 The alignments are those of `workbench.text.rates.score`, recording by recording.
 """
@@ -94,5 +94,5 @@ def _counted(model: str, scores: Iterable[Score], aligned: int, wrong: int) -> C
 
 
 def _most(counted: Counter[Key]) -> list[tuple[Key, int]]:
-    """The most frequent, those of the same number in alphabetical order."""
+    """Returns the most frequent keys with their counts; equal counts are in alphabetical order."""
     return sorted(counted.items(), key=lambda pair: (-pair[1], str(pair[0])))[:MOST_SHOWN]

@@ -42,7 +42,7 @@ class ModelFigures:
         return self.audio_seconds / self.compute_seconds if self.compute_seconds > 0 else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; rates are fractions."""
+        """Returns plain JSON values; rates are fractions."""
         rates = {"rate": self.primary, "wer": self.wer, "cer": self.cer}
         return {
             "model": self.model,
@@ -89,7 +89,7 @@ class Overview:
     blocks: Blocks
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, for programs."""
+        """Returns plain JSON values, for programs."""
         return {
             "models": [each.to_dict() for each in self.models],
             "pairs": [
@@ -139,7 +139,7 @@ def _figures(columns: Columns, place: int, intervals: dict[str, list[Interval]])
     wrong, missing, added, right = (
         int(each) for each in np.nan_to_num(columns.counts["primary"][:, place]).sum(axis=0)
     )
-    # Only recordings on which something was computed, for a known time, say how fast a model is.
+    # Only recordings with a known computing time say how fast a model is.
     timed = (np.nan_to_num(columns.compute[:, place]) > 0) & np.isfinite(columns.seconds)
     return ModelFigures(
         model,
@@ -202,7 +202,7 @@ def _ranges(values: np.ndarray, begins: Sequence[float], unit: str) -> tuple[lis
 
 
 def _values(values: Sequence[str | None]) -> tuple[list[str], list[str]]:
-    """The same for values that are names; numbers such as "10 dB" are ordered as numbers."""
+    """As `_ranges`, for values that are names; numbers such as "10 dB" are ordered as numbers."""
     of = [each or "" for each in values]
     return of, sorted({each for each in of if each}, key=_order)
 

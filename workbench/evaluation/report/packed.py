@@ -1,4 +1,4 @@
-"""All rows of a report as compact data for the script of its table, in parts, so that the table is there at once.
+"""All rows of a report as compact data for the script of its table, in parts, so that the table appears at once.
 
 The first part is JSON: what is said once, and which columns of numbers follow. The second part is those columns as
 32-bit integers, which the script uses as they are. Texts come last, as JSON in blocks of `BLOCK` rows: the script reads
@@ -71,7 +71,7 @@ def _head(columns: Columns) -> dict[str, Any]:
 
 
 def _numbers(columns: Columns) -> dict[str, np.ndarray]:
-    """The columns of numbers by their names; -1 where a number is not known."""
+    """Returns the columns of numbers by their names; -1 for unknown numbers."""
     found = {
         "centiseconds": _whole(100 * columns.seconds),
         "offsets": _whole(1000 * np.array([each.offset for each in columns.utterances], dtype=float)),
@@ -147,7 +147,7 @@ def _units_told(text: str | None, raw: str | None) -> str | int:
 def plain(text: str) -> str:
     """Returns what the script itself makes of a text: ASCII letters in lower case, one space between two words.
 
-    Of a text that is not ASCII it returns what no normalised text is.
+    For a text that is not ASCII, it returns `SEPARATOR`, which equals no normalised text.
     """
     return " ".join(text.lower().translate(_MARKS).split()) if text.isascii() else SEPARATOR
 
@@ -160,11 +160,11 @@ def _short(text: str) -> str:
 
 
 def _whole(values: np.ndarray) -> np.ndarray:
-    """Rounded numbers as 32-bit integers, -1 for those that are not known."""
+    """Returns rounded numbers as 32-bit integers, -1 for unknown ones."""
     known = np.nan_to_num(np.round(values), nan=-1, posinf=-1, neginf=-1)
     return np.clip(known, -1, LARGEST).astype(np.int32)
 
 
 def _different(columns: Columns, name: str) -> Sequence[str]:
-    """The different values of a group in their order."""
+    """Returns the different values of a group, sorted."""
     return sorted({_short(value) for each in columns.utterances if (value := getattr(each, name))})

@@ -1,4 +1,4 @@
-"""The sound of a few recordings as small files for players inside a page, within bounds."""
+"""The sound of a few recordings as small files for players inside a page, with limits on length and size."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _matrix(
     """Returns the weights [heads, queries, keys] of all heads, of one, or their mean."""
     heads = len(weights)
     if options.head is not None and options.head >= heads:
-        raise BadInput(f"{stage} has {heads} heads, and head {options.head} is asked for; expected 0 to {heads - 1}")
+        raise BadInput(f"{stage} has {heads} heads, but head {options.head} is requested; expected 0 to {heads - 1}")
     y = replace(queries.axis, down=True)
     x = replace(keys.axis, down=False)
     where = stage.rpartition(f".{CROSS if stage.endswith(CROSS) else WEIGHTS}")[0]

@@ -1,4 +1,4 @@
-"""Makes the files in `assets/decoding/`: what a beam search may know about spoken digits, and about a few phonemes.
+"""Makes the files in `assets/decoding/`: language models, lexicons and logits to try a beam search with.
 
     python -m workbench.training.decoding_samples --out assets/decoding
 
@@ -6,7 +6,7 @@
   like digits with a language model of words that tells them apart.
 - For two made-up files of logits over phonemes: tokens, a lexicon with homophones, and a language model of its words.
 
-The same program gives the same files. Nothing here is from recordings or from texts of others.
+The same program writes the same files. Nothing here comes from recordings or from other people's texts.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _template_sentences() -> list[tuple[str, ...]]:
 
 
 def _logits(ids: Sequence[int], vocabulary: int, seed: int) -> np.ndarray:
-    """Returns logits float16 [frames, vocabulary] in which these tokens are said, one to three frames each."""
+    """Returns logits, float16 [frames, vocabulary], of these tokens with one to three frames each."""
     rng = np.random.default_rng([18, 4, seed])
     path = [0]
     for token in ids:
@@ -171,7 +171,7 @@ def _write(path: Path, lines: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes the files where the command line says."""
+    """Writes the files into the folder that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="a folder that exists")
     write_samples(parser.parse_args(arguments).out)

@@ -37,7 +37,7 @@ class Recipe(Protocol):
     which measures the checkpoint and writes its card.
     """
 
-    ABOUT: str  # the card's text on the training, beyond the text for all families
+    ABOUT: str  # the card's text about the training, in addition to the text for all families
 
     def train(self, run: TrainingRun) -> Any:
         """Trains the network; returns what `write` needs."""
@@ -83,7 +83,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         if options.start is None:
             trained = recipe.train(run)
         else:
-            log("speaking what is not digits")
+            log("speaking texts without digits")
             run.takes = [*run.takes, *synthetic_speech(cache), *backwards(human)]
             if options.other_speech is not None:
                 others = recorded_speech(options.other_speech)
@@ -128,7 +128,7 @@ def check_start(family: str, recipe: Recipe, start: Path) -> Callable[[TrainingR
     """Returns the recipe's `train_further`; raises `BadInput` unless it can train this checkpoint."""
     train_further: Callable[[TrainingRun, Path], Any] | None = getattr(recipe, "train_further", None)
     if train_further is None:
-        raise BadInput(f"the demo of {family} cannot be trained further; leave the checkpoint to start from out")
+        raise BadInput(f"the demo of {family} cannot be trained further; leave out the checkpoint to start from")
     if not start.is_dir() or not FAMILIES[family].recognises(start) or not (start / "README.md").is_file():
         raise BadInput(f"{start} is not a checkpoint directory of {family}; expected one that this command wrote")
     return train_further
@@ -149,6 +149,6 @@ def recipe_of(family: str) -> Recipe:
     """Returns the family's recipe; raises `BadInput` if there is none."""
     recipes = {name: each.recipe for name, each in FAMILIES.items() if each.recipe}
     if family not in recipes:
-        raise BadInput(f"there is no demo recipe for {family!r}; there are {', '.join(recipes)}")
+        raise BadInput(f"there is no demo recipe for {family!r}; expected one of {', '.join(recipes)}")
     recipe: Recipe = load(recipes[family])
     return recipe

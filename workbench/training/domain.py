@@ -1,12 +1,12 @@
-"""Trains the small check that tells digits from other speech and from sound without speech, and writes its file.
+"""Trains the small network that distinguishes digits, other speech and sound without speech, and writes its file.
 
     python -m workbench.training.domain --data FSDD --other-speech FOLDER --cache FOLDER --out FILE.safetensors
 
 Recordings of the domain are strings of digits as the demo models hear them in training; other speech is synthetic,
 played backwards, a crowd, or from the folder; the rest is music, tones, noise and silence. The last speaker of FSDD in
-alphabetical order is never heard. The dataset has men only. So voices are made much higher and lower, and a woman's
+alphabetical order is never used. The dataset has men only. So voices are made much higher and lower, and a woman's
 voice does not count as other speech. The limits are the log-odds that nearly all strings of the same speakers reach,
-less a margin. `python -m benchmarks.domain` measures unseen speakers.
+minus a margin. `python -m benchmarks.domain` measures unseen speakers.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ ALL_STRIDES = (*STRIDES, 1)  # with the layer that gives the values
 BATCH = 64
 RATE = 2e-3  # highest learning rate
 ALARMS = 0.005  # share of strings of known speakers below the limits
-MARGIN = 0.5  # of log-odds, for speakers whom nobody heard in training
-UNKNOWN, SURE = -2.0, -4.0  # limits for models that do not tell how sure they are, and for those that are sure
-CONFIDENCE = 0.85  # mean probability of tokens; digits have more, of unseen women too, and other speech has less
-LONG_SECONDS = 2.0  # from which on a recording has three digits or more
+MARGIN = 0.5  # of log-odds, for speakers who are not in the training
+UNKNOWN, SURE = -2.0, -4.0  # limits for models without confidences, and for confident models
+CONFIDENCE = 0.85  # mean probability of tokens; digits have more, even of unseen women, and other speech has less
+LONG_SECONDS = 2.0  # longer recordings have three digits or more
 CALIBRATION = 60  # strings for each condition
 SPEECH_SHARE, MUSIC_SHARE, SILENT_SHARE = 0.36, 0.13, 0.07
 SEED = 77
@@ -66,7 +66,7 @@ class Network(nn.Module):
         self.dropout = nn.Dropout(0.1)
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Returns the values of KINDS; `lengths` are in frames, and what is behind them is not heard."""
+        """Returns the values of KINDS; `lengths` are in frames, and later frames are ignored."""
         hidden = features
         for number, (layer, stride) in enumerate(zip(self.layers, ALL_STRIDES, strict=True)):
             inside = torch.arange(hidden.shape[2]) < lengths[:, None]
@@ -80,7 +80,7 @@ class Network(nn.Module):
 
 
 def example(bank: TakeBank, options: CorpusOptions, seed: tuple[int, ...]) -> Example:
-    """Draws a recording, cut to one window, and returns its features and its place in KINDS."""
+    """Returns the features of a drawn recording, cut to one window, and its index in KINDS."""
     rng = np.random.default_rng(seed)
     kind = rng.random()
     shares = np.cumsum([SPEECH_SHARE, MUSIC_SHARE, SILENT_SHARE])
@@ -118,7 +118,7 @@ def log(line: str) -> None:
 
 
 def batch_of(examples: Sequence[Example]) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns features [batch, bands, frames] padded with zeros, their lengths, and their places in KINDS."""
+    """Returns features [batch, bands, frames] padded with zeros, their lengths, and their indices in KINDS."""
     lengths = torch.tensor([len(features) for features, _ in examples])
     padded = torch.zeros(len(examples), BANDS, int(lengths.max()))
     for row, (features, _) in enumerate(examples):
@@ -177,7 +177,7 @@ def write(network: Network, limits: Sequence[tuple[float, float]], path: Path) -
 
 
 def main() -> None:
-    """Trains the check and writes it."""
+    """Trains the network and writes its file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the Free Spoken Digit Dataset, a folder per speaker")
     parser.add_argument("--other-speech", type=Path, help="recordings of people who say no English digits")
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=5700)
     parser.add_argument("--epochs", type=int, default=10)
     given = parser.parse_args()
-    torch.set_num_threads(1)  # of so small a network, more would only wait for each other
+    torch.set_num_threads(1)  # in such a small network, more threads would only wait for each other
     human, _ = split_by_speaker(load_fsdd(given.data))
     given.cache.mkdir(parents=True, exist_ok=True)
     takes = [*human, *synthetic_takes(given.cache), *synthetic_speech(given.cache, each=8), *backwards(human)]

@@ -288,7 +288,7 @@ def _read_statistics(path: Path) -> np.ndarray:
     content = path.read_bytes()
     head = _kaldi_matrix(np.zeros((2, ENCODER.idim + 1)))[:HEAD_BYTES]
     if not content.startswith(head) or len(content) != HEAD_BYTES + 16 * (ENCODER.idim + 1):
-        raise BadInput(f"{path.name} is not of a demo; expected a matrix of doubles, 2 x {ENCODER.idim + 1}")
+        raise BadInput(f"{path.name} does not belong to a demo; expected a matrix of doubles, 2 x {ENCODER.idim + 1}")
     return np.frombuffer(content[HEAD_BYTES:], dtype="<f8").reshape(2, ENCODER.idim + 1).astype(np.float64)
 
 

@@ -20,7 +20,7 @@ KEYPAD = ((697, 770, 852, 941), (1209, 1336, 1477, 1633))  # Hz; a telephone's k
 
 
 def music(rng: np.random.Generator, seconds: float) -> Samples:
-    """Returns so many seconds of music: at least one of chords, melody and drums, in one key and one tempo."""
+    """Returns `seconds` of music: at least one of chords, melody and drums, in one key and one tempo."""
     count = int(seconds * SAMPLE_RATE)
     beat = 60.0 / rng.uniform(60.0, 180.0)
     key = rng.uniform(40.0, 60.0)  # MIDI number of the key's lowest note: 82 to 262 Hz
@@ -74,7 +74,7 @@ def drums(rng: np.random.Generator, count: int, beat: float, key: float, scale: 
 
 
 def tones(rng: np.random.Generator, seconds: float) -> Samples:
-    """Returns so many seconds with beeps, with keys of a telephone, or with a siren."""
+    """Returns `seconds` of beeps, of telephone keys, or of a siren."""
     count = int(seconds * SAMPLE_RATE)
     time = np.arange(count, dtype=np.float32) / np.float32(SAMPLE_RATE)
     kind = int(rng.integers(3))
@@ -146,7 +146,7 @@ def _hat(rng: np.random.Generator) -> Samples:
 
 
 def _add(samples: Samples, seconds: float, sound: Samples) -> None:
-    """Adds the sound to the samples from a time on; what does not fit is left out."""
+    """Adds the sound to the samples from `seconds` on; cuts what does not fit."""
     start = int(seconds * SAMPLE_RATE)
     length = min(len(sound), len(samples) - start)
     if length > 0:

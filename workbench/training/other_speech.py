@@ -106,7 +106,7 @@ def made_up_words(rng: np.random.Generator) -> str:
 
 
 def draw_texts(rng: np.random.Generator, settings: Sequence[VoiceSetting], each: int) -> list[tuple[VoiceSetting, str]]:
-    """Draws so many texts for each of the voices; each of espeak-ng's also speaks with another language's voice."""
+    """Draws `each` texts for every voice; each espeak-ng voice also speaks with another language's voice."""
     jobs = []
     for setting in settings:
         for _ in range(each):
@@ -126,7 +126,7 @@ def draw_texts(rng: np.random.Generator, settings: Sequence[VoiceSetting], each:
 def synthetic_speech(
     cache: str | Path, options: VoiceOptions | None = None, each: int = 5, workers: int = 2
 ) -> list[Take]:
-    """Returns takes without digits: each synthetic speaker says so many texts. They are stored in `cache`."""
+    """Returns takes without digits: every synthetic speaker says `each` texts. They are stored in `cache`."""
     options = options or VoiceOptions()
     jobs = draw_texts(np.random.default_rng([options.seed, 2]), voice_settings(options), each)
     spoken = spoken_texts(cache, "speech", jobs, workers)
@@ -147,7 +147,7 @@ def backwards(takes: Sequence[Take], share: int = 5) -> list[Take]:
 
 
 def recorded_speech(folder: Path, seconds: float = 6.0) -> list[Take]:
-    """Returns the sound files below the folder, sorted by path, cut into pieces of at most so many seconds.
+    """Returns the sound files below the folder, sorted by path, cut into pieces of at most `seconds`.
 
     A speaker is a subfolder of the folder; recordings beside the subfolders are of one more speaker. Raises `BadInput`
     if the folder has no sound file that can be read.

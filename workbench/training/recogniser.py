@@ -1,6 +1,6 @@
 """The training of recognisers without a language model: a main phase, then strings that are cut tightly.
 
-A trained checkpoint can learn on, from strings of which some have no digits.
+A trained checkpoint can be trained further, with strings some of which have no digits.
 """
 
 from __future__ import annotations

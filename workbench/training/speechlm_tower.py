@@ -1,4 +1,4 @@
-"""The audio tower of the demo SpeechLM, of Qwen3-Omni's class. It learns alone to tell digits apart.
+"""The audio tower of the demo SpeechLM, of Qwen3-Omni's class. It is trained alone to distinguish digits.
 
 Two heads exist only in training: one names the digit at every position of the tower, from the known places of the takes
 in a recording; the other has the CTC loss. The language model later reads the tower's output through an adaptor.

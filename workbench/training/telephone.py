@@ -1,4 +1,4 @@
-"""Telephone numbers of a country that does not exist: a grammar from which a language model can learn something.
+"""Telephone numbers of an invented country: a grammar from which a language model can learn something.
 
 A number is 0, an area code of 3 digits, an exchange of 3 digits in that area, and a line of 3 digits. There are few
 areas and exchanges, and some are much larger than others, so that the first 7 digits of a number are far from random.
@@ -35,7 +35,7 @@ class NumberingPlan:
 
 
 def found_numbering_plan(seed: int = 18) -> NumberingPlan:
-    """Returns the plan: the same for the same seed."""
+    """Returns the plan; the same seed gives the same plan."""
     rng = np.random.default_rng(seed)
     areas = tuple(_digits(int(code)) for code in rng.choice(np.arange(100, 1000), AREAS, replace=False))
     exchanges = tuple(
@@ -46,13 +46,13 @@ def found_numbering_plan(seed: int = 18) -> NumberingPlan:
 
 
 def draw_numbers(plan: NumberingPlan, count: int, seed: int) -> list[tuple[int, ...]]:
-    """Returns the digits of so many numbers: the same for the same seed."""
+    """Returns the digits of `count` numbers; the same seed gives the same numbers."""
     rng = np.random.default_rng([18, seed])
     return [plan.draw(rng) for _ in range(count)]
 
 
 def sentences_of(numbers: Sequence[Sequence[int]]) -> list[str]:
-    """Returns the numbers as they are said."""
+    """Returns the numbers as sentences of spoken words."""
     return [words_of(number) for number in numbers]
 
 

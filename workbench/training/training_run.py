@@ -45,15 +45,15 @@ class DemoOptions:
     cache: Path | None = None  # folder of the synthetic voices and the pool; temporary by default
     seed: int = 0
     updates_scale: float = 1.0  # of every phase's number of updates: below 1 trains a worse model sooner
-    start: Path | None = None  # a checkpoint of the same recipe, whose training goes on; None trains from the beginning
-    # Folders for a training that goes on: recordings of speech without English digits, and digits of more speakers.
+    start: Path | None = None  # a checkpoint of the same recipe to train further; None trains from the beginning
+    # Folders for a continued training: recordings of speech without English digits, and digits of more speakers.
     other_speech: Path | None = None
     more_speakers: Path | None = None
 
 
 @dataclass(frozen=True)
 class ContinuingRound:
-    """How a training goes on: from which strings, and with which updates where the model has no language model."""
+    """How a training continues: with which strings, and with which updates for models without a language model."""
 
     corpus: CorpusOptions
     strings: int  # at most
@@ -100,12 +100,12 @@ class TrainingRun:
     takes: Sequence[Take]
     cache: Path
     log: Callable[[str], None]
-    earlier_rounds: int = 0  # of the same kind, in which the checkpoint to start from went on already
+    earlier_rounds: int = 0  # rounds of the same kind in which the training of this checkpoint continued before
     phases: list[Phase] = field(default_factory=list)  # the phases that are finished
 
     @property
     def continuing(self) -> ContinuingRound:
-        """The round that a checkpoint goes on with: the next one, or the last one again."""
+        """The round in which a checkpoint's training continues: the next one, or the last one again."""
         rounds = CONTINUING_ROUNDS if self.options.more_speakers is None else MORE_SPEAKERS_ROUNDS
         return rounds[min(self.earlier_rounds, len(rounds) - 1)]
 
@@ -134,7 +134,7 @@ class TrainingRun:
         return generate_pool(self.takes, self.cache, strings, seed, corpus, self.options.workers, progress)
 
     def train_heads(self, loss: Any, heads: nn.Module, draw: Draw) -> None:
-        """Trains only the heads that a loss has for the training, which no checkpoint keeps."""
+        """Trains only the heads that a loss needs for the training; no checkpoint keeps them."""
         learnt = [parameter for parameter in loss.parameters() if parameter.requires_grad]
         loss.requires_grad_(False)
         heads.requires_grad_(True)

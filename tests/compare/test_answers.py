@@ -126,4 +126,4 @@ def test_ids_of_another_stream_are_named() -> None:
     wrong = rows.copy()
     wrong[3, 2] += LAYOUT.layer_size
     said = explain_streams(rows, wrong, LAYOUT) or ""
-    assert said == f"1 id is not of its own stream: {wrong[3, 2]} in row 3, stream 2, which is of stream 3"
+    assert said == f"1 id does not belong to its stream: {wrong[3, 2]} in row 3, stream 2, which belongs to stream 3"

@@ -147,7 +147,7 @@ def test_messages_of_all_forms_are_ones_that_a_session_takes() -> None:
             "messages[0].audio.id",
             "messages[0].audio.id is 'audio_0', and this server keeps no audio of that id, or no longer",
         ),
-        ({"messages": [{"role": "user", "audio": {"id": "a"}}]}, "messages[0].audio", "messages[0] is of the user and"),
+        ({"messages": [{"role": "user", "audio": {"id": "a"}}]}, "messages[0].audio", "messages[0] of the user has"),
     ],
 )
 def test_what_cannot_be_followed_is_refused_by_name(fields: dict[str, Any], param: str, said: str) -> None:

@@ -197,7 +197,7 @@ def test_a_checkpoint_that_lacks_a_part_says_so() -> None:
     assert mute.converse(ASK).audio is None and mute.converse(ASK).settings["modalities"] == "text"
     with pytest.raises(BadInput, match=r"^modalities is audio, and fake-speechlm names no codec, "):
         mute.converse(ASK, modalities="audio")
-    with pytest.raises(BadInput, match="is of the assistant, and the model has no codec"):
+    with pytest.raises(BadInput, match="is audio of the assistant, but the model has no codec"):
         mute.converse([{"role": "assistant", "content": SOUND["content"]}, *ASK])
     with pytest.raises(BadInput, match="cannot be heard, as the model has no audio encoder"):
         fake_conversation(hears=False).converse([SOUND])

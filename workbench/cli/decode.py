@@ -65,7 +65,7 @@ def _model_columns(parsed: argparse.Namespace, progress: ProgressLine) -> tuple[
 
 
 def _batches(sizes: Sequence[int]) -> Iterator[int]:
-    """Yields the number of files in each batch, for files of so many values."""
+    """Yields the number of files in each batch, from the number of values in each file."""
     count = values = 0
     for size in sizes:
         if count == FILES_AT_ONCE or (count and values + size > VALUES_AT_ONCE):

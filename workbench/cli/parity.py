@@ -21,7 +21,7 @@ from workbench.trace.mapping import StageMapping
 from workbench.trace.order import computation_order
 from workbench.trace.step_names import step_and_stage
 
-MOST_STEPS = 3  # decoding steps of which every stage has a row in the table
+MOST_STEPS = 3  # decoding steps whose stages all have a row in the table
 
 
 def lines(run: ParityRun, worse: Sequence[Regression] | None = None, as_json: bool = False) -> Iterator[str]:

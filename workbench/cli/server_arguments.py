@@ -37,5 +37,5 @@ def add_key(parser: argparse.ArgumentParser) -> None:
     """Adds the actions of `workbench key` and their arguments."""
     actions = parser.add_subparsers(dest="action", metavar="action", required=True)
     for action, does in (("add", "make a key and print it once"), ("remove", "remove a key")):
-        actions.add_parser(action, help=does).add_argument("name", help="a name for whoever has the key")
+        actions.add_parser(action, help=does).add_argument("name", help="a name for the user of the key")
     actions.add_parser("list", help="list the names of the keys, and when each was made")

@@ -88,10 +88,10 @@ def _strangers(candidate: np.ndarray, layout: SpeechLayout) -> str | None:
     row, stream = map(int, np.argwhere(outside)[0])
     number = int(candidate[row, stream])
     other = (number - layout.codec_first) // layout.layer_size
-    whose = f"of stream {other}" if 0 <= other < layout.streams else "of no stream"
+    whose = f"stream {other}" if 0 <= other < layout.streams else "no stream"
     count = int(outside.sum())
-    many = "1 id is not of its own stream:" if count == 1 else f"{count} ids are not of their own stream, first"
-    return f"{many} {number} in row {row}, stream {stream}, which is {whose}"
+    many = "1 id does not belong to its stream:" if count == 1 else f"{count} ids do not belong to their streams, first"
+    return f"{many} {number} in row {row}, stream {stream}, which belongs to {whose}"
 
 
 def _shift(reference: np.ndarray, candidate: np.ndarray) -> int | None:

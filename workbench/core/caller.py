@@ -13,7 +13,7 @@ class Caller(Protocol):
     """Calls a function with arguments and returns its result, or raises its error.
 
     It must be possible to pickle function, arguments and result. What the function reports
-    (`workbench.core.progress`) reaches whoever listens where it is called.
+    (`workbench.core.progress`) reaches the listener of that call.
     """
 
     def __call__(self, function: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:

@@ -72,7 +72,7 @@ def _started(
 ) -> subprocess.Popen[bytes]:
     """Starts the session's process and returns it."""
     return subprocess.Popen(
-        # The names are for whoever reads a list of processes.
+        # The names show in a list of processes.
         [sys.executable, *command, str(theirs.fileno()), spec.name, spec.runtime],
         pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL,

@@ -188,7 +188,7 @@ class LiveTranscription:
             found = self._transcribe(segment.samples)
         except Cancelled:
             return
-        except Exception:  # the final pass tells it
+        except Exception:  # the final pass reports it
             return
         self._known = (segment.number, len(segment.samples), found)
         self._on_event(PartialText(segment.number, segment.start, segment.end, found.text))

@@ -240,7 +240,7 @@ def _message(given: Any, where: str, kept: KeptAnswers) -> Mapping[str, Any]:
         return {"role": ROLES[role], "content": _content(content, role, where)}
     if role != "assistant":
         raise Refusal(
-            f"{where} is of the {role} and has audio; give a recording as a part of type input_audio", f"{where}.audio"
+            f"{where} of the {role} has audio; give a recording as a part of type input_audio", f"{where}.audio"
         )
     earlier = _earlier(audio, f"{where}.audio", kept)
     said: list[Any] = [{"type": "text", "text": earlier.text}] if earlier.text else []

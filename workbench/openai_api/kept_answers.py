@@ -85,5 +85,5 @@ class KeptAnswers:
 
 
 def new_audio_id() -> str:
-    """Returns an id for the speech of an answer, which nobody can guess."""
+    """Returns an id for an answer's speech that cannot be guessed."""
     return f"audio_{secrets.token_hex(16)}"

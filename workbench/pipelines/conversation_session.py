@@ -1,6 +1,6 @@
 """A conversation in text and speech: prompt, generation step by step, text and audio as they come, times, stages.
 
-The sessions of all runtimes are of this class; each runtime brings its network and its codec. This file knows no
+The sessions of all runtimes have this class; each runtime brings its network and its codec. This file knows no
 network and no masks.
 """
 

@@ -24,7 +24,7 @@ from workbench.decoding.ngram.read import read_ngram_model
 from workbench.families.vocabulary import Vocabulary
 
 OpenLanguageModel = Callable[[str], Any]
-"""Opens the session of a language model that the options name; whoever passes it closes the session."""
+"""Opens the session of a language model that the options name; the caller that passes it closes the session."""
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,6 @@ def _stamp(path: str | None) -> tuple[int, int] | None:
     """Returns the modification time and size of a file, which show a change; None for no file."""
     try:
         found = Path(path).stat() if path is not None else None
-    except (OSError, ValueError):  # whoever reads it says what is wrong
+    except (OSError, ValueError):  # reading it later reports the error
         return None
     return None if found is None else (found.st_mtime_ns, found.st_size)

@@ -168,7 +168,7 @@ class SenseVoicePipeline:
         return [self._along(path, len(row)) for path, row in zip(found, features, strict=True)]
 
     def _decoded(self, blocks: Iterable[np.ndarray], frames: int, options: SenseVoiceOptions) -> Recognition:
-        """Returns the recognition in blocks of logits of one chunk of so many frames."""
+        """Returns the recognition of one chunk of `frames` frames in blocks of logits."""
         if options.searches:
             return self._searched(np.concatenate([*blocks]), frames, options)
         found = [self._likeliest(block, options) for block in blocks]
@@ -176,7 +176,7 @@ class SenseVoicePipeline:
         return self._along(BestPath(ids, np.concatenate([path.probabilities for path in found])), frames)
 
     def _along(self, best: BestPath, frames: int) -> Recognition:
-        """Returns the recognition along the best path of one chunk of so many frames."""
+        """Returns the recognition of one chunk of `frames` frames along the best path."""
         path = collapse(best.ids, self.model.blank)
         return self._recognition(path, self._timed(path, frames, best.probabilities))
 

@@ -36,7 +36,7 @@ from workbench.system.process_groups import end_group
 SWITCH = "WORKBENCH_PREPARED"
 MODULE = "workbench.prepared.process"
 EARLY = (Kind("pytorch", language=False), Kind("pytorch", language=True))  # start with a page or a server
-BEAT_SECONDS = 0.25  # whoever waits for the imports is told so this often, and can stop
+BEAT_SECONDS = 0.25  # how often a caller that waits for the imports gets progress, and can stop
 FORK_SECONDS = 20.0  # a prepared process that forks nothing for so long is given up
 END_SECONDS = 2.0  # how long one without sessions may take to end
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -93,7 +93,7 @@ class PreparedProcess:
     def __init__(self, kind: Kind, environment: Mapping[str, str], fixed: object):
         self.fixed = fixed
         self.ready = False
-        self.reason = ""  # why it is of no use
+        self.reason = ""  # why it cannot be used
         self._forked: weakref.WeakSet[ForkedProcess] = weakref.WeakSet()
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _close_with(self, self._ours.close)  # not sooner: another thread may wait for it
@@ -229,7 +229,7 @@ class PreparedProcesses:
         """Returns a forked process of a kind with the file `session`; None if the process must start in another way.
 
         Args:
-            words: its arguments, also for whoever reads a list of processes.
+            words: its arguments, which a list of processes shows, too.
             module: whose function `serve` runs in the process and takes the number of the file.
             errors: the file that the process prints to.
         """

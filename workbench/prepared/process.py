@@ -44,12 +44,12 @@ class Order:
 
     environment: Mapping[str, str]
     folder: str  # to work in
-    words: tuple[str, ...]  # its arguments, also for whoever reads a list of processes
+    words: tuple[str, ...]  # its arguments, which a list of processes shows, too
     module: str = WORKER  # whose function `serve` is called with the socket
 
 
 class Forks:
-    """Forks a process for each order, and tells how each ended."""
+    """Forks a process for each order, and reports how each ended."""
 
     def __init__(self, control: socket.socket):
         self._control = control
@@ -122,7 +122,7 @@ class Forks:
 
 
 def _write(pipe: int, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
+    with contextlib.suppress(BrokenPipeError):  # the reader is gone
         os.write(pipe, STATUS.pack(number))
 
 

@@ -1,7 +1,7 @@
 """Middleware before all routes of a server, the page's and the API's: decides who may send a request, and how large.
 
 It checks in this order: the size of the headers, the name of the server (in DNS rebinding, a page of another site asks
-by a name that the owner does not know), the origin of requests that change something, routes that nobody needs, keys,
+by a name that the owner does not know), the origin of requests that change something, unused routes, keys,
 rates, and the size and pace of the body. Every refusal is one sentence with its status. The answers carry headers that
 let no other scripts than the page's own run. During a request, `workbench.core.visitors` knows who asks.
 """

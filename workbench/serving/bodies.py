@@ -27,7 +27,7 @@ from workbench.system.tempdirs import make_tempdir, remove_tempdir
 MOST_FIELDS = 200
 LARGEST_FIELD = 1 << 20  # bytes
 PIECE = 1 << 20
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escaped one, of which a character takes two
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escaped surrogate; a character needs two
 
 
 @dataclass(frozen=True)

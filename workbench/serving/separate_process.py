@@ -28,7 +28,7 @@ from workbench.prepared.pool import ROOT
 from workbench.serving.separate_process_child import ERROR, FAILED, NO_MEMORY, REPORT
 
 MODULE = "workbench.serving.separate_process_child"
-BEAT_SECONDS = 0.1  # how often whoever waits looks whether the work is to end
+BEAT_SECONDS = 0.1  # how often the waiting caller checks whether the work should end
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -125,7 +125,7 @@ class SeparateProcess:
             while True:
                 if not connection.poll(BEAT_SECONDS):
                     check_work()
-                    report(*told)  # whoever listens may end the work
+                    report(*told)  # the listener may end the work
                     continue
                 kind, found = connection.recv()
                 if kind != REPORT:

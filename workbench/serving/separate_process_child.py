@@ -35,7 +35,7 @@ def main() -> None:
     try:
         while True:
             connection.send(_answer(connection, connection.recv_bytes()))
-    except (EOFError, ConnectionError):  # nobody wants to know any more
+    except (EOFError, ConnectionError):  # the reader is gone
         return
 
 

@@ -174,7 +174,7 @@ def error_reply(error: BaseException) -> tuple[int, Mapping[str, Any]]:
         return error_answer(Unavailable(f"the work was stopped before its end: {error}"))
     if isinstance(error, WorkbenchError):
         return error_answer(error)
-    log.error("a request failed in a way that nobody foresaw", exc_info=error)
+    log.error("a request failed in an unexpected way", exc_info=error)
     return error_answer(WorkbenchError(FAULT))
 
 

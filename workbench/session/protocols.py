@@ -44,7 +44,7 @@ class Session(Protocol):
 
     model: str  # the card's id
     runtime: str
-    load_seconds: float  # how long opening took; whoever opens the session sets it
+    load_seconds: float  # seconds that opening took; set by the code that opens the session
     log: Path | None = None  # the log file of the engine that computes, if there is one
 
     def close(self) -> None:
@@ -93,14 +93,14 @@ class Detects(Transcribes, Protocol):
 class Doubts(Protocol):
     """Marks a transcript if its recording is outside the model's domain (see `Doubt`)."""
 
-    domain: Domain | None  # the recordings that the model was made for; whoever opens the session sets it
+    domain: Domain | None  # the recordings that the model was made for; set by the code that opens the session
 
 
 @runtime_checkable
 class TakesSegments(Protocol):
     """Transcribes a long recording in segments."""
 
-    longest_segment_seconds: float | None  # the longest in the model's training; whoever opens the session sets it
+    longest_segment_seconds: float | None  # the longest in training; set by the code that opens the session
 
 
 @runtime_checkable

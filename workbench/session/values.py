@@ -46,7 +46,7 @@ class Doubt:
     """Why a recording is outside the model's domain, so that the transcript may be meaningless."""
 
     kind: str  # silence, no speech, or other speech
-    sentence: str  # for whoever reads the transcript
+    sentence: str  # for the reader of the transcript
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Transcript:
     memory_bytes: int | None = None  # peak resident memory of the session's process
     tags: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what the user should know about how the transcript was made
-    quantization: str | None = None  # the type of the weights in a GGUF file; whoever opened the session sets it
+    quantization: str | None = None  # the type of the weights in a GGUF file; set by the code that opened the session
     hypotheses: tuple[SpokenHypothesis, ...] = ()  # of a beam search, best first; the first is the text above
     doubt: Doubt | None = None  # set if the recording is outside the domain that the model's card names
 

@@ -89,7 +89,7 @@ def prompt_parts(
 def _audio(
     turn: Turn, layout: SpeechLayout, context: int, heard_rows: HeardRows | None, encode: Encode | None
 ) -> np.ndarray | Recording:
-    """Returns the body of a part of audio."""
+    """Returns the body of an audio part: int64 [rows, streams], or a recording with its number of rows."""
     if turn.rows is not None:
         check_rows(turn.rows, layout, f"the streams of {turn.where}")
         return turn.rows
@@ -97,7 +97,7 @@ def _audio(
         raise BadInput(f"{turn.where} has neither text nor audio; expected one of them")
     if turn.role == "assistant":
         if encode is None:
-            raise BadInput(f"{turn.where} is of the assistant, and the model has no codec; expected text")
+            raise BadInput(f"{turn.where} is audio of the assistant, but the model has no codec; expected text")
         return delayed(encode(turn.samples), layout)
     if heard_rows is None:
         raise BadInput(f"{turn.where} cannot be heard, as the model has no audio encoder; expected text")

@@ -89,7 +89,7 @@ def limit_data(pid: int, more: int) -> bool:
 def take_buffers() -> None:
     """Makes numpy allocate the buffers of its matrix products now, before this process has a limit.
 
-    OpenBLAS takes 32 MB at its first product, and asks for them again and again for ever where it gets none.
+    OpenBLAS takes 32 MB at its first product, and asks for them again forever if it gets none.
     """
     import numpy as np
 

@@ -22,7 +22,7 @@ def make_tempdir() -> Path:
     place = tempfile.gettempdir()
     short = len(place) <= LONGEST_PLACE or not Path("/tmp").is_dir()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place if short else "/tmp"))
-    with contextlib.suppress(OSError):  # a full disk; whoever needs the folder says so
+    with contextlib.suppress(OSError):  # a full disk; the code that needs the folder reports it
         import psutil
 
         (folder / OWNER).write_text(f"{os.getpid()} {psutil.Process().create_time():.2f}")

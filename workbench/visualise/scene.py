@@ -31,7 +31,7 @@ from workbench.text.prompts import messages_of
 from workbench.trace.times import RowTimes, row_times
 from workbench.trace.trace import StageFilter, Trace
 
-WHOLE = {"vad": "none"}  # a trace is of the whole recording, so the transcript that goes with it is, too
+WHOLE = {"vad": "none"}  # a trace covers the whole recording, so its transcript must, too
 
 
 class Scene:

@@ -94,7 +94,7 @@ def _activated(name: str, gate: np.ndarray, up: np.ndarray | None = None) -> np.
 
 
 def functions(scene: Scene) -> Iterator[Guess]:
-    """Yields functions of the reference, and functions of which the reference is the result."""
+    """Yields functions of the reference, and functions whose result is the reference."""
     r, c = scene.pair
     reference, candidate = scene.reference, scene.candidate
     for name, function in OTHERS.items():

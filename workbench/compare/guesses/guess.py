@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-SAMPLE_VALUES = 1 << 17  # a guess is first tried on so many values
+SAMPLE_VALUES = 1 << 17  # number of values on which a guess is first tried
 BLOCK_VALUES = 1 << 20  # values at a time when a guess is tried on all rows
 _LEAST_ROWS = 16
 

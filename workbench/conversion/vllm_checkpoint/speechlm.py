@@ -1,6 +1,6 @@
 """SpeechLM as a directory for vLLM: either form of the checkpoint as a Qwen3 model's directory, with tower and codec.
 
-`config.json` is of the language model alone, as vLLM reads it. `speechlm.json` describes the whole model in the form of
+`config.json` describes the language model alone, for vLLM. `speechlm.json` describes the whole model in the form of
 the published directories, so this project's reader takes the directory for a checkpoint. All tensors have the
 checkpoint's names and types; the codec's are among them. The weights of the training's loss are left out.
 """

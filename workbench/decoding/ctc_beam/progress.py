@@ -36,7 +36,7 @@ class Progress:
         self._ends = self._places.copy()  # where the blocks end
         self.running = np.ones(count, dtype=bool)  # which recordings have a next frame
         self.active = count  # no recording from this one on has a next frame
-        self._certain = 0  # so many steps are possible before a block ends
+        self._certain = 0  # steps that are possible before a block ends
         self._turn_pages()
 
     @property

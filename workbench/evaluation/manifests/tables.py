@@ -157,7 +157,7 @@ def _cut(plain: Mapping[str, Any]) -> Raw | str:
     if not isinstance(recording, dict) or not isinstance(recording.get("sources"), list):
         return "its cut has no recording with sources; expected a cut set that holds its recordings (lhotse cut simple)"
     if not isinstance(supervisions, list) or not supervisions or not all(isinstance(s, dict) for s in supervisions):
-        return "its cut has no supervision, so nobody knows what is said in it; expected one with a text"
+        return "its cut has no supervision, so its words are unknown; expected a supervision with a text"
     sources = recording["sources"]
     if len(sources) != 1 or not isinstance(sources[0], dict):
         return f"its recording has {len(sources)} sources; expected one"

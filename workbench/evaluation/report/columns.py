@@ -45,7 +45,7 @@ class Columns:
     run: Run | None = None
     expected: int = 0  # utterances of the corpus; `utterances` may be fewer
     title: str = "Evaluation"
-    short: Mapping[str, str] = field(default_factory=dict)  # by model: a name that still tells them apart
+    short: Mapping[str, str] = field(default_factory=dict)  # by model: a short unique name
 
     def __len__(self) -> int:
         return len(self.utterances)
@@ -131,7 +131,7 @@ def columns_of(
         failures,
         counts,
         [
-            score(each.text, "", normaliser).name if name is None else name  # nobody has scored it
+            score(each.text, "", normaliser).name if name is None else name  # no model has a score for it
             for each, name in zip(utterances, names, strict=True)
         ],
         seconds,
@@ -195,7 +195,7 @@ def chosen_rows(columns: Columns, rows: np.ndarray) -> Columns:
 def short_names(models: Sequence[str]) -> dict[str, str]:
     """Returns a name for each model: its card where all cards differ, else the parts that not all models share.
 
-    A key is `card|runtime|type`, of which the last may be missing. A single model keeps its whole key.
+    A key is `card|runtime|type`; the type may be missing. A single model keeps its whole key.
     """
     parts = {model: (*model.split("|"), "", "")[:3] for model in models}
     places = [place for place in range(3) if len({each[place] for each in parts.values()}) > 1] or [0, 1, 2]

@@ -1,7 +1,7 @@
 """llama.cpp's tensors that hold the stages inside a language model's layers.
 
 One name may stand for several tensors of a layer: `Qcur-3` is the product with a matrix, its sum with a bias, a
-reshaped view of the sum, and the result of the rotary embedding. The operation tells which it is. This file knows names
+reshaped view of the sum, and the result of the rotary embedding. The operation says which it is. This file knows names
 and operations; it copies nothing.
 """
 

@@ -1,7 +1,7 @@
 """Replays an encoder's passes over one recording on a GPU, from CUDA graphs.
 
-A GPU computes most layers in less time than Python needs to start their kernels, of which an encoder of 70 layers has
-about 1,100. A CUDA graph starts them all in one call. It serves one shape only, so features are padded to the next
+A GPU computes most layers in less time than Python needs to start their kernels. An encoder of 70 layers has about
+1,100 kernels. A CUDA graph starts them all in one call. It serves one shape only, so features are padded to the next
 multiple of `STEP` frames, and the padding is masked. This file knows no family.
 """
 

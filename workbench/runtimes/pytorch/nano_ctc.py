@@ -36,7 +36,7 @@ class CtcBranchNetwork(nn.Module):
 
 
 def branch_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns those of a checkpoint's tensors that are of the branch."""
+    """Returns the checkpoint's tensors that belong to the CTC branch, by name."""
     return {name: value for name, value in tensors.items() if name.startswith(CTC_PREFIXES)}
 
 

@@ -108,7 +108,7 @@ class AudioEncoder:
         return embeddings[0].to(self.dtype)
 
     def _windows(self, frames: int) -> dict[str, Tensor]:
-        """Returns which rows after the convolutions are of whole chunks, and where the attention's windows begin."""
+        """Returns which rows after the convolutions belong to whole chunks, and where the attention's windows begin."""
         found = self.frontend.windows(frames)
         return {
             "valid_indices": torch.from_numpy(found.valid).to(self.device),

@@ -50,7 +50,7 @@ def how_it_ended(processes: Iterable[BaseProcess], printed: str) -> str:
     """Returns how an engine ended, as the end of a sentence.
 
     Args:
-        processes: the engine's processes, of which at least one ended or is about to.
+        processes: the engine's processes; at least one of them has ended or is about to end.
         printed: what the engine wrote to its log.
     """
     for process in processes:

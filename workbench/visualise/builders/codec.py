@@ -45,4 +45,4 @@ def codec(scene: Scene, options: ViewOptions) -> Drawn:
             scale=scale,
         ),
     ]
-    return Drawn("Codec streams", tuple(layers), notes=("times are of the answer's audio, not of the recording",))
+    return Drawn("Codec streams", tuple(layers), notes=("times count in the answer's audio, not in the recording",))

@@ -28,7 +28,7 @@ from workbench.speech.network import Codec
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
-MOST_AT_ONCE = 256  # conversations, each of which has a thread; further ones wait
+MOST_AT_ONCE = 256  # conversations, each with its thread; further ones wait
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Conversations:
         arrived: asyncio.Queue[ConversationEvent | BaseException | None] = asyncio.Queue()
 
         def put(item: ConversationEvent | BaseException | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the server is going down, and nobody reads any more
+            with contextlib.suppress(RuntimeError):  # the server is stopping, and the reader is gone
                 self._loop.call_soon_threadsafe(arrived.put_nowait, item)
 
         def converse() -> None:

@@ -45,6 +45,6 @@ def test_what_a_command_reads_is_not_written_over(tmp_path: Path) -> None:
     talk.write_bytes(b"sound")
     (tmp_path / "link.html").symlink_to("talk.wav")
     for out in (talk, tmp_path / "link.html"):
-        with pytest.raises(BadInput, match="^--report names .*, which the same command uses for something else"):
+        with pytest.raises(BadInput, match=r"^--report names .*, which the same command uses for something else"):
             check_not_read("--report", out, ["Count to three.", "a" * 5000, "\0", str(talk)])
     check_not_read("--report", tmp_path / "new.html", [str(talk), "new.html\n"])

@@ -90,7 +90,7 @@ def test_a_vocabulary(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: 
         ("text.txt --out lm.arpa --model nobody", "nobody"),
         ("text.txt --out lm.arpa --model demo/sensevoice --vocabulary text.txt", "--model and --vocabulary both say"),
         ("text.txt --out lm.arpa --vocabulary none.txt", "none.txt cannot be read"),
-        ("text.txt text.txt --out ./text.txt", "--out names text.txt, which is one of the texts"),
+        ("text.txt text.txt --out ./text.txt", "--out names text.txt, which the same command uses"),
         ("text.txt --out lm.arpa --vocabulary .", ". cannot be read as a list of tokens"),
     ],
 )

@@ -318,7 +318,7 @@ def test_whole_models_refuse_weights_of_others(family: str, tmp_path: Path) -> N
             lambda path: torch.save(STATE, path, pickle_protocol=4),
             "holds objects other than tensors, or another pickle protocol than torch's, and is not loaded",
         ),
-        (lambda path: torch.jit.save(torch.jit.script(nn.Linear(2, 2)), path), "damaged or no torch file"),
+        (lambda path: torch.jit.save(torch.jit.script(nn.Linear(2, 2)), path), "damaged or not a torch file"),
     ],
     ids=["protocol 4", "TorchScript"],
 )

@@ -31,7 +31,7 @@ def test_the_report_of_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(
     "extra, sentence",
-    [(["--out", "nowhere/r.html"], "cannot be written"), (["--table", "a.xls"], "no ending of a table")],
+    [(["--out", "nowhere/r.html"], "could not be written"), (["--table", "a.xls"], "no ending of a table")],
 )
 def test_places_that_cannot_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: list[str], sentence: str

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from workbench.core.errors import BadInput
-from workbench.system.atomic_files import check_not_read, check_place
+from workbench.core.errors import BadInput, Unavailable
+from workbench.system.atomic_files import check_not_read, check_place, write_whole
 
 
 def pipe(folder: Path) -> Path:
@@ -48,3 +49,21 @@ def test_what_a_command_reads_is_not_written_over(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=r"^--report names .*, which the same command uses for something else"):
             check_not_read("--report", out, ["Count to three.", "a" * 5000, "\0", str(talk)])
     check_not_read("--report", tmp_path / "new.html", [str(talk), "new.html\n"])
+
+
+def test_a_file_is_written_as_a_whole_or_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, link = tmp_path / "report.html", tmp_path / "link.html"
+    link.symlink_to(out)
+    write_whole(link, b"first")
+    assert out.read_bytes() == b"first" and link.is_symlink()
+
+    def full(self: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        with pytest.raises(Unavailable, match="the disk is full"):
+            write_whole(out, b"second")
+    assert out.read_bytes() == b"first" and sorted(tmp_path.iterdir()) == [link, out]
+    write_whole(Path("/dev/null"), b"third")
+    assert Path("/dev/null").is_char_device()

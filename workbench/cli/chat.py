@@ -22,7 +22,7 @@ from workbench.registry.handle import OpenSession
 from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
 from workbench.session.messages import AudioPart, check_messages
 from workbench.session.values import Piece
-from workbench.system.atomic_files import check_not_read
+from workbench.system.atomic_files import check_not_read, write_whole
 
 Say = Callable[[str], None]
 """A function that prints a sentence on stderr."""
@@ -171,8 +171,5 @@ def report(answer: Answer, place: Path | None, say: Say, writes: str = "--out FI
 
 
 def write_sound(answer: Answer, place: Path) -> None:
-    """Writes the answer's audio as a WAV file; raises `BadInput` if that is impossible."""
-    try:
-        place.write_bytes(answer.wav())
-    except OSError as error:
-        raise BadInput(f"{place} cannot be written: {error.strerror or error}") from error
+    """Writes the answer's audio as a WAV file; raises an error of `write_whole` if that is impossible."""
+    write_whole(place, answer.wav())

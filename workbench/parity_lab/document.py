@@ -14,6 +14,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.parity_lab.style import STYLE
+from workbench.system.atomic_files import write_whole
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -42,14 +43,11 @@ def document(title: str, parts: Iterable[str], data: dict[str, Any]) -> str:
 def write_document(path: str | Path, make: Callable[[], str]) -> Path:
     """Makes a document, writes it to a file and returns the path.
 
-    Raises `BadInput` if the file cannot be written; for a wrong place before the document is made, which takes seconds.
+    Raises an error of `write_whole` if the file cannot be written; for a wrong place before the document is made,
+    which takes seconds.
     """
     path = report_place(path)
-    text = make()
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise _not_written(path, error) from error
+    write_whole(path, make().encode())
     return path
 
 
@@ -60,9 +58,5 @@ def report_place(path: str | Path) -> Path:
         if not path.is_dir() and path.parent.is_dir():
             return path
     except OSError as error:
-        raise _not_written(path, error) from error
+        raise BadInput(f"the report cannot be written to {path}: {error.strerror or error}") from error
     raise BadInput(f"{path} is not a place for a report; expected the name of a file in a folder that exists")
-
-
-def _not_written(path: Path, error: OSError) -> BadInput:
-    return BadInput(f"the report cannot be written to {path}: {error.strerror or error}")

@@ -11,19 +11,16 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from workbench.compare.stage import StageComparison
-from workbench.core.errors import BadInput
 from workbench.parity_lab.baseline import Regression
 from workbench.parity_lab.outcome import Outcome, ParityRun
+from workbench.system.atomic_files import write_whole
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 forbids
 
 
 def write_junit(run: ParityRun, path: str | Path, worse: Collection[Regression] | None = None) -> None:
-    """Writes `junit` to a file; raises `BadInput` if the file cannot be written."""
-    try:
-        Path(path).write_text(junit(run, worse), encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"the JUnit file cannot be written to {path}: {error.strerror or error}") from error
+    """Writes `junit` to a file; raises an error of `write_whole` if the file cannot be written."""
+    write_whole(Path(path), junit(run, worse).encode())
 
 
 def junit(run: ParityRun, worse: Collection[Regression] | None = None) -> str:

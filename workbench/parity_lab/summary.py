@@ -8,10 +8,10 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from workbench.core.errors import BadInput
 from workbench.parity_lab.baseline import Regression
 from workbench.parity_lab.map_figure import has_map, map_figure
 from workbench.parity_lab.outcome import ParityRun
+from workbench.system.atomic_files import write_whole
 
 SIGNS = {"within": "✅", "beyond": "❌", "unavailable": "➖", "unusable": "⚠️"}
 _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]()#+-!|~"})
@@ -20,19 +20,16 @@ _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]()#+-!|~"})
 def write_summary(run: ParityRun, path: str | Path, worse: Collection[Regression] | None = None) -> None:
     """Writes `summary` to a file, and its picture beside it as a PNG file of the same name.
 
-    Raises `BadInput` if a file cannot be written.
+    Raises an error of `write_whole` if a file cannot be written.
     """
     path = Path(path)
-    try:
-        image = ""
-        if has_map(run):
-            data = io.BytesIO()
-            map_figure(run).savefig(data, format="png", facecolor="white")
-            path.with_suffix(".png").write_bytes(data.getvalue())
-            image = quote(path.with_suffix(".png").name)
-        path.write_text("\n".join(summary(run, worse, image)) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"the summary cannot be written to {path}: {error.strerror or error}") from error
+    image = ""
+    if has_map(run):
+        data = io.BytesIO()
+        map_figure(run).savefig(data, format="png", facecolor="white")
+        write_whole(path.with_suffix(".png"), data.getvalue())
+        image = quote(path.with_suffix(".png").name)
+    write_whole(path, ("\n".join(summary(run, worse, image)) + "\n").encode())
 
 
 def summary(run: ParityRun, worse: Collection[Regression] | None = None, image: str = "") -> Iterator[str]:

@@ -92,6 +92,21 @@ def temporary(path: Path) -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file. If that fails, an earlier file of that name stays as it was.
+
+    A device or a pipe is written to. Raises `BadInput` or `Unavailable` as `explained_file_errors` does.
+    """
+    if is_device(path):
+        with explained_file_errors(path):
+            path.write_bytes(content)
+        return
+    place = path.resolve()  # a link stays a link
+    with temporary(place) as new, explained_file_errors(path):
+        new.write_bytes(content)
+        new.replace(place)
+
+
 def follow_umask(folder: Path, pattern: str = "*.safetensors") -> None:
     """Gives files of a folder the permissions of new files. The package safetensors writes them for the owner alone."""
     for path in folder.glob(pattern):

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, Unavailable
 from workbench.formats.array_headers import NUMPY_TYPES
-from workbench.system.atomic_files import is_device
+from workbench.system.atomic_files import DISK_FULL, is_device
 from workbench.trace.spill import release
 
 SUFFIX = ".safetensors"
@@ -63,7 +63,8 @@ def write_trace(path: str | Path, stages: Mapping[str, np.ndarray], meta: Mappin
                 file.write(_bytes(array, kept[name][1]))
                 release(array)
     except OSError as error:
-        raise BadInput(f"the trace cannot be written to {path}: {error.strerror or error}") from error
+        kind = Unavailable if error.errno in DISK_FULL else BadInput
+        raise kind(f"the trace cannot be written to {path}: {error.strerror or error}") from error
     return place
 
 

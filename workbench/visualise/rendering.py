@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.system.atomic_files import check_place, explained_file_errors, temporary
+from workbench.system.atomic_files import check_place, write_whole
 from workbench.visualise.picture import Axis, Layer, Picture
 
 
@@ -35,10 +35,7 @@ def kind_of(path: str | Path) -> str:
 def write(picture: Picture, path: str | Path) -> Path:
     """Writes a picture to a file of the kind that the path names; an existing file is replaced."""
     place, kind = Path(path).expanduser(), kind_of(path)
-    content = render(picture, kind)
-    with temporary(place) as file, explained_file_errors(place):
-        file.write_bytes(content)
-        file.replace(place)
+    write_whole(place, render(picture, kind))
     return place
 
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from workbench import __version__
 from workbench.audio.read import read as read_sound
-from workbench.core.errors import BadInput
 from workbench.core.phrases import counted
 from workbench.display.html import Html, element
 from workbench.display.words import duration
@@ -31,6 +30,7 @@ from workbench.evaluation.report.players import SoundOf, players
 from workbench.evaluation.rows import Utterance
 from workbench.evaluation.store import Evaluation, read
 from workbench.registry.sources import assets
+from workbench.system.atomic_files import write_whole
 
 REPORT = "report.html"
 PLACE = "evaluation"  # of style sheet and script, in the assets
@@ -116,12 +116,9 @@ def write_report(directory: str | Path | Evaluation, path: str | Path | None = N
 
 
 def written(text: str, path: str | Path) -> Path:
-    """Writes a report to a file and returns its path; raises `BadInput` if it cannot be written."""
+    """Writes a report to a file and returns its path; raises an error of `write_whole` if it cannot be written."""
     path = Path(path)
-    try:
-        path.write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise BadInput(f"the report cannot be written to {path}: {error.strerror or error}") from error
+    write_whole(path, text.encode(errors="replace"))
     return path
 
 

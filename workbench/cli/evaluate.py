@@ -17,6 +17,7 @@ from workbench.cli.columns import aligned
 from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.cli.report import make_report
 from workbench.cli.transcribe import ProgressLine
+from workbench.core.phrases import counted
 from workbench.evaluation import Outcome, read, run
 from workbench.evaluation.manifests import Bad
 from workbench.evaluation.models import split_models
@@ -77,13 +78,24 @@ def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:
         found = make_report(outcome.evaluation)
     finally:
         progress.clear()
+    for line in failures(outcome):
+        say(f"workbench: {line}")
+    status = int(any(each.failed and each.failed == each.recordings for each in outcome.models))
     if parsed.json:
         print(json.dumps({**outcome.to_dict(), "report": found.to_dict()}, ensure_ascii=False))
-        return 0
+        return status
     for line in (*lines(outcome), *(pair.sentence for pair in found.pairs)):
         print(line)
     print(f"the report is {outcome.evaluation.path / REPORT}")
-    return 0
+    return status
+
+
+def failures(outcome: Outcome) -> Iterator[str]:
+    """Yields a sentence for each model that has failed on a recording, with the first error."""
+    for each in outcome.models:
+        if each.failed:
+            first = next(result for result in outcome.evaluation.results(each.model) if result.error)
+            yield f"{each.model} failed on {each.failed} of {counted(each.recordings, 'recording')}; {first.error}"
 
 
 def _done(out: Path) -> str:

@@ -130,6 +130,7 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: py
         (["x", "--audio", "a" * 300], "a" * 200 + " cannot be opened: File name too long"),
         (["-", "--audio", "-"], "- stands for standard input, and both "),
         (["--messages", "none.json"], "none.json cannot be read: No such file"),
+        (["--messages", "/dev/zero"], "/dev/zero cannot be read: it is a pipe or a device; "),
         (["--messages", "question.wav"], "question.wav is not JSON: "),
         (["--messages", "number.json"], "number.json holds no list of messages; "),
         (["--messages", "said.json"], "message 2, the last one, is from the assistant; "),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -194,3 +195,12 @@ def test_with_a_baseline_only_what_got_worse_is_1(capsys: Capture, fakes: Regist
     ):
         status, out, err = run(capsys, "--candidates", "gguf", *bad)
         assert (status, out, len(err)) == (2, [], 1)
+
+
+@pytest.mark.parametrize("flag", ["--baseline", "--mapping"])
+@pytest.mark.parametrize("pipe", ["pipe.toml", "/dev/zero"])
+def test_a_pipe_or_a_device_is_not_waited_for(capsys: Capture, fakes: Registry, flag: str, pipe: str) -> None:
+    os.mkfifo("pipe.toml")
+    status, out, err = run(capsys, "--candidates", "gguf", flag, pipe)
+    assert (status, out, len(err)) == (2, [], 1)
+    assert err[0].endswith(f"{pipe} cannot be read: it is a pipe or a device; expected a file")

@@ -18,6 +18,7 @@ from workbench.audio.check import check_sound
 from workbench.cli.standard_input import DASH, read_prompt, recording_paths
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
+from workbench.formats.text_files import check_named
 from workbench.registry.handle import OpenSession
 from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
 from workbench.session.messages import AudioPart, check_messages
@@ -94,6 +95,7 @@ def user_message(text: str | None, recordings: Sequence[str]) -> dict[str, Any]:
 
 def read_messages(file: Path) -> list[Mapping[str, Any]]:
     """Returns the messages in a JSON file: a list, or a mapping with the list as `messages`."""
+    check_named(file, str(file))
     try:
         if file.stat().st_size > LARGEST_JSON:
             raise BadInput(f"{file} is larger than {LARGEST_JSON >> 30} GB; expected a conversation as JSON")

@@ -52,6 +52,14 @@ def check_stored(path: Path) -> None:
         raise BadInput("it is a pipe or a device; expected a file")
 
 
+def check_named(path: Path, where: str) -> None:
+    """Raises `BadInput` as `check_stored` does, with the name of the file as the user knows it."""
+    try:
+        check_stored(path)
+    except BadInput as error:
+        raise BadInput(f"{where} cannot be read: {error}") from error
+
+
 def words_of(line: str) -> list[str]:
     """Returns the words of a line, which `BLANKS` separate."""
     return [word for word in _BLANK.split(line) if word]

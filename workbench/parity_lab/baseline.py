@@ -16,6 +16,7 @@ from typing import Any
 from workbench.compare.presets import WORSE_FACTOR
 from workbench.compare.verdict import WORDS
 from workbench.core.errors import BadInput
+from workbench.formats.text_files import check_named
 from workbench.parity_lab.outcome import FORMAT
 
 _RANK = {"within": 0, "beyond": 1, "unusable": 2, "unavailable": 2}
@@ -37,6 +38,7 @@ def read_baseline(path: str | Path) -> dict[str, Any]:
 
     Raises `BadInput` for a file that cannot be read, or that holds something else.
     """
+    check_named(Path(path), f"the baseline {path}")
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, RecursionError) as error:

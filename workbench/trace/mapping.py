@@ -49,6 +49,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.formats.array_headers import unique_names
+from workbench.formats.text_files import check_named
 from workbench.trace.cuts import Cut, is_range, slice_of
 
 _LARGEST = 1 << 20  # bytes of a mapping file
@@ -238,6 +239,7 @@ def read_mapping(path: str | Path) -> StageMapping:
     """Reads a mapping file, `.toml` or `.json`. Raises `BadInput`, which names the fault."""
     path = Path(path)
     is_json = path.suffix.lower() == ".json"
+    check_named(path, f"the mapping file {path}")
     try:
         if path.stat().st_size > _LARGEST:
             raise BadInput(

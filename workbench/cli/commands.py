@@ -206,8 +206,12 @@ def _trace(parsed: argparse.Namespace) -> int:
 
 
 def _compare(parsed: argparse.Namespace) -> int:
+    from workbench.cli.weights import compare_weights
     from workbench.compare.files import compare_files
+    from workbench.formats.gguf_file import is_gguf
 
+    if is_gguf(parsed.candidate):
+        return compare_weights(str(parsed.reference), parsed.candidate, parsed.json)
     if parsed.profiles and not parsed.json:
         raise BadInput("--profiles are part of the JSON; give --json too")
     progress = ProgressLine()

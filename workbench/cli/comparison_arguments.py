@@ -14,11 +14,16 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `workbench compare`."""
     parser.description = (
         "Exit status: 0 within tolerance, 1 beyond it (with --float64, also for a bug), 2 for a file that "
-        "cannot be used or any other error."
+        "cannot be used or any other error. With a model and a GGUF file, their weights are compared: 0 the "
+        "checkpoint's to within rounding, 1 others."
     )
     files = ".safetensors, .npz, or a directory or .zip of .npy files"
-    parser.add_argument("reference", metavar="REFERENCE", type=Path, help=f"the trace to compare with: {files}")
-    parser.add_argument("candidate", metavar="CANDIDATE", type=Path, help="the trace that is judged")
+    parser.add_argument(
+        "reference", metavar="REFERENCE", type=Path, help=f"the trace to compare with: {files}; or a model"
+    )
+    parser.add_argument(
+        "candidate", metavar="CANDIDATE", type=Path, help="the trace that is judged; or a GGUF file of that model"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--profiles", action="store_true", help="add the error over positions and channels to the JSON")
     parser.add_argument(
@@ -85,7 +90,7 @@ def _add_sides(parser: argparse.ArgumentParser) -> None:
         type=words,
         required=True,
         metavar="SIDE,...",
-        help="sides to compare with the reference; the flag may be repeated",
+        help="sides to compare with the reference, or GGUF files of the model; the flag may be repeated",
     )
 
 

@@ -79,6 +79,10 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
             "with your own limit",
             "workbench compare a.safetensors b.npz --tolerance 'encoder.*:relative_l2=1e-3'",
         ),
+        (
+            "the weights of a GGUF file against their checkpoint",
+            "workbench compare sensevoice-small port.gguf",
+        ),
     ),
     "parity": (
         (

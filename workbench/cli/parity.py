@@ -52,6 +52,8 @@ def lines(run: ParityRun, worse: Sequence[Regression] | None = None, as_json: bo
             yield f"{each.name} is {each.precision}"
         if each.no_peer:
             yield f"{each.name} is not compared with this model in the same precision: {each.no_peer}"
+        if each.no_weights:
+            yield f"the weights of {each.name} are not compared with the checkpoint's: {each.no_weights}"
     compared = [(each.name, each.comparison) for each in run.outcomes if each.comparison]
     if not compared:
         return

@@ -2,9 +2,9 @@
 
 Its input is JSON with the directory and the family. A conversion to GGUF also gives the quantization and the names of
 the file in every type; a request for sizes only omits them. A conversion for vLLM gives the directory to write as
-`served`. The process writes lines of JSON: {"fraction", "said"} for progress; at the end {"sizes", "outside", "path"}
-(for vLLM without sizes), or {"error", "sentence"}. When its stdin closes, the caller has gone: the process deletes
-unfinished files and ends.
+`served`, and a comparison gives the GGUF file as `checked`. The process writes lines of JSON: {"fraction", "said"} for
+progress; at the end {"sizes", "outside", "path"} (for vLLM without sizes; for a comparison {"outside", "report"}), or
+{"error", "sentence"}. When its stdin closes, the caller has gone: the process deletes unfinished files and ends.
 """
 
 from __future__ import annotations
@@ -75,6 +75,10 @@ def _run(given: dict[str, Any], say: OnProgress) -> dict[str, Any]:
     say(0.0, f"reading {directory.name}")
     if "served" in given:
         return _serve(directory, given["family"], Path(given["served"]), say)
+    if "checked" in given:
+        from workbench.conversion.check import check_file
+
+        return {"outside": [], "report": check_file(directory, given["family"], Path(given["checked"]), say).to_dict()}
     plans = plans_of(directory, given["family"])
     from workbench.conversion.writer import write  # after the check for missing packages
 

@@ -1,4 +1,4 @@
-"""Parses the sides of a comparison: `pytorch`, `gguf:q8_0`, `vllm:bfloat16`, or a trace file.
+"""Parses the sides of a comparison: `pytorch`, `gguf:q8_0`, `vllm:bfloat16`, a GGUF file, or a trace file.
 
 Settings and options for one side may follow: `pytorch+cmvn=off`, `gguf:f32+threads=1+dither=1`. They can reproduce
 known causes of a divergence on purpose.
@@ -7,7 +7,7 @@ known causes of a divergence on purpose.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from workbench.core.settings import SETTINGS, check_setting
 
 DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
 """Types of arithmetic by their short names."""
+GGUF = ".gguf"
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 
@@ -30,32 +31,37 @@ class Side:
     settings: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     path: Path | None = None  # path of a trace
+    file: Path | None = None  # a GGUF file of the model that somebody else has made; it runs in the model's place
 
     def with_default(self, **settings: Any) -> Side:
         """Returns the side with additional settings, if its runtime has them and the side does not set them."""
         if self.runtime is None:
             return self
-        known = {name: value for name, value in settings.items() if name in RUNTIMES[self.runtime].settings}
-        return Side(self.name, self.runtime, {**known, **self.settings}, self.options)
+        has = [name for name in RUNTIMES[self.runtime].settings if name != "quantization" or self.file is None]
+        known = {name: value for name, value in settings.items() if name in has}
+        return replace(self, settings={**known, **self.settings})
 
 
-def read_sides(texts: str | Iterable[str | Side], options_class: type, model: str) -> list[Side]:
+def read_sides(
+    texts: str | Iterable[str | Side], options_class: type, model: str, gguf_files: bool = False
+) -> list[Side]:
     """Returns the sides of a list, or of a text with commas between them. Raises `BadInput` for an empty list."""
     parts = texts.split(",") if isinstance(texts, str) else texts
     written = [part if isinstance(part, Side) else str(part).strip() for part in parts]
-    sides = [read_side(part, options_class, model) for part in written if part]
+    sides = [read_side(part, options_class, model, gguf_files) for part in written if part]
     if not sides:
         raise BadInput(f"no candidate is named; expected one of {_expected()}")
     return sides
 
 
-def read_side(text: str | Side, options_class: type, model: str) -> Side:
-    """Returns the side for `runtime[:type][+name=value...]`, or for the path of a trace.
+def read_side(text: str | Side, options_class: type, model: str, gguf_files: bool = False) -> Side:
+    """Returns the side for `runtime[:type][+name=value...]`, or for the path of a trace or GGUF file.
 
     Args:
         text: the notation; a `Side` is returned unchanged.
         options_class: the model's options; names that are neither a setting nor an option are refused.
         model: its id, for messages.
+        gguf_files: whether a side may be a GGUF file.
 
     Raises `BadInput`, which names the fault.
     """
@@ -66,6 +72,8 @@ def read_side(text: str | Side, options_class: type, model: str) -> Side:
     if runtime not in RUNTIMES:
         path = _there(text)
         if path is not None:
+            if gguf_files and path.suffix.lower() == GGUF:
+                return Side(text, GGUF[1:], file=path)
             _refuse_model(path)
             return Side(text, path=path)
         raise BadInput(f"{text!r:.80} is neither a runtime nor an existing trace; expected {_expected()}")
@@ -120,7 +128,7 @@ def _there(text: str) -> Path | None:
 
 def _refuse_model(path: Path) -> None:
     """Raises `BadInput` for a checkpoint instead of a trace, with advice."""
-    if path.suffix.lower() == ".gguf" or any((path / name).is_file() for name in ("config.yaml", "config.json")):
+    if path.suffix.lower() == GGUF or any((path / name).is_file() for name in ("config.yaml", "config.json")):
         raise BadInput(
             f"{path} is a model, not a trace; to compare it, trace it first: workbench trace AUDIO --model {path} "
             "--out FILE.safetensors (with --given REFERENCE.safetensors for a run with --isolated), and name that file"

@@ -173,6 +173,8 @@ def needs_clean(side: Side) -> bool:
 
 
 def _precision(side: Side, mapping: StageMapping | None, precision: str) -> str | None:
+    if side.file is not None:
+        return str(side.file)
     if side.path is None:
         quantization, dtype = side.settings.get("quantization"), side.settings.get("dtype")
         return str(quantization or dtype or FLOAT32[0]) if (quantization or dtype) != AUTO else None

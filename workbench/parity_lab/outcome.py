@@ -15,6 +15,7 @@ from workbench.compare.consistency import Measurement
 from workbench.compare.noise import NoiseReport
 from workbench.compare.report import to_dict
 from workbench.compare.verdict import Verdict
+from workbench.compare.weight_report import WeightReport
 from workbench.core.errors import BadInput, Unavailable
 from workbench.text.scripts import clipped
 from workbench.trace.trace import Trace
@@ -61,6 +62,8 @@ class Outcome:
     against: Computed | None = None  # the reference as it was compared, if computed from the candidate's stages, or cut
     measurements: tuple[Measurement, ...] = ()  # for a verdict over several inputs
     inside: LayerOutcome | None = None  # what is inside the first layer in error, if it was looked into
+    weights: WeightReport | None = None  # its GGUF file against the checkpoint, if it names a file
+    no_weights: str = ""  # why they were not compared although it names one
 
     def __repr__(self) -> str:
         return f"<Outcome of {self.name}: {self.status}, {clipped(self.sentence, LONGEST_SHOWN)}>"
@@ -70,7 +73,10 @@ class Outcome:
         """The verdict, also on the inside of a layer, or why there is none."""
         if self.verdict is None:
             return (self.reason,)
-        return (*self.verdict.sentences, *(self.inside.sentences if self.inside else ()))
+        said = [*self.verdict.sentences, *(self.inside.sentences if self.inside else ())]
+        if self.weights and (self.weights.differs or self.status == "beyond"):
+            said.append(self.weights.sentence)
+        return tuple(said)
 
     @property
     def sentence(self) -> str:
@@ -93,6 +99,8 @@ class Outcome:
             found["no_noise"] = self.no_noise or None
             found["no_peer"] = self.no_peer or None
             found["precision"] = self.precision or None
+            found["weights"] = self.weights.to_dict() if self.weights else None
+            found["no_weights"] = self.no_weights or None
         if self.inside:
             found["inside"] = {
                 "layer": self.inside.layer,

@@ -95,8 +95,11 @@ def plan_run(
     settings: dict[str, Any] = dict(how.settings or {})
     first = read_side(reference, options_class, card.id).with_default(**settings)
     first = first.with_default(dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"}))
-    others = tuple(each.with_default(**settings) for each in read_sides(candidates, options_class, card.id))
+    read = read_sides(candidates, options_class, card.id, gguf_files=True)
+    others = tuple(each.with_default(**settings) for each in read)
     for side in others:
+        if side.file is not None:
+            _check_file(registry, side.file, card)
         try:
             check_quantization(card, side.settings.get("quantization", "auto"))
         except BadInput as error:
@@ -113,3 +116,9 @@ def plan_run(
         judge,
         check_precision(how.precision),
     )
+
+
+def _check_file(registry: Registry, file: Path, card: Card) -> None:
+    """Raises `BadInput` for a GGUF file of another family."""
+    if (family := registry.card(file).family) != card.family:
+        raise BadInput(f"{file} is a model of the family {family}; expected one of {card.family}, as {card.id} is")

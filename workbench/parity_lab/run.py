@@ -29,6 +29,7 @@ from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
 from workbench.parity_lab.plan import Plan, plan_run
 from workbench.parity_lab.sources import Sources, TraceOrReason
 from workbench.parity_lab.tracer import Tracer, folder_for
+from workbench.parity_lab.weights import WeightChecks
 from workbench.registry.registry import Registry
 from workbench.session.values import AudioSource, Prompt
 from workbench.trace.trace import StageFilter
@@ -123,7 +124,8 @@ def _compared(plan: Plan, tracer: Tracer, file_of: Callable[[str], Path]) -> _Fo
         float64_side(plan.reference) if how.exact else None,
         clean,
     )
-    candidates = _Candidates(plan, tracer, Sources(reference, exact), clean, from_dumps)
+    weights = WeightChecks(plan.card, plan.precision, tracer.say, how.several)
+    candidates = _Candidates(plan, tracer, Sources(reference, exact), clean, from_dumps, weights)
     outcomes = [candidates.outcome(side, f"candidate-{number}") for number, side in enumerate(plan.candidates, 1)]
     if not plan.has_runs:
         exact = from_dumps.exact
@@ -156,11 +158,14 @@ class _Candidates:
     sources: Sources
     clean: CleanRuns | None  # computes the clean spread of a candidate's precision
     from_dumps: DumpJudge  # of the dumps from whose stages the reference is computed
+    weights: WeightChecks
 
     def outcome(self, side: Side, file: str) -> Outcome:
         """Returns the outcome of a candidate, whose traces have names that begin with `file`."""
         try:
-            return self._outcome(side, file)
+            found = self._outcome(side, file)
+            weights, no_weights = self.weights.of(side)
+            return replace(found, weights=weights, no_weights=no_weights)
         except Cancelled:
             raise
         except Unavailable as error:

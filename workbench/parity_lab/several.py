@@ -185,7 +185,7 @@ def run_parity_on_inputs(
     Raises `BadInput` as `run_parity`, and if a folder lacks the dump of an input.
     """
     card = registry.card(model)
-    sides = read_sides(candidates, registry.options_class(model), card.id)
+    sides = read_sides(candidates, registry.options_class(model), card.id, gguf_files=True)
     for each in inputs:
         for side in sides:
             with_dump(side, each.name)  # before anything is computed

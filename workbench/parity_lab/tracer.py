@@ -93,6 +93,10 @@ class Tracer:
         if self._on_progress:
             self._on_progress(min(share, 1.0), activity)
 
+    def say(self, activity: str) -> None:
+        """Reports what is done after the latest trace."""
+        self._within(_TRACED, activity)
+
     def reading(self, function: Callable[Given, Result]) -> Callable[Given, Result]:
         """Returns a function that `call` calls. Its reports count as progress after the latest trace."""
 
@@ -170,7 +174,7 @@ class Tracer:
         begun = time.perf_counter()
         self._within(0.0, f"loading {side.name}")
         session = self._registry.open(
-            self._request.model,
+            side.file or self._request.model,
             runtime=side.runtime,
             on_progress=lambda share, activity: self._within(_LOADED * share, f"{side.name}: {activity}"),
             **side.settings,
@@ -186,6 +190,8 @@ class Tracer:
                 self._written.append(path)
                 started = time.perf_counter()
                 trace = self._traced(session, side, path, given, ",".join(stages) or self._request.stages, asked)
+                if side.file is not None:
+                    trace.meta = {**trace.meta, "weights": str(side.file)}  # by which its clean spread is computed
                 seconds = loaded - begun if number == 0 else 0.0
                 found.append(Computed(side.name, trace, seconds, time.perf_counter() - started))
         return found

@@ -1,0 +1,39 @@
+"""`workbench compare MODEL FILE.gguf`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from workbench.cli import commands
+from workbench.conversion.checkpoint import convert, plans_of
+from workbench.formats.gguf_file import read_gguf
+from workbench.registry.sources import assets
+
+TENSOR = "encoder.encoders.0.feed_forward.w_1.weight"
+
+
+def test_the_weights_of_a_file_are_compared_with_the_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [file], _ = convert(plans_of(assets() / "demo-sensevoice", "sensevoice"), "f32", tmp_path / "port.gguf")
+    opened = read_gguf(file)
+    info, content = opened.tensors[TENSOR], bytearray(file.read_bytes())
+    content[info.offset : info.offset + info.nbytes] = np.array(2 * opened.array(TENSOR), "<f4").tobytes()
+    file.write_bytes(content)
+    assert commands.main(["compare", "demo/sensevoice", str(file), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["sentence"] == f"In port.gguf, {TENSOR} is 2 times the checkpoint's."
+    assert found["tensors"][0]["kind"] == "factor" and not found["keys"]
+
+
+def test_two_gguf_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [file], _ = convert(plans_of(assets() / "demo-sensevoice", "sensevoice"), "q8_0", tmp_path / "port.gguf")
+    assert commands.main(["compare", str(file), str(file)]) == 2
+    assert "has no checkpoint here; expected the model that" in capsys.readouterr().err

@@ -1,0 +1,46 @@
+"""A GGUF file of somebody else as a candidate: its stages are judged, and its weights compared with the checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("llama_cpp")
+
+from tests.support.faults_judged import SAMPLE
+from workbench.artifacts import checks
+from workbench.conversion.check import check_file
+from workbench.conversion.checkpoint import convert, plans_of
+from workbench.core.errors import BadInput
+from workbench.formats.gguf_file import read_gguf
+from workbench.parity_lab import run_parity
+from workbench.registry.registry import Registry
+from workbench.registry.sources import assets
+
+TENSOR = "encoder.encoders.1.self_attn.linear_out.bias"
+HOW: dict[str, Any] = {"exact": False, "settings": {"threads": 1}}
+
+
+def test_a_file_is_a_candidate_and_its_wrong_tensor_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "checked", lambda directory, family, file, _: check_file(directory, family, file))
+    [file], _ = convert(plans_of(assets() / "demo-sensevoice", "sensevoice"), "f32", tmp_path / "port.gguf")
+    with Registry(isolate=False) as registry:
+        with run_parity(registry, "demo/sensevoice", SAMPLE, candidates=[str(file)], **HOW) as run:
+            [right] = run.outcomes
+            assert right.status == "within" and right.weights and not right.weights.differs
+            assert "port.gguf" not in right.sentence
+        info, content = read_gguf(file).tensors[TENSOR], bytearray(file.read_bytes())
+        content[info.offset : info.offset + info.nbytes] = np.zeros(info.nbytes, np.uint8).tobytes()
+        file.write_bytes(content)
+        with run_parity(registry, "demo/sensevoice", SAMPLE, candidates=[str(file)], **HOW) as run:
+            [wrong] = run.outcomes
+            assert wrong.faulty_stage == "encoder.layers.2.attention" and wrong.status == "beyond"
+            assert wrong.sentence.endswith(f" In port.gguf, {TENSOR} is zero.")
+            held = run.to_dict()["candidates"][0]["weights"]
+            assert held["tensors"][0]["tensor"] == TENSOR
+        with pytest.raises(BadInput, match="a model of the family sensevoice; expected one of paraformer"):
+            run_parity(registry, "demo/paraformer", SAMPLE, candidates=[str(file)], **HOW)

@@ -1,0 +1,122 @@
+"""The result of comparing a weight file with its checkpoint: which tensors and keys are not the checkpoint's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from workbench.compare.weights import WeightDifference
+from workbench.core.phrases import counted
+
+SHOWN = 4  # differences that the sentence tells
+_LEAST = 3  # tensors of one layer that are told together
+_MOVES = ("layers", "names")
+_LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+@dataclass(frozen=True)
+class WeightReport:
+    """What differs between a weight file and its checkpoint, by more than the rounding of the file's types."""
+
+    file: str
+    compared: int  # tensors
+    tensors: tuple[WeightDifference, ...] = ()  # in the order of the computation
+    keys: tuple[str, ...] = ()  # a clause for each key of the metadata
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything is not the checkpoint's."""
+        return bool(self.tensors or self.keys)
+
+    @property
+    def clauses(self) -> list[str]:
+        """Everything that differs, tensors of one cause together."""
+        return [*self.keys, *_together(self.tensors)]
+
+    @property
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        if not self.differs:
+            return f"{self.file} has the checkpoint's weights: {counted(self.compared, 'tensor')}, to within rounding."
+        if len(self.tensors) > self.compared / 2 and self.compared >= 2 * _LEAST and not self._moved:
+            return (
+                f"{self.file} has other weights than the checkpoint: {len(self.tensors)} of {self.compared} tensors "
+                "differ; it may be made of another checkpoint."
+            )
+        clauses = self.clauses
+        more = len(clauses) - SHOWN
+        shown = clauses if more <= 0 else [*clauses[:SHOWN], f"and {counted(more, 'more difference')}"]
+        return f"In {self.file}, {'; '.join(shown)}."
+
+    @property
+    def _moved(self) -> bool:
+        """Whether most of the tensors are the checkpoint's, in other places or forms."""
+        return sum(each.kind not in ("values", "shape") for each in self.tensors) > len(self.tensors) / 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain JSON values."""
+        return {**asdict(self), "sentence": self.sentence}
+
+    @classmethod
+    def from_dict(cls, held: Mapping[str, Any]) -> WeightReport:
+        """Returns the report of `to_dict`."""
+        tensors = tuple(WeightDifference(**each) for each in held["tensors"])
+        return cls(held["file"], held["compared"], tensors, tuple(held["keys"]))
+
+
+def _together(found: Sequence[WeightDifference]) -> list[str]:
+    """Returns a clause for each difference; one for two tensors that are exchanged, and for the layers of a group."""
+    groups: dict[tuple[str, ...], list[WeightDifference]] = {}
+    for each in found:
+        groups.setdefault(_cause(each), []).append(each)
+    clauses, told = [], set[str]()
+    holds = {each.tensor: each.other for each in found if each.other}
+    exchanged = set[tuple[str, ...]]()
+    for cause, group in groups.items():
+        reverse = (cause[0], *cause[:0:-1])
+        if len(group) >= _LEAST:
+            if len(groups.get(reverse, ())) == len(group) and cause != reverse and cause[0] in _MOVES:
+                exchanged.add(reverse)
+                if cause not in exchanged:
+                    clauses.append(_of_exchange(cause, group))
+            else:
+                clauses.append(_of_group(cause, group))
+            continue
+        for each in group:
+            if each.tensor in told:
+                continue
+            if each.other and holds.get(each.other) == each.tensor:
+                told.add(each.other)
+                clauses.append(f"{each.tensor} and {each.other} are exchanged")
+            else:
+                clauses.append(f"{each.tensor} {each.sentence}")
+    return clauses
+
+
+def _cause(each: WeightDifference) -> tuple[str, ...]:
+    """Returns what tensors have in common that one mistake has changed: two layers, or a name and a change."""
+    if not each.other:
+        return each.kind, _LAYER.sub("N", each.tensor), each.sentence
+    layers = [".".join(_LAYER.findall(name)) for name in (each.tensor, each.other)]
+    if layers[0] != layers[1] and _LAYER.sub("N", each.tensor) == _LAYER.sub("N", each.other):
+        return "layers", *layers
+    return "names", _LAYER.sub("N", each.tensor), _LAYER.sub("N", each.other)
+
+
+def _of_exchange(cause: tuple[str, ...], group: Sequence[WeightDifference]) -> str:
+    what = f"layers {cause[1]} and {cause[2]}" if cause[0] == "layers" else f"{cause[1]} and {cause[2]}"
+    return f"{what} are exchanged ({group[0].tensor} holds {group[0].other} and {len(group) - 1} more)"
+
+
+def _of_group(cause: tuple[str, ...], group: Sequence[WeightDifference]) -> str:
+    first = group[0]
+    if cause[0] == "layers":
+        return (
+            f"{len(group)} tensors of layer {cause[1]} are those of layer {cause[2]} ({first.tensor} holds "
+            f"{first.other}, ...)"
+        )
+    if cause[0] == "names":
+        return f"{len(group)} tensors {cause[1]} are those of the checkpoint's {cause[2]}"
+    return f"{len(group)} tensors {cause[1]} differ alike: {first.tensor} {first.sentence}"

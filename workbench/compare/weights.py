@@ -1,0 +1,260 @@
+"""Compares a tensor of a weight file with the same tensor of the checkpoint, and recognises what was done to it.
+
+A stored value may differ by the rounding of its type, relative to the largest value of its block. A cause is named only
+if it predicts every value of the tensor to within that rounding: a factor, another tensor, other rows, and so on.
+Otherwise only the difference is stated. This file knows arrays and types; it opens no file and knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from workbench.compare.guesses.guess import in_order, is_range, listed, relative_l2
+from workbench.core.phrases import counted
+from workbench.formats.gguf_types import BY_NAME
+
+Kind = Literal[
+    "zero", "factor", "constant", "transposed", "other tensor", "rows", "columns", "values", "missing", "shape"
+]
+Others = Callable[[], Iterable[tuple[str, np.ndarray]]]
+"""Returns the checkpoint's other tensors of the same shape, by name."""
+
+SHARES = {
+    "F64": 2.0**-20,
+    "F32": 2.0**-20,
+    "F16": 2.0**-10,
+    "BF16": 2.0**-7,
+    "Q8": 0.01,
+    "Q6": 0.08,
+    "Q5": 0.14,
+    "Q4": 0.28,
+    "IQ4": 0.28,
+    "MXFP4": 0.4,
+    "Q3": 0.5,
+}
+"""The largest rounding of a value, as a share of the largest value of its block, by the beginning of the type."""
+PRECISE = ("F64", "F32", "F16", "BF16", "Q8")  # beginnings of types that round each value well
+FEW_BITS = 0.9  # largest relative L2 of a row in a type without a share, such as Q2_K
+SMALLEST = {"F16": 2.0**-24, "F32": 0.0, "F64": 0.0, "BF16": 0.0}
+SMALLEST_SCALE = 2.0**-17  # of a block, whose scale is in half precision, times its 127 steps
+# An importance matrix makes single blocks of 3 to 6 bits much worse than the share. So in these types a factor must be
+# clear, and a difference without a cause must be large.
+CLEAR_FACTOR = 0.4  # least distance from 1
+LARGE, LARGE_IN_FEW_BITS = 0.5, 1.2  # least relative L2 of a tensor
+MOST_ROWS = 4096  # that are looked for among all rows
+MOST_EXPLAINED = 1 << 26  # values of a tensor whose difference is explained
+_CHUNK = 256  # rows that are looked for at a time
+
+
+@dataclass(frozen=True)
+class WeightDifference:
+    """A tensor that is not the checkpoint's."""
+
+    tensor: str
+    kind: Kind
+    sentence: str  # a predicate with the tensor as its subject
+    other: str = ""  # the tensor that it holds instead
+
+
+def differs(own: np.ndarray, stored: np.ndarray, type_name: str) -> np.ndarray:
+    """Returns which blocks differ by more than rounding, bool [rows, blocks].
+
+    Args:
+        own: the checkpoint's values, or a prediction, [rows, values].
+        stored: the file's, dequantised, in the same shape.
+        type_name: the type in the file, such as `Q8_0`. In a type without blocks, each value is a block, and its
+            rounding is relative to the largest value of its row.
+    """
+    share = _share(type_name)
+    with np.errstate(all="ignore"):
+        if share is None:
+            apart = np.linalg.norm(stored - own, axis=1, keepdims=True)
+            return ~np.asarray(apart <= FEW_BITS * np.linalg.norm(own, axis=1, keepdims=True) + SMALLEST_SCALE)
+        width = BY_NAME[type_name].block
+        if own.shape[1] % width or width == 1:
+            most, apart = np.abs(own).max(axis=1, initial=0.0, keepdims=True), np.abs(stored - own)
+        else:
+            most, apart = (np.abs(each).reshape(len(own), -1, width).max(axis=2) for each in (own, stored - own))
+        return ~np.asarray(apart <= share * most + SMALLEST.get(type_name, SMALLEST_SCALE))
+
+
+def weight_difference(
+    name: str, own: np.ndarray, stored: np.ndarray, type_name: str, others: Others
+) -> WeightDifference | None:
+    """Returns how a tensor of the file differs from the checkpoint's; None if it differs by rounding only.
+
+    Args:
+        own, stored: the whole tensor, in its shape.
+    """
+    if own.shape != stored.shape:
+        return _of_another_shape(name, own, stored, type_name)
+    ours, theirs = _rows(own), _rows(stored)
+    wrong = differs(ours, theirs, type_name)
+    if not wrong.any():
+        return None
+    finite = np.isfinite(theirs)
+    if not finite.all():
+        count = counted(int((~finite).sum()), "value")
+        return WeightDifference(name, "values", f"holds {count} that are infinite or not a number")
+    apart = relative_l2(ours, theirs)
+    if _share(type_name) is None:
+        if theirs.any() and apart < LARGE_IN_FEW_BITS:
+            return None
+    elif own.size <= MOST_EXPLAINED:
+        found = [*_whole(name, own, ours, theirs, type_name, others)] or [*_parts(name, ours, theirs, wrong, type_name)]
+        if len(found) == 1:
+            return found[0]
+        if found:  # they predict the same values
+            said = " or ".join(each.sentence for each in found[:3])
+            return WeightDifference(name, found[0].kind, said, found[0].other)
+    if apart < LARGE and not type_name.startswith(PRECISE):
+        return None
+    rows = int(wrong.any(axis=1).sum())
+    where = f" in {counted(rows, 'row')} of {len(ours)}" if 1 < len(ours) != rows else ""
+    return WeightDifference(name, "values", f"differs from the checkpoint's by a relative L2 of {apart:.2g}{where}")
+
+
+def _share(type_name: str) -> float | None:
+    return next((share for start, share in SHARES.items() if type_name.startswith(start)), None)
+
+
+def _rows(array: np.ndarray) -> np.ndarray:
+    """Returns a tensor as float32 [rows, values]; a vector is one row."""
+    found: np.ndarray = np.asarray(array, np.float32).reshape(len(array) if array.ndim > 1 else 1, -1)
+    return found
+
+
+def _of_another_shape(name: str, own: np.ndarray, stored: np.ndarray, type_name: str) -> WeightDifference:
+    shapes = f"{'×'.join(map(str, stored.shape))}, the checkpoint's {'×'.join(map(str, own.shape))}"
+    if stored.shape == own.shape[::-1] and not differs(_rows(own.T), _rows(stored), type_name).any():
+        return WeightDifference(name, "transposed", f"is transposed: its shape is {shapes}")
+    return WeightDifference(name, "shape", f"has the shape {shapes}")
+
+
+def _whole(
+    name: str, own: np.ndarray, ours: np.ndarray, theirs: np.ndarray, type_name: str, others: Others
+) -> Iterator[WeightDifference]:
+    """Yields every change of the whole tensor that predicts the file's values."""
+
+    def fits(expected: np.ndarray) -> bool:
+        return not differs(expected, theirs, type_name).any()
+
+    if not theirs.any():
+        yield WeightDifference(name, "zero", "is zero")
+        return
+    factor = _factor(ours, theirs, type_name)
+    if _clear(factor, type_name) and fits(ours * np.float32(factor)):
+        yield WeightDifference(name, "factor", f"is {_times(factor)} the checkpoint's")
+    constant = float(np.mean(theirs - ours, dtype=np.float64))
+    if BY_NAME[type_name].block == 1 and fits(ours + np.float32(constant)):
+        yield WeightDifference(name, "constant", f"is the checkpoint's plus {constant:.4g}")
+    if own.ndim == 2 and min(own.shape) > 1:
+        if fits(own.reshape(own.shape[::-1]).T):
+            turned = (
+                "is transposed" if own.shape[0] == own.shape[1] else "is read as the transposed layout of its bytes"
+            )
+            yield WeightDifference(name, "transposed", turned)
+        elif fits(np.ascontiguousarray(own.T).reshape(own.shape)):
+            yield WeightDifference(name, "transposed", "holds the bytes of the transposed matrix")
+    sample = slice(None, None, max(len(ours) // 8, 1))  # rows that rule most other tensors out
+    for other, values in others():
+        table = _rows(values)
+        if table.shape == ours.shape and not differs(table[sample], theirs[sample], type_name).any() and fits(table):
+            yield WeightDifference(name, "other tensor", f"holds {other}", other)
+
+
+def _parts(
+    name: str, ours: np.ndarray, theirs: np.ndarray, wrong: np.ndarray, type_name: str
+) -> Iterator[WeightDifference]:
+    """Yields the first change of some rows or blocks that predicts the file's values; the others are right."""
+    rows = np.flatnonzero(wrong.any(axis=1))
+    mine, found = ours[rows], theirs[rows]
+    many = f"{'row' if len(rows) == 1 else 'rows'} {listed(rows)}"
+    is_matrix = len(ours) > 1
+    if is_matrix and not found.any():
+        yield WeightDifference(name, "zero", f"is zero in {many}")
+        return
+    factor = _factor(mine, found, type_name)
+    if is_matrix and _clear(factor, type_name) and not differs(mine * np.float32(factor), found, type_name).any():
+        yield WeightDifference(name, "factor", f"is {_times(factor)} the checkpoint's in {many}")
+        return
+    if wrong.shape[1] > 1 and (said := _blocks(ours, theirs, wrong, type_name)):
+        yield WeightDifference(name, "factor", said)
+        return
+    if is_matrix and len(rows) <= MOST_ROWS:
+        sources = _nearest(found, ours)
+        if len(np.unique(sources)) == len(rows) and not differs(ours[sources], found, type_name).any():
+            order = np.arange(len(ours))
+            order[rows] = sources
+            yield WeightDifference(name, "rows", _order("row", order))
+            return
+    if is_matrix and ours.shape[1] <= MOST_ROWS:
+        sources = _nearest(theirs.T, ours.T)
+        if len(np.unique(sources)) == len(sources) and not differs(ours[:, sources], theirs, type_name).any():
+            yield WeightDifference(name, "columns", _order("column", sources))
+
+
+def _blocks(ours: np.ndarray, theirs: np.ndarray, wrong: np.ndarray, type_name: str) -> str:
+    """Returns words for blocks that have one factor in common, or are zero; empty for others."""
+    width = ours.shape[1] // wrong.shape[1]
+    mine, found = (side.reshape(*wrong.shape, width)[wrong] for side in (ours, theirs))
+    rows, blocks = np.nonzero(wrong)
+    first = f"columns {blocks[0] * width} to {(blocks[0] + 1) * width - 1}" if width > 1 else f"column {blocks[0]}"
+    many = counted(len(mine), "block") + f" of {width} values" if width > 1 else counted(len(mine), "value")
+    where = f"{many} (the first is row {rows[0]}, {first})"
+    if rows[0] == rows[-1] and len(blocks) > 1 and is_range(blocks):
+        where = f"row {rows[0]}, columns {blocks[0] * width} to {(blocks[-1] + 1) * width - 1}"
+    if not found.any():
+        return f"is zero in {where}"
+    factor = _factor(mine, found, type_name)
+    if not _clear(factor, type_name):
+        return ""
+    predicted = np.array(ours)
+    predicted.reshape(*wrong.shape, width)[wrong] *= np.float32(factor)
+    return "" if differs(predicted, theirs, type_name).any() else f"is {_times(factor)} the checkpoint's in {where}"
+
+
+def _clear(factor: float, type_name: str) -> bool:
+    return type_name.startswith(PRECISE) or abs(factor - 1) >= CLEAR_FACTOR
+
+
+def _factor(ours: np.ndarray, theirs: np.ndarray, type_name: str) -> float:
+    """Returns the factor that fits best; a round one near it, which rounding has moved, such as 2 for 1.9987."""
+    size = float(np.vdot(ours, ours))
+    found = float(np.vdot(ours, theirs)) / size if size else 0.0
+    parts, most = (64, 2e-3) if type_name.startswith(PRECISE) else (4, 0.05)
+    near = round(found * parts) / parts
+    return near if near and abs(found - near) < most * abs(near) else found
+
+
+def _times(factor: float) -> str:
+    return "the negative of" if factor == -1 else f"{factor:.4g} times"
+
+
+def _nearest(rows: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Returns for each row the nearest row of a table."""
+    half = 0.5 * np.einsum("rc,rc->r", table, table)
+    chunks = [rows[first : first + _CHUNK] for first in range(0, len(rows), _CHUNK)]
+    return np.concatenate([np.argmax(chunk @ table.T - half, axis=1) for chunk in chunks])
+
+
+def _order(what: str, order: np.ndarray) -> str:
+    """Returns words for rows or columns that stand in another order: `order` names the checkpoint's."""
+    count = len(order)
+    for heads in (each for each in range(1, count // 4 + 1) if count % (2 * each) == 0):
+        interleaved = np.arange(count).reshape(heads, 2, -1).swapaxes(1, 2).reshape(-1)
+        apart = np.argsort(interleaved)
+        for known, said in (
+            (interleaved, "interleaved, as in Llama's files"),
+            (apart, "taken apart as if interleaved"),
+        ):
+            if count > 4 and np.array_equal(order, known):
+                return f"has the halves of each head of {count // heads} {what}s {said}"
+    moved = np.flatnonzero(order != np.arange(count))
+    dots = ", ..." if len(moved) > 8 else ""
+    ours, theirs = (f"{in_order(places[:8])}{dots}" for places in (order[moved], moved))
+    return f"has its {what}s in another order: {what}s {theirs} are the checkpoint's {ours}"

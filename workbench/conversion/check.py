@@ -1,0 +1,150 @@
+"""Compares a GGUF file with the checkpoint that it should be made of: its keys, and its tensors to within rounding.
+
+The plan of a conversion says what the file should hold. The file may have any type, and may come from another
+converter with the same names, such as llama.cpp's for Qwen2 and Qwen3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.compare.weight_report import WeightReport
+from workbench.compare.weights import MOST_EXPLAINED, WeightDifference, differs, weight_difference
+from workbench.conversion import LAYOUTS
+from workbench.conversion.checkpoint import plans_of
+from workbench.conversion.plan import Plan, PlannedTensor, Value
+from workbench.core.errors import BadInput
+from workbench.core.progress import OnProgress
+from workbench.formats.gguf_file import GgufFile, read_own_gguf
+
+OF_NO_EFFECT = (".context_length", ".vocab_size", "padding_token_id", "token_type")  # ends of keys
+NOT_THE_MODEL = ("general.", "workbench.")  # beginnings of keys
+NEEDED = (".rope.freq_base", ".layer_norm_rms_epsilon")  # ends of keys that readers have another default for
+CLOSE = 1e-6  # relative difference of two numbers that are the same in float32
+UNUSED = 5  # llama.cpp's type of a token that no text has
+_STEP = 1 << 22  # values of a large tensor that are compared at a time
+
+
+def check_file(directory: Path, family: str, path: Path, on_progress: OnProgress | None = None) -> WeightReport:
+    """Returns what differs between a GGUF file and a checkpoint directory.
+
+    Raises `BadInput` for a file of another architecture, and as `plans_of` does.
+    """
+    file = read_own_gguf(path)
+    plan = _plan_for(directory, family, file)
+    planned = {each.name: each for each in plan.tensors}
+    found = []
+    for number, tensor in enumerate(plan.tensors):
+        if on_progress:
+            on_progress(number / len(planned), f"comparing {tensor.name} in {file.name} with the checkpoint's")
+        if (different := _different(tensor, file, planned)) is not None:
+            found.append(different)
+    return WeightReport(file.name, len(planned), tuple(found), tuple(_keys(plan, file)))
+
+
+def _plan_for(directory: Path, family: str, file: GgufFile) -> Plan:
+    """Returns the plan of the file of this architecture, in this project's layout or in another."""
+    known = []
+    for layout in LAYOUTS:
+        try:
+            plans = plans_of(directory, family, layout)
+        except BadInput:
+            if layout == LAYOUTS[0]:
+                raise
+            continue  # the family has no such layout
+        for plan in plans:
+            if plan.architecture == file.architecture:
+                return plan
+            known.append(plan.architecture)
+    expected = " or ".join(dict.fromkeys(known))
+    raise BadInput(
+        f"{file.name} is a file of the architecture {file.architecture!r:.80}; expected {expected}, which "
+        f"{directory.name} is converted to"
+    )
+
+
+def _different(tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, PlannedTensor]) -> WeightDifference | None:
+    info = file.tensors.get(tensor.name)
+    if info is None:
+        return WeightDifference(tensor.name, "missing", "is missing")
+    shape = info.shape
+    if math.prod(shape) == math.prod(tensor.shape) and _plain(shape) == _plain(tensor.shape):
+        shape = tensor.shape
+    if math.prod(tensor.shape) > MOST_EXPLAINED and shape == tensor.shape and len(shape) == 2:
+        return _of_large(tensor, file)
+
+    def others() -> Iterator[tuple[str, np.ndarray]]:
+        for each in planned.values():
+            if each.shape == tensor.shape and each.name != tensor.name:
+                yield each.name, _values(each)
+
+    stored = file.array(tensor.name).reshape(shape)
+    found = weight_difference(tensor.name, _values(tensor), stored, info.type, others)
+    file.let_go(info.offset, info.nbytes)
+    return found
+
+
+def _of_large(tensor: PlannedTensor, file: GgufFile) -> WeightDifference | None:
+    """Compares a table of tokens, a few rows at a time; a difference is stated and not explained."""
+    rows, width = tensor.shape
+    info, step = file.tensors[tensor.name], max(_STEP // width, 1)
+    wrong = 0
+    for first in range(0, rows, step):
+        last = min(first + step, rows)
+        stored = file.rows(tensor.name, np.arange(first, last))
+        wrong += int(differs(tensor.rows(first, last), stored, info.type).any(axis=1).sum())
+    file.let_go(info.offset, info.nbytes)
+    return WeightDifference(tensor.name, "values", f"differs in {wrong} of {rows} rows") if wrong else None
+
+
+def _values(tensor: PlannedTensor) -> np.ndarray:
+    return tensor.rows(0, tensor.shape[0]).reshape(tensor.shape)
+
+
+def _plain(shape: Sequence[int]) -> list[int]:
+    return [size for size in shape if size > 1]
+
+
+def _keys(plan: Plan, file: GgufFile) -> Iterator[str]:
+    """Yields a clause for each key of the model that is not the checkpoint's."""
+    for key, expected in plan.values.items():
+        if key.startswith(NOT_THE_MODEL) or key.endswith(OF_NO_EFFECT):
+            continue
+        if key not in file.metadata:
+            if key.endswith(NEEDED):
+                yield f"{key} is missing; the checkpoint's is {_shown(expected)}"
+            continue
+        found = file.metadata[key]
+        if isinstance(expected, (str, bool, int, float)):
+            if not _same(found, expected):
+                yield f"{key} is {_shown(found)}, the checkpoint's {_shown(expected)}"
+        elif isinstance(expected, Sequence) and (said := _of_arrays(key, found, expected, plan.values)):
+            yield said
+
+
+def _same(found: Any, expected: Value) -> bool:
+    if isinstance(expected, float) and isinstance(found, (int, float)):
+        return math.isclose(found, expected, rel_tol=CLOSE)
+    return bool(found == expected)
+
+
+def _of_arrays(key: str, found: Any, expected: Sequence[Any], values: Mapping[str, Value]) -> str:
+    """Returns a clause about the first element that differs; empty if none does."""
+    types = values.get("tokenizer.ggml.token_type") if key.endswith(".tokens") else None
+    unused = {n for n, kind in enumerate(types) if kind == UNUSED} if isinstance(types, Sequence) else set()
+    held = list(found) if isinstance(found, (list, np.ndarray)) else []
+    for number, (one, other) in enumerate(zip(held, expected)):
+        if one != other and number not in unused:
+            return f"{key} differs from place {number} on: {_shown(one)}, the checkpoint's {_shown(other)}"
+    if len(held) < len(expected) and not set(range(len(held), len(expected))) <= unused:
+        return f"{key} has {len(held)} elements, the checkpoint's {len(expected)}"
+    return ""
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else f"{value!r:.60}"

@@ -1,0 +1,53 @@
+"""Compares the GGUF files that candidates have read with the checkpoint of the run, each file once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from workbench.compare.weight_report import WeightReport
+from workbench.core.errors import BadInput
+from workbench.core.sides import Side
+from workbench.parity_lab.clean import FROM_FILE
+from workbench.parity_lab.found import found_or_why
+from workbench.registry.cards import Card
+from workbench.registry.sources import local_checkpoint
+
+FoundWeights = tuple[WeightReport | None, str]
+"""A report, or why there is none; both empty if no file is named."""
+
+
+class WeightChecks:
+    """Compares files with the checkpoint of a card.
+
+    Only files that a user names are compared: those that this project converts from the checkpoint are right.
+
+    Args:
+        precision: of trace files; the path of a GGUF file names the file that the other program has read.
+        say: reports the current activity, and may raise to stop the run.
+        several: the run is one of several inputs. No file is compared then, as each input would compare it again.
+    """
+
+    def __init__(self, card: Card, precision: str, say: Callable[[str], None], several: bool = False):
+        self._card, self._precision, self._say = card, precision, say
+        self._several = several
+        self._found: dict[Path, FoundWeights] = {}
+
+    def of(self, side: Side) -> FoundWeights:
+        """Returns the report on the file of a candidate."""
+        file = side.file
+        if side.path is not None and self._precision.lower().endswith(FROM_FILE):
+            file = Path(self._precision)
+        if file is None or self._several:
+            return None, ""
+        if file not in self._found:
+            self._found[file] = found_or_why(lambda: self._compared(file))
+        return self._found[file]
+
+    def _compared(self, file: Path) -> WeightReport:
+        from workbench.artifacts.checks import checked
+
+        directory = None if self._card.kind == "gguf" else local_checkpoint(self._card)
+        if directory is None:
+            raise BadInput(f"{self._card.id} is a GGUF file or not on this machine; expected a checkpoint's directory")
+        return checked(directory, self._card.family, file, lambda _, said: self._say(said))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.compare.discrete import Edit, as_text, as_tokens, measure_text, measure_tokens
+from workbench.compare.discrete import Edit, as_text, as_tokens, explain_tokens, measure_text, measure_tokens
 from workbench.core.errors import BadInput
 
 IDS = st.lists(st.integers(0, 4), max_size=12)
@@ -21,6 +21,23 @@ def distance(one: list[int], other: list[int]) -> int:
         for m, b in enumerate(other, 1):
             last, row[m] = row[m], min(row[m] + 1, row[m - 1] + 1, last + (a != b))
     return row[-1]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "said"),
+    [
+        ([5, 6, 7, 8], None),
+        ([1, 5, 6, 7, 8], "at place 0, and nowhere else, the candidate puts in 1"),
+        ([5, 6, 7], "at place 3, and nowhere else, the candidate leaves out 8"),
+        ([5, 2, 3, 7, 8], "at place 1, and nowhere else, the candidate has 2 3 for 6"),
+        ([5, 6, 7, 7, 8], "at place 3, and nowhere else, the candidate puts in 7"),
+        ([], "at place 0, and nowhere else, the candidate leaves out 5 6 7 8"),
+        ([5, *range(10, 20)], "the ids differ from place 1 on, 6 and 10"),
+        ([5, 6, 7, 8, *range(10, 20)], "the ids differ from place 4 on, the end and 10"),
+    ],
+)
+def test_where_ids_differ_is_said(candidate: list[int], said: str | None) -> None:
+    assert explain_tokens(np.array([5, 6, 7, 8]), np.array(candidate, int)) == said
 
 
 @given(IDS, IDS)

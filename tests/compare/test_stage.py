@@ -93,6 +93,13 @@ def test_tokens_pass_or_not_by_their_errors() -> None:
     assert found.kind == "text" and found.passes and not found.differs and found.passing_preset == "exact"
 
 
+def test_the_ids_of_a_prompt_have_a_hint() -> None:
+    ours, theirs = np.array([1, 2, 3]), np.array([1, 9, 9, 3])
+    found = compare_stage("prompt.tokens", ours, theirs, F32)
+    assert found.hint == "at place 1, and nowhere else, the candidate has 9 9 for 2"
+    assert compare_stage("tokens", ours, theirs, F32).hint is None
+
+
 def test_a_reference_of_nothing_but_nan_is_refused() -> None:
     with pytest.raises(
         BadInput, match=r"^stage x of the reference holds no finite number; nothing can be compared with it$"

@@ -10,6 +10,7 @@ from workbench.core.errors import BadInput
 from workbench.text.rates import score
 
 _EXCERPT = 200  # most runs of an edit script that are returned
+_MOST_SHOWN = 6  # ids of a run that a sentence shows
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,33 @@ def measure_tokens(reference: np.ndarray, candidate: np.ndarray) -> SequenceMeas
         first_difference=first,
         edits=tuple(Edit(run.kind, run.reference, run.hypothesis) for run in found.differences[:_EXCERPT]),
     )
+
+
+def explain_tokens(reference: np.ndarray, candidate: np.ndarray) -> str | None:
+    """Returns where two sequences of ids differ, and the ids there; None if they are equal.
+
+    Only one run of ids differs if a tokenizer lacks a merge or a special token; all ids around it agree.
+    """
+    common = min(len(reference), len(candidate))
+    differing = np.flatnonzero(reference[:common] != candidate[:common])
+    first = int(differing[0]) if len(differing) else common
+    if first == len(reference) == len(candidate):
+        return None
+    ours, theirs = reference[first:], candidate[first:]
+    common = min(len(ours), len(theirs))
+    ends = np.flatnonzero(ours[::-1][:common] != theirs[::-1][:common])
+    alike = int(ends[0]) if len(ends) else common
+    ours, theirs = ours[: len(ours) - alike], theirs[: len(theirs) - alike]
+    if max(len(ours), len(theirs)) > _MOST_SHOWN:
+        ids = [str(side[first]) if first < len(side) else "the end" for side in (reference, candidate)]
+        return f"the ids differ from place {first} on, {ids[0]} and {ids[1]}"
+    said = [" ".join(map(str, ids)) for ids in (ours, theirs)]
+    where = f"at place {first}, and nowhere else,"
+    if not len(ours):
+        return f"{where} the candidate puts in {said[1]}"
+    if not len(theirs):
+        return f"{where} the candidate leaves out {said[0]}"
+    return f"{where} the candidate has {said[1]} for {said[0]}"
 
 
 def measure_text(reference: str, candidate: str) -> SequenceMeasures:

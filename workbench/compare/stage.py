@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from workbench.compare.discrete import SequenceMeasures, as_text, as_tokens, measure_text, measure_tokens
+from workbench.compare.discrete import (
+    SequenceMeasures,
+    as_text,
+    as_tokens,
+    explain_tokens,
+    measure_text,
+    measure_tokens,
+)
 from workbench.compare.guesses.guess import Hint
 from workbench.compare.hints import explain_shape, shapes, where_it_differs
 from workbench.compare.logits import LogitMeasures, explain_logits, measure_logits
@@ -22,6 +29,8 @@ from workbench.core.errors import BadInput
 from workbench.speech.layout import SpeechLayout
 from workbench.trace.order import Kind, kind_of
 from workbench.trace.trace import Trace
+
+PROMPT = "prompt.tokens"
 
 
 @dataclass(frozen=True)
@@ -190,7 +199,8 @@ def compare_stage(
         return StageComparison(**found, sequence=measure_text(*texts))
     if kind == "tokens":
         ids = as_tokens(f"{stage} of the reference", reference), as_tokens(f"{stage} of the candidate", candidate)
-        return StageComparison(**found, sequence=measure_tokens(*ids))
+        hint = explain_tokens(*ids) if guess and stage == PROMPT else None  # the verdict tells about other tokens
+        return StageComparison(**found, sequence=measure_tokens(*ids), hint=hint)
     if kind == "streams":
         return _compare_streams(found, reference, candidate, layout)
     for array, whose in ((reference, "reference"), (candidate, "candidate")):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.compare.guesses.attention import weights
+from workbench.compare.guesses.codebooks import codebooks
 from workbench.compare.guesses.convolutions import convolutions
 from workbench.compare.guesses.dither import dither
 from workbench.compare.guesses.filter_bank import STAGE as FILTER_BANK
@@ -70,6 +71,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     extra_norms,
     row_scales,
     addends,
+    codebooks,
     dither,
 )
 """In the order in which they are tried: what is known about a kind of stage comes before fits."""

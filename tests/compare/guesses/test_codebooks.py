@@ -1,0 +1,68 @@
+"""The codebook of a residual quantiser that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from workbench.compare.explain import explain
+from workbench.compare.guesses.guess import Hint, Scene
+
+ROWS, STREAMS, CODES, WIDTH = 60, 5, 16, 8
+
+
+def drawn(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns codes [rows, streams] and codebooks [streams, codes, width]."""
+    source = np.random.default_rng(seed)
+    return source.integers(0, CODES, (ROWS, STREAMS)), source.normal(size=(STREAMS, CODES, WIDTH)).astype(np.float32)
+
+
+def latents(codes: np.ndarray, books: np.ndarray) -> np.ndarray:
+    found: np.ndarray = books[np.arange(STREAMS), codes].sum(axis=1)
+    return found
+
+
+def explained(
+    codes: np.ndarray, books: np.ndarray, others: np.ndarray, theirs: np.ndarray | None = None
+) -> Hint | None:
+    reference, candidate = latents(codes, books), latents(codes, others)
+    sides = {"codec.codes": codes}, {"codec.codes": codes if theirs is None else theirs}
+    return explain(Scene("codec.latents", reference, candidate, 1e-5, *sides), 1.0)
+
+
+WRONG: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "left out": lambda books, stream: 0 * books[stream],
+    "twice": lambda books, stream: 2 * books[stream],
+    "of the next stream": lambda books, stream: books[(stream + 1) % STREAMS],
+    "one code too far": lambda books, stream: np.roll(books[stream], 1, axis=0),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("stream", range(STREAMS))
+def test_the_wrong_codebook_is_named(wrong: str, stream: int) -> None:
+    codes, books = drawn(stream)
+    others = books.copy()
+    others[stream] = WRONG[wrong](books, stream)
+    hint = explained(codes, books, others)
+    assert hint and hint.kind == "codebook" and f"the codebook of stream {stream} is another one" in hint.sentence
+
+
+def test_other_faults_have_no_such_hint() -> None:
+    for seed in range(30):
+        codes, books = drawn(seed)
+        two = books.copy()
+        two[seed % STREAMS] *= 2
+        two[(seed + 1) % STREAMS] *= 0.5
+        noise = books + np.random.default_rng(seed).normal(size=books.shape)
+        for others in (two, noise, books[::-1], books[:, ::-1]):
+            assert explained(codes, books, others) is None
+        one = books.copy()
+        one[2] *= 2
+        assert explained(codes[:3], books, one) is None  # no code comes twice often enough
+        assert explained(codes, books, one, theirs=codes + 1) is None  # a sum of other codes
+        same = codes.copy()
+        same[:, 1] = same[:, 2]
+        assert explained(same, books, one) is None  # two streams explain it

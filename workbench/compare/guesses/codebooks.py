@@ -1,0 +1,48 @@
+"""Guesses which codebook of a residual quantiser is wrong: the one whose codes alone decide the difference.
+
+A row of latents is a sum with one vector for each stream. If one codebook is another one, scaled or left out, then rows
+with the same code of that stream differ by the same vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from workbench.compare.guesses.guess import Guess, Scene, table
+
+STAGE, CODES = "codec.latents", "codec.codes"
+MOST_ROWS = 1 << 16
+_LEAST = 4  # rows whose code has come before, so that their difference is predicted
+
+
+def codebooks(scene: Scene) -> Iterator[Guess]:
+    """Yields the one stream whose codes explain every difference; none if two streams do."""
+    if scene.stage != STAGE or CODES not in scene.ours or CODES not in scene.theirs:
+        return
+    codes = scene.ours[CODES]
+    if codes.ndim != 2 or not len(codes) == len(scene.reference) <= MOST_ROWS:
+        return
+    if not np.array_equal(codes, scene.theirs[CODES]):
+        return
+    ours, theirs = table(scene.reference), table(scene.candidate)
+    allowed = scene.allowed * float(np.linalg.norm(ours))
+    found = [stream for stream, own in enumerate(codes.T) if _decides(own, theirs - ours, allowed)]
+    if len(found) == 1:
+        [stream] = found
+        yield Guess(
+            "codebook",
+            f"it differs by a vector for each code of stream {stream}, so the codebook of stream {stream} is another "
+            "one, scaled or left out",
+            expected=lambda rows: table(scene.reference[rows]),
+            shown=True,
+        )
+
+
+def _decides(codes: np.ndarray, apart: np.ndarray, allowed: float) -> bool:
+    """Returns whether rows with the same code have the same difference, for enough rows."""
+    _, first, group = np.unique(codes, return_index=True, return_inverse=True)
+    again = np.setdiff1d(np.arange(len(codes)), first)
+    left = apart[again] - apart[first[group.reshape(-1)[again]]]
+    return len(again) >= _LEAST and float(np.linalg.norm(left)) <= allowed < float(np.linalg.norm(apart[again]))

@@ -330,3 +330,9 @@ def test_a_refused_file_leaves_no_warning_of_torch(
     with pytest.raises(BadInput, match=sentence):
         read_state_dict(tmp_path / "model.pt")
     assert not list(recwarn)
+
+
+def test_names_with_a_prefix_are_recognised_in_the_error() -> None:
+    renamed = {f"model.{name}": value for name, value in LAYER.items()}
+    with pytest.raises(BadInput, match=r"calls for; it has model\.layer\.weight, so the names were written with a pre"):
+        load_into(build(Network), renamed, "x/model.pt")

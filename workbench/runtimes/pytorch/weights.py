@@ -159,7 +159,9 @@ def check_tensors(
     """
     missing = [name for name in wanted if name not in tensors]
     if missing:
-        raise BadInput(f"{where} lacks tensor {missing[0]}{_more(missing)}, which {described_in} calls for")
+        longer = next((name for name in tensors if name.endswith(f".{missing[0]}")), None)
+        hint = f"; it has {longer}, so the names were written with a prefix" if longer else ""
+        raise BadInput(f"{where} lacks tensor {missing[0]}{_more(missing)}, which {described_in} calls for{hint}")
     extra = [name for name in tensors if name not in wanted and not any(fnmatchcase(name, glob) for glob in unused)]
     if extra:
         raise BadInput(

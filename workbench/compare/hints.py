@@ -20,6 +20,8 @@ _NEAR_ROWS = 0.1  # the same without some rows or columns; many arrays resemble 
 _MOST_PLACES = 64  # places at which the shorter array may begin in the longer one
 _TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
 _FEW = 0.1  # share of all rows or channels
+_LEAST_EQUAL = 2  # rows; the first row alone is often equal, as it attends to itself only
+_EQUAL = 1e-3  # of the largest error of a row, in rows that agree
 _MANY = 0.4  # the same for rows or channels side by side, such as those of a prompt, of padding or of a head
 
 Guess = tuple[str, np.ndarray, np.ndarray, float]
@@ -53,7 +55,7 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
 
 
 def where_it_differs(found: Measures) -> str | None:
-    """Returns where the difference is, if only a few rows or channels differ; else None."""
+    """Returns where the difference is, if only a few rows or channels differ, or rows from one on; else None."""
     if not found.relative_l2 or not math.isfinite(found.relative_l2) or found.nonfinite_differences:
         return None
     for errors, what in ((found.by_position, "row"), (found.by_channel, "channel")):
@@ -63,7 +65,18 @@ def where_it_differs(found: Measures) -> str | None:
                 (f"{what} {places[0]}", "differs") if len(places) == 1 else (f"{what}s {listed(places)}", "differ")
             )
             return f"only {many} of {len(errors)} {verb}"
-    return None
+    return _from_where(found.by_position)
+
+
+def _from_where(errors: np.ndarray) -> str | None:
+    """Returns the row from which on all rows differ, as behind the end of a chunk or a mask."""
+    places = _standing_out(errors)
+    first = int(places[0]) if len(places) else 0
+    if first < _LEAST_EQUAL or not is_range(places) or places[-1] != len(errors) - 1:
+        return None
+    if errors[:first].max() > _EQUAL * errors.max():  # the error has only grown
+        return None
+    return f"the first {first} of {len(errors)} rows agree, and all rows from {first} on differ"
 
 
 def _standing_out(errors: np.ndarray) -> np.ndarray:

@@ -26,8 +26,10 @@ def compare_weights(model: str, file: Path, as_json: bool = False) -> int:
     if as_json:
         print(json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
         return int(report.differs)
-    print(report.sentence)
     if len(report.clauses) > 1:
+        print(f"In {report.file}:")
         for clause in report.clauses:
             print(f"  {clause}")
+    else:
+        print(report.sentence)
     return int(report.differs)

@@ -10,8 +10,8 @@ from typing import Any
 from workbench.compare.weights import WeightDifference
 from workbench.core.phrases import counted
 
-SHOWN = 4  # differences that the sentence tells
-_LEAST = 3  # tensors of one layer that are told together
+SHOWN = 4  # differences that the sentence names
+_LEAST = 3  # tensors of one cause that are named together
 _MOVES = ("layers", "names")
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 
@@ -71,7 +71,7 @@ def _together(found: Sequence[WeightDifference]) -> list[str]:
     groups: dict[tuple[str, ...], list[WeightDifference]] = {}
     for each in found:
         groups.setdefault(_cause(each), []).append(each)
-    clauses, told = [], set[str]()
+    clauses, named = [], set[str]()
     holds = {each.tensor: each.other for each in found if each.other}
     exchanged = set[tuple[str, ...]]()
     for cause, group in groups.items():
@@ -85,10 +85,10 @@ def _together(found: Sequence[WeightDifference]) -> list[str]:
                 clauses.append(_of_group(cause, group))
             continue
         for each in group:
-            if each.tensor in told:
+            if each.tensor in named:
                 continue
             if each.other and holds.get(each.other) == each.tensor:
-                told.add(each.other)
+                named.add(each.other)
                 clauses.append(f"{each.tensor} and {each.other} are exchanged")
             else:
                 clauses.append(f"{each.tensor} {each.sentence}")

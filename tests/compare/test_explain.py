@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.layers import HEAD, HEADS, WIDTH, rms, softmax, stages, turned
-from workbench.compare import Tolerances, compare, find_preset, judge, to_dict
-from workbench.compare.explain import explain
+from workbench.compare import Tolerances, compare, find_preset, judge, noise_or_bug, to_dict
+from workbench.compare.explain import explain, with_hints
 from workbench.compare.guesses.functions import ACTIVATIONS
 from workbench.compare.guesses.guess import Hint, Scene
 from workbench.trace.trace import Trace
@@ -289,6 +289,26 @@ def test_half_precision_needs_a_hint_beyond_its_rounding() -> None:
     reversed_rows = found(lambda x: x[::-1])
     assert reversed_rows is not None and reversed_rows.kind == "rows reversed"
     assert found(lambda x: x + 0.06 * draw.standard_normal(x.shape)) is None, "its type is no explanation"
+
+
+def test_float64_rules_a_hint_out_that_only_the_tolerance_allows() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((40, 64))
+
+    def trace(values: np.ndarray, dtype: str) -> Trace:
+        return Trace({"llm.layers.0": values}, {"dtype": dtype})
+
+    def rounded(values: np.ndarray, error: float) -> np.ndarray:
+        return values * (1 + error * draw.standard_normal(x.shape))
+
+    ours, exact = trace(x, "float32"), trace(x, "float64")
+    peer = trace(rounded(x, 1e-3), "bfloat16")
+    for error, kind in ((1e-3, "factor"), (0.015, None)):
+        candidate = trace(rounded(2 * x, error), "bfloat16")
+        alone = compare(ours, candidate)
+        assert alone.stages[0].explanation and alone.stages[0].explanation.kind == "factor"
+        found = with_hints(alone, noise_or_bug(ours, candidate, exact, peer=peer), ours, candidate).stages[0]
+        assert (found.explanation.kind if found.explanation else found.hint) == kind
 
 
 def test_guesses_that_half_precision_cannot_tell_apart_are_named_together() -> None:

@@ -16,7 +16,8 @@ from typing import Any
 import gradio as gr
 
 from panels.parity.events import ParityActions, shown_html
-from panels.parity.run import Step, request_of
+from panels.parity.request import UncheckedRequest, check_request
+from panels.parity.run import Step
 from panels.parity.view import game_html, status_html
 from panels.running.last_results import LastResults
 from panels.widgets.samples import read_samples
@@ -94,7 +95,7 @@ class BreakingActions:
         source = recording or str(read_samples()[0].path)
         name = HIDDEN_NAME if hidden else fault.title
         try:
-            asked = request_of(registry, fault.model, source, "pytorch:f32", ["pytorch:f32"], {})
+            asked = check_request(registry, UncheckedRequest(fault.model, source, "pytorch:f32", ["pytorch:f32"]))
             yield gr.skip(), status_html(Step(activity=PLANTING)), *run_buttons(True), gr.skip(), gr.skip()
             side = planted_side(registry, fault, source, folder, name)
             if isinstance(side, str):

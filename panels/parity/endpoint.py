@@ -11,7 +11,8 @@ from typing import Any
 
 import gradio as gr
 
-from panels.parity.run import PARITY, compute, compute_several, request_of, source_of
+from panels.parity.request import UncheckedRequest, check_request, source_of
+from panels.parity.run import PARITY, compute, compute_several
 from panels.parity.several import inputs_of
 from panels.parity.sides import find_card, traceable, traces_by_name
 from panels.running.parameters import (
@@ -30,7 +31,6 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING
 from panels.transcribe.endpoint import sample
-from workbench.compare.precision import AUTO
 from workbench.compare.presets import PRESETS
 from workbench.core.caller import Caller, here
 from workbench.core.errors import BadInput
@@ -125,28 +125,29 @@ def build(page: Page, pool: SessionPool) -> None:
         prompts: list[str] | None = None,
     ) -> dict[str, Any]:
         pool.guard.check_arrays(traces or [])
-        common: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
-        common |= checked(settings or {})
+        how: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
+        how |= checked(settings or {})
         if not model:
             for name in ("float64", "steps", "precision"):  # a trace file has one type only, and its own steps
-                common.pop(name, None)
-            return compared_files(pool.guard, traces or [], **common)
+                how.pop(name, None)
+            return compared_files(pool.guard, traces or [], **how)
+        profiles, exact = how.pop("profiles", False), how.pop("float64", True)
         with pool.guard.turn(PARITY, alone=False), pool.guard.separate_process() as call:
-            return compared(
-                pool.registry,
+            family = FAMILIES[find_card(pool.registry, model).family]
+            asked = UncheckedRequest(
                 model,
-                audio,
-                prompt,
+                source_of(family, audio, prompt),
                 reference,
                 candidates,
-                traces or [],
-                options or {},
-                isolated,
-                embeddings or [],
-                [*(recordings or []), *(prompts or [])],
-                call,
-                **common,
+                traces_by_name(traces or []),
+                options=options or {},
+                exact=exact,
+                isolated=isolated,
+                embeddings=embeddings or (),
+                inputs=inputs_of([*(recordings or []), *(prompts or [])], family),
+                **how,
             )
+            return compared(pool.registry, asked, profiles, call)
 
     with gr.Column(visible=False):
         endpoint(
@@ -212,62 +213,19 @@ def ends_with_the_work(share: float, activity: str) -> None:
 
 
 def compared(
-    registry: Registry,
-    model: str,
-    audio: str | None,
-    prompt: str,
-    reference: str,
-    candidates: Sequence[str],
-    traces: Sequence[str],
-    options: dict[str, Any],
-    isolated: bool = False,
-    embeddings: Sequence[str] = (),
-    several: Sequence[str] = (),
-    call: Caller = here,
-    *,
-    stages: str = "*",
-    preset: str | None = None,
-    mapping: str | None = None,
-    rules: Sequence[str] = (),
-    force: bool = False,
-    profiles: bool = False,
-    float64: bool = True,
-    steps: str = "",
-    precision: str = AUTO,
+    registry: Registry, asked: UncheckedRequest, profiles: bool = False, call: Caller = here
 ) -> dict[str, Any]:
     """Compares a model on several runtimes: returns the JSON of `workbench.parity_lab.ParityRun.to_dict`, or for
     several inputs that of `workbench.parity_lab.ParityRuns.to_dict`.
 
     Args:
-        traces: paths of trace files, which `reference` and `candidates` name by their file names.
-        embeddings: paths of embeddings, one for each placeholder in the prompt.
-        several: recordings, or prompts, in place of one.
+        profiles: as `workbench.parity_lab.ParityRun.to_json` takes it.
         call: as `workbench.parity_lab.run_parity` takes it.
 
     Raises `BadInput` for errors in the request, and if the reference cannot be computed.
     """
-    family = FAMILIES[find_card(registry, model).family]
-    asked = request_of(
-        registry,
-        model,
-        source_of(family, audio, prompt),
-        reference,
-        candidates,
-        traces_by_name(traces),
-        stages=stages,
-        options=options,
-        exact=float64,
-        preset=preset,
-        rules=rules,
-        mapping=mapping,
-        force=force,
-        isolated=isolated,
-        embeddings=embeddings,
-        steps=steps,
-        precision=precision,
-        inputs=inputs_of(several, family),
-    )
-    if asked.inputs:
-        return compute_several(registry, asked, ends_with_the_work, call).to_dict()
-    with compute(registry, asked, ends_with_the_work, call) as run:
+    request = check_request(registry, asked)
+    if request.inputs:
+        return compute_several(registry, request, ends_with_the_work, call).to_dict()
+    with compute(registry, request, ends_with_the_work, call) as run:
         return dict(json.loads(run.to_json(profiles)))

@@ -13,8 +13,10 @@ from typing import Any
 
 import gradio as gr
 
-from panels.parity.run import LastRuns, Request, follow, request_of, source_of
-from panels.parity.several import PROMPTS, RECORDINGS, uploaded_inputs
+from panels.parity.form import Form, request_of
+from panels.parity.request import Request
+from panels.parity.run import LastRuns, follow
+from panels.parity.several import PROMPTS, RECORDINGS
 from panels.parity.sides import SideChoice, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.parity.view import result_html, several_html, sides_html, stage_detail_html, status_html
 from panels.running.cancel import ActiveRuns
@@ -25,7 +27,6 @@ from panels.widgets.html_block import seen, seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
-from workbench.compare.precision import AUTO
 from workbench.core.caller import Caller
 from workbench.core.errors import BadInput
 from workbench.core.sides import with_changes
@@ -138,52 +139,13 @@ class ParityActions:
 
     # Runs.
 
-    def start(
-        self,
-        model: str,
-        recording: str | None,
-        prompt: str,
-        embeddings: list[str] | None,
-        reference: str,
-        candidates: str,
-        traces: list[str] | None,
-        mapping: str | None,
-        mode: str,
-        stages: str,
-        preset: str,
-        rules: str,
-        exact: bool,
-        force: bool,
-        steps: str,
-        precision: str,
-        several: list[str] | None,
-        request: gr.Request,
-    ) -> Iterator[tuple[Any, ...]]:
-        """Compares; yields the result, progress, Compare and Cancel button, the downloads, and the open stage."""
-        card = self._card(model)
-        family, sides = FAMILIES[card.family], lines_of(candidates)
-        if not reference and not sides:  # pressed before the page has filled them in
-            reference, candidates = usual_sides(self.pool.registry, card)
-            sides = lines_of(candidates)
-        asked = request_of(
-            self.pool.registry,
-            model,
-            source_of(family, recording, prompt),
-            reference or "",
-            sides,
-            traces_by_name(traces or []),
-            stages=(stages or "").strip() or "*",
-            exact=exact,
-            preset=preset or None,
-            rules=lines_of(rules),
-            mapping=mapping,
-            force=force,
-            isolated=mode == ISOLATED,
-            embeddings=embeddings or (),
-            steps=(steps or "").strip(),
-            precision=precision or AUTO,
-            inputs=uploaded_inputs(several or [], family),
-        )
+    def start(self, request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """Compares; yields the result, progress, Compare and Cancel button, the downloads, and the open stage.
+
+        Args:
+            values: of a `Form`.
+        """
+        asked = request_of(self.pool.registry, Form(*values))
         yield from self.run(asked, str(request.session_hash))
 
     def run(self, asked: Request, user: str, shown: Callable[[Any], str] | None = None) -> Iterator[tuple[Any, ...]]:
@@ -217,16 +179,18 @@ class ParityActions:
             yield gr.skip(), "", *idle, gr.skip(), gr.skip()
             raise
 
-    def keep(self, views: KeptViews, user: str, model: str, values: Sequence[Any]) -> Any:
+    def keep(self, views: KeptViews, user: str, values: Sequence[Any]) -> Any:
         """Stores the run that has ended, with what is shown of it; returns the list of earlier runs.
 
         Args:
-            values: of the inputs, then the HTML of result, progress and stage.
+            values: of a `Form`, then the HTML of result, progress and stage.
         """
-        inputs, shown = values[: views.inputs], values[views.inputs :]
+        form, shown = Form(*values[: views.inputs]), values[views.inputs :]
         if self.kept.get(user) is None or "Compared in" not in str(shown[1]):  # it was stopped
             return gr.skip()
-        return views.keep(f"{self._card(model).name} · {', '.join(lines_of(inputs[5])) or 'traces'}", inputs, shown)
+        return views.keep(
+            f"{self._card(form.model).name} · {', '.join(lines_of(form.candidates)) or 'traces'}", form, shown
+        )
 
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run."""
@@ -283,13 +247,6 @@ class ParityActions:
         """Saves the report as JSON."""
         run = self.kept.of(str(request.session_hash))
         return saved(f"{file_name(run)}.json", "application/json", run.to_json().encode())
-
-
-ISOLATED, END_TO_END = "isolated", "end to end"
-MODES = [
-    ("End to end: each computes alone, and errors add up", END_TO_END),
-    ("Isolated: each stage is computed from the other side's input, and shows its own error", ISOLATED),
-]
 
 
 def first_look(run: ParityRun) -> tuple[int, str] | None:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import gradio as gr
 
-from panels.parity.events import BARE, END_TO_END, MODES, PROMPTED
+from panels.parity.events import BARE, PROMPTED
+from panels.parity.form import END_TO_END, MODES
 from panels.parity.several import RECORDINGS
 from panels.parity.view import precision_choices, preset_choices
 from panels.widgets.html_block import html_block, scripted_html, seen_classes

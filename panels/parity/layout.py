@@ -12,6 +12,7 @@ from panels.parity.breaking import BreakingActions
 from panels.parity.breaking_layout import Breaking, breaking_card, wire_breaking
 from panels.parity.events import EXPERIMENTS, EXPORTS, ParityActions
 from panels.parity.example import example_html
+from panels.parity.form import FILES, Form
 from panels.parity.inputs import (
     Experiments,
     ModelAndInput,
@@ -68,7 +69,6 @@ MARK = """(written) => {
 WRITING = '<span class="muted small" role="status">Writing the report…</span>'
 
 TAB = "parity"
-FILES = (1, 3, 6, 7, 16)  # which of the inputs of a run hold files
 
 
 class Inputs(NamedTuple):
@@ -104,27 +104,28 @@ class Inputs(NamedTuple):
         return [given.note, sides.reference, sides.buttons, sides.candidates, *shown, *switches]
 
     @property
-    def of_a_run(self) -> list[Any]:
-        """What `ParityActions.start` takes."""
-        given, files, tolerance = self.given, self.files, self.tolerance
-        return [
-            given.model,
-            given.recording.files,
-            given.prompt,
-            given.embeddings,
-            *self.sides_as_text,
-            files.traces,
-            files.mapping,
-            self.sides.mode,
-            tolerance.stages,
-            tolerance.preset,
-            tolerance.rules,
-            tolerance.exact,
-            files.force,
-            tolerance.steps,
-            files.precision,
-            given.several,
-        ]
+    def form(self) -> Form:
+        """The inputs of a run."""
+        given, sides, files, tolerance = self.given, self.sides, self.files, self.tolerance
+        return Form(
+            model=given.model,
+            recording=given.recording.files,
+            prompt=given.prompt,
+            embeddings=given.embeddings,
+            reference=sides.reference,
+            candidates=sides.candidates,
+            traces=files.traces,
+            mapping=files.mapping,
+            mode=sides.mode,
+            stages=tolerance.stages,
+            preset=tolerance.preset,
+            rules=tolerance.rules,
+            exact=tolerance.exact,
+            force=files.force,
+            steps=tolerance.steps,
+            precision=files.precision,
+            several=given.several,
+        )
 
 
 class Results(NamedTuple):
@@ -212,23 +213,23 @@ def _wire_inputs(page: Page, actions: ParityActions, inputs: Inputs, fill: Calla
 
 
 def _wire_runs(page: Page, actions: ParityActions, inputs: Inputs, results: Results, fill: Callable[..., Any]) -> None:
-    taken, opened, verdicts, status = inputs.of_a_run, results.opened, results.verdicts, results.status
+    form, opened, verdicts, status = inputs.form, results.opened, results.verdicts, results.status
     shown = [verdicts, status, inputs.start, inputs.cancel, results.exports, opened]
-    ran = wire(inputs.start.click, actions.start, taken, shown, js=SHOW_RESULTS, **COMPUTING)
+    ran = wire(inputs.start.click, actions.start, [*form], shown, js=SHOW_RESULTS, **COMPUTING)
 
     def look(event: Any) -> Any:
         return wire(event.success, actions.look_at_first, opened, [results.closer, opened])
 
     wire(ran.failure, partial(note_beside, verdicts.value), verdicts, status)
     looked_at = look(ran)  # the open stage is kept with the run
-    views = KeptViews(page.runs, TAB, len(taken), len(results.kept), FILES)
+    views = KeptViews(page.runs, TAB, len(form), len(results.kept), FILES)
 
     def keep(request: gr.Request, *values: Any) -> Any:
-        return actions.keep(views, str(request.session_hash), values[0], values)
+        return actions.keep(views, str(request.session_hash), values)
 
-    wire(looked_at.success, keep, [*taken, *results.kept], results.history)
+    wire(looked_at.success, keep, [*form, *results.kept], results.history)
     wire_value(inputs.start.click, "", results.earlier)
-    restored = [results.history, *taken, *results.kept, results.earlier]
+    restored = [results.history, *form, *results.kept, results.earlier]
     back = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
     wire(back.success, actions.choose, inputs.chosen, inputs.offered)
     breaking = BreakingActions(actions)

@@ -7,167 +7,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from panels.parity.several import check_several
-from panels.parity.sides import find_card, read_sides
-from panels.running.choices import options_for
+from panels.parity.request import Request
 from panels.running.last_results import MOST_KEPT, LastResults
 from panels.running.progress import changes
-from workbench.compare import find_preset, read_mapping, read_rules
-from workbench.compare.precision import AUTO
 from workbench.core.caller import Caller, here
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.core.visitors import check_work
-from workbench.embeddings import Embedding, read_embedding
-from workbench.families import FAMILIES
-from workbench.families.family import Family
-from workbench.parity_lab import Input, ParityOptions, ParityRun, ParityRuns, Side, run_parity, run_parity_on_inputs
-from workbench.parity_lab.clean import FROM_FILE, check_precision
+from workbench.parity_lab import ParityRun, ParityRuns, run_parity, run_parity_on_inputs
 from workbench.registry.registry import Registry
 from workbench.serving.guard import Guard
-from workbench.session.conversation import Messages
-from workbench.session.values import CONVERSATION, PROMPT, RECORDING, AudioSource, Prompt
-from workbench.trace.steps import read_steps
-from workbench.trace.trace import StageFilter
 
 PARITY = "parity"  # in the queue of the server
-NO_INPUT = "traces only"
 NOT_KEPT = "that comparison is not kept any more; run it again"
-MISSING = {
-    RECORDING: ("recording", "add a file, record one, or click a sample"),
-    PROMPT: ("prompt", "write one"),
-    CONVERSATION: ("text and no recording", "add one of them, or both"),
-}
-
-
-@dataclass(frozen=True)
-class Request:
-    """A comparison to run, checked as far as possible without reading a recording or loading a model."""
-
-    model: str
-    source: AudioSource | Prompt | Messages
-    reference: Side
-    candidates: tuple[Side, ...]
-    how: ParityOptions
-    inputs: tuple[Input, ...] = ()  # several in place of the source, for one verdict over all of them
-
-
-def source_of(family: Family, recording: str | None, prompt: str | None) -> AudioSource | Prompt | Messages | None:
-    """Returns what a model of the family is asked; None, or an empty text, without any.
-
-    A model that answers text and speech gets one message of the user, with the recording, the text, or both. So a text
-    stays a text there, even if a file of this machine has such a name.
-    """
-    text = (prompt or "").strip()
-    if family.input != CONVERSATION:
-        return text if family.reads_text else recording
-    parts: list[dict[str, Any]] = [{"type": "audio", "audio": recording}] if recording else []
-    parts += [{"type": "text", "text": text}] if text else []
-    return [{"role": "user", "content": parts}] if parts else None
-
-
-def request_of(
-    registry: Registry,
-    model: str,
-    source: AudioSource | Prompt | Messages | None,
-    reference: str,
-    candidates: Sequence[str],
-    traces: Mapping[str, str],
-    *,
-    stages: str = "*",
-    options: Mapping[str, Any] | None = None,
-    exact: bool = True,
-    preset: str | None = None,
-    rules: Sequence[str] = (),
-    mapping: str | None = None,
-    force: bool = False,
-    isolated: bool = False,
-    embeddings: Sequence[str] = (),
-    steps: str = "",
-    precision: str = AUTO,
-    inputs: Sequence[Input] = (),
-) -> Request:
-    """Returns the request that a user described.
-
-    Args:
-        source: a recording, a prompt, or messages; None or an empty text for a comparison of traces alone.
-        reference: a side as text, or the name of a trace.
-        traces: the paths of uploaded traces, by name.
-        mapping: the path of a mapping file.
-        embeddings: paths of embeddings for the placeholders in a prompt; models that take a recording have none.
-        steps: decoding steps, in the notation of `workbench.trace.steps.read_steps`.
-        precision: of the candidates that are traces: a type, or `auto`.
-        inputs: several recordings or prompts in place of the source.
-
-    Raises `BadInput` that says what is wrong.
-    """
-    card = find_card(registry, model)
-    source = inputs[0].source if inputs else source
-    if not reference.strip():
-        raise BadInput("no reference is named; choose one, such as pytorch:f32")
-    [first] = read_sides(registry, card, [reference.strip()], traces, "the reference")
-    others = read_sides(registry, card, candidates, traces, "the candidate")
-    if not others:
-        raise BadInput("no candidate is chosen; press at least one, or upload a trace")
-    runs = [side for side in (first, *others) if side.path is None]
-    if inputs:
-        check_several(card, len(runs) < 1 + len(others), bool(embeddings))
-    if not source:
-        if runs:
-            missing, remedy = MISSING[FAMILIES[card.family].input]
-            raise BadInput(f"there is no {missing} for {runs[0].name}; {remedy}")
-        source, exact = NO_INPUT, False
-    if preset:
-        find_preset(preset)
-    read_rules(rules)
-    StageFilter(stages)
-    read_steps(steps)
-    return Request(
-        card.id,
-        source,
-        first,
-        others,
-        ParityOptions(
-            stages=stages,
-            steps=steps,
-            options=options_for(registry, card.id, _known(registry, card.id, options or {})),
-            embeddings=_read(embeddings) if FAMILIES[card.family].input == PROMPT else (),
-            exact=exact,
-            isolated=isolated,
-            narrow=not isolated and not inputs,
-            preset=preset,
-            rules=tuple(rules),
-            mapping=read_mapping(mapping) if mapping else None,
-            force=force,
-            precision=_type(precision),
-        ),
-        tuple(inputs),
-    )
-
-
-def _type(precision: str) -> str:
-    """Returns a checked precision; a public page opens no file that a user names."""
-    if precision.lower().endswith(FROM_FILE):
-        raise BadInput(f"precision is {precision!r:.80}; expected a type such as bfloat16 or q8_0, or auto")
-    return check_precision(precision)
-
-
-def _read(paths: Sequence[str]) -> tuple[Embedding, ...]:
-    return tuple(read_embedding(Path(path), name=Path(path).name) for path in paths)
-
-
-def _known(registry: Registry, model: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    names = registry.options_class(model).__dataclass_fields__
-    for name in options:
-        if name not in names:
-            raise BadInput(f"{model} has no option {name!r:.40}; it has {', '.join(names)}")
-    return options
 
 
 def compute(

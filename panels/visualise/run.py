@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from panels.parity.run import source_of
+from panels.parity.request import source_of
 from panels.running.choices import RuntimeOffer, chosen_offers, offers, options_for
 from panels.running.progress import changes
 from panels.running.sessions import SessionPool

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from panels.parity.endpoint import compared
 from panels.parity.events import ParityActions, first_look, text_field
-from panels.parity.run import LastRuns, Step, compute, follow, request_of, source_of
+from panels.parity.request import UncheckedRequest, check_request, source_of
+from panels.parity.run import LastRuns, Step, compute, follow
 from panels.parity.several import inputs_of, uploaded_inputs
 from panels.parity.sides import lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.parity.view import precision_choices, result_html, several_html, sides_html, stage_detail_html, status_html
@@ -40,10 +41,8 @@ def registry() -> Any:
 
 
 def ask(registry: Any, *candidates: str, source: str | None = "a.wav", **how: Any) -> Any:
-    given = {"model": "fake/sense", "reference": "pytorch:f32", "traces": {}} | how
-    return request_of(
-        registry, given.pop("model"), source, given.pop("reference"), candidates, given.pop("traces"), **given
-    )
+    given: dict[str, Any] = {"model": "fake/sense", "reference": "pytorch:f32"} | how
+    return check_request(registry, UncheckedRequest(source=source, candidates=candidates, **given))
 
 
 # What is offered.
@@ -285,7 +284,8 @@ def test_a_model_that_answers_speech_gets_text_recording_or_both() -> None:
 
 def test_the_endpoint_gives_one_verdict_over_several_inputs(registry: Any) -> None:
     sounds = ["/uploads/1/a.wav", "/uploads/2/a.wav"]
-    found = compared(registry, "fake/sense", None, "", "pytorch:f32", ["gguf:f32"], [], {}, several=sounds)
+    inputs = inputs_of(sounds, FAMILIES["sensevoice"])
+    found = compared(registry, UncheckedRequest("fake/sense", None, "pytorch:f32", ["gguf:f32"], inputs=inputs))
     assert found["inputs"] == ["a-1", "a-2"] and found["candidates"][0]["status"] == "within"
     assert found["candidates"][0]["consistency"]["inputs"] == 2
     assert [each["status"] for each in found["candidates"][0]["inputs"]] == ["within"] * 2

@@ -1,0 +1,162 @@
+"""What a comparison is asked: as a user describes it, and as it was checked.
+
+This file knows neither Gradio nor HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from panels.parity.several import check_several
+from panels.parity.sides import find_card, read_sides
+from panels.running.choices import options_for
+from workbench.compare import find_preset, read_mapping, read_rules
+from workbench.compare.precision import AUTO
+from workbench.core.errors import BadInput
+from workbench.embeddings import Embedding, read_embedding
+from workbench.families import FAMILIES
+from workbench.families.family import Family
+from workbench.parity_lab import Input, ParityOptions, Side
+from workbench.parity_lab.clean import FROM_FILE, check_precision
+from workbench.registry.cards import Card
+from workbench.registry.registry import Registry
+from workbench.session.conversation import Messages
+from workbench.session.values import CONVERSATION, PROMPT, RECORDING, AudioSource, Prompt
+from workbench.trace.steps import read_steps
+from workbench.trace.trace import StageFilter
+
+NO_INPUT = "traces only"
+MISSING = {
+    RECORDING: ("recording", "add a file, record one, or click a sample"),
+    PROMPT: ("prompt", "write one"),
+    CONVERSATION: ("text and no recording", "add one of them, or both"),
+}
+
+
+@dataclass(frozen=True)
+class UncheckedRequest:
+    """A comparison as a user describes it.
+
+    Args:
+        source: a recording, a prompt, or messages; None or an empty text for a comparison of traces alone.
+        reference: a side as text, or the name of a trace.
+        candidates: the same.
+        traces: the paths of uploaded traces, by name.
+        mapping: the path of a mapping file.
+        embeddings: paths of embeddings for the placeholders in a prompt; models that take a recording have none.
+        steps: decoding steps, in the notation of `workbench.trace.steps.read_steps`.
+        precision: of the candidates that are traces: a type, or `auto`.
+        inputs: several recordings or prompts in place of the source.
+    """
+
+    model: str
+    source: AudioSource | Prompt | Messages | None
+    reference: str
+    candidates: Sequence[str]
+    traces: Mapping[str, str] = field(default_factory=dict)
+    stages: str = "*"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    exact: bool = True
+    preset: str | None = None
+    rules: Sequence[str] = ()
+    mapping: str | None = None
+    force: bool = False
+    isolated: bool = False
+    embeddings: Sequence[str] = ()
+    steps: str = ""
+    precision: str = AUTO
+    inputs: Sequence[Input] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """A comparison to run, checked as far as possible without reading a recording or loading a model."""
+
+    model: str
+    source: AudioSource | Prompt | Messages
+    reference: Side
+    candidates: tuple[Side, ...]
+    how: ParityOptions
+    inputs: tuple[Input, ...] = ()  # several in place of the source, for one verdict over all of them
+
+
+def source_of(family: Family, recording: str | None, prompt: str | None) -> AudioSource | Prompt | Messages | None:
+    """Returns what a model of the family is asked; None, or an empty text, without any.
+
+    A model that answers text and speech gets one message of the user, with the recording, the text, or both. So a text
+    stays a text there, even if a file of this machine has such a name.
+    """
+    text = (prompt or "").strip()
+    if family.input != CONVERSATION:
+        return text if family.reads_text else recording
+    parts: list[dict[str, Any]] = [{"type": "audio", "audio": recording}] if recording else []
+    parts += [{"type": "text", "text": text}] if text else []
+    return [{"role": "user", "content": parts}] if parts else None
+
+
+def check_request(registry: Registry, asked: UncheckedRequest) -> Request:
+    """Returns the request that a user described; raises `BadInput` that says what is wrong."""
+    card = find_card(registry, asked.model)
+    source, exact = asked.inputs[0].source if asked.inputs else asked.source, asked.exact
+    reference, candidates = _sides(registry, card, asked)
+    from_models = [side for side in (reference, *candidates) if side.path is None]
+    if asked.inputs:
+        check_several(card, len(from_models) < 1 + len(candidates), bool(asked.embeddings))
+    if not source:
+        if from_models:
+            missing, remedy = MISSING[FAMILIES[card.family].input]
+            raise BadInput(f"there is no {missing} for {from_models[0].name}; {remedy}")
+        source, exact = NO_INPUT, False
+    if asked.preset:
+        find_preset(asked.preset)
+    read_rules(asked.rules)
+    StageFilter(asked.stages)
+    read_steps(asked.steps)
+    how = ParityOptions(
+        stages=asked.stages,
+        steps=asked.steps,
+        options=options_for(registry, card.id, _known(registry, card.id, asked.options)),
+        embeddings=_read(asked.embeddings) if FAMILIES[card.family].input == PROMPT else (),
+        exact=exact,
+        isolated=asked.isolated,
+        narrow=not asked.isolated and not asked.inputs,
+        preset=asked.preset,
+        rules=tuple(asked.rules),
+        mapping=read_mapping(asked.mapping) if asked.mapping else None,
+        force=asked.force,
+        precision=_type(asked.precision),
+    )
+    return Request(card.id, source, reference, candidates, how, tuple(asked.inputs))
+
+
+def _sides(registry: Registry, card: Card, asked: UncheckedRequest) -> tuple[Side, tuple[Side, ...]]:
+    """Returns the reference and the candidates."""
+    if not asked.reference.strip():
+        raise BadInput("no reference is named; choose one, such as pytorch:f32")
+    [reference] = read_sides(registry, card, [asked.reference.strip()], asked.traces, "the reference")
+    candidates = read_sides(registry, card, asked.candidates, asked.traces, "the candidate")
+    if not candidates:
+        raise BadInput("no candidate is chosen; press at least one, or upload a trace")
+    return reference, candidates
+
+
+def _type(precision: str) -> str:
+    """Returns a checked precision; a public page opens no file that a user names."""
+    if precision.lower().endswith(FROM_FILE):
+        raise BadInput(f"precision is {precision!r:.80}; expected a type such as bfloat16 or q8_0, or auto")
+    return check_precision(precision)
+
+
+def _read(paths: Sequence[str]) -> tuple[Embedding, ...]:
+    return tuple(read_embedding(Path(path), name=Path(path).name) for path in paths)
+
+
+def _known(registry: Registry, model: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    names = registry.options_class(model).__dataclass_fields__
+    for name in options:
+        if name not in names:
+            raise BadInput(f"{model} has no option {name!r:.40}; it has {', '.join(names)}")
+    return options

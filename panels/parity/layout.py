@@ -98,10 +98,10 @@ class Inputs(NamedTuple):
     def offered(self) -> list[Any]:
         """What `ParityActions.choose` gives."""
         given, sides = self.given, self.sides
-        switches = [each for side in self.experiments for each in (side.cmvn, side.dither)]
-        switches += [side.kv_cache for side in self.experiments]
+        of_speech = [each for side in self.experiments for each in (side.cmvn, side.dither)]
+        of_language = [side.kv_cache for side in self.experiments]
         shown = [given.speech, given.text, given.merged, given.prompt, given.together, given.several]
-        return [given.note, sides.reference, sides.buttons, sides.candidates, *shown, *switches]
+        return [given.note, sides.reference, sides.buttons, sides.candidates, *shown, *of_speech, *of_language]
 
     @property
     def form(self) -> Form:
@@ -201,7 +201,8 @@ def _wire_inputs(page: Page, actions: ParityActions, inputs: Inputs, fill: Calla
     wire_script(sides.candidates.change, MARK, sides.candidates)
     for written, switches in zip(inputs.sides_as_text, inputs.experiments):
         for name, each in zip(EXPERIMENTS, switches):
-            wire(each.input, partial(actions.experiment, name), [written, each], written, trigger_mode="always_last")
+            event = each.input  # type: ignore[attr-defined]
+            wire(event, partial(actions.experiment, name), [written, each], written, trigger_mode="always_last")
     for event in (traces.upload, traces.clear, traces.delete):
         gives = [sides.reference, sides.candidates, sides.buttons, known]
         fill(event, actions.add_traces, [*inputs.chosen, known], gives)

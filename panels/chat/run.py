@@ -54,7 +54,7 @@ def answer_columns(
             on_event(number, {"type": "failed", "sentence": sentence_of(error)})
             continue
         finished(number, so_far.answer())
-        on_event(number, told_answer(so_far.answer(), column.recorded))
+        on_event(number, answer_event(so_far.answer(), column.recorded))
 
 
 def _answer(
@@ -83,10 +83,10 @@ def _answer(
         on_event(number, {"type": "memory", "text": size(memory)})
 
 
-def told_answer(answer: Answer, recorded: Recorded | None) -> dict[str, Any]:
+def answer_event(answer: Answer, recorded: Recorded | None) -> dict[str, Any]:
     """Returns an answer as the page takes it: its fields without the audio, which was sent in chunks."""
     fields = {**answer.to_dict(), "audio": None}
-    told = {"type": "answer", "answer": fields, "text": answer.text, "finish": answer.finish}
+    event = {"type": "answer", "answer": fields, "text": answer.text, "finish": answer.finish}
     if recorded is not None:
-        told["replay"] = first_difference(recorded, Recorded(answer.token_ids, answer.streams)) or "same"
-    return told
+        event["replay"] = first_difference(recorded, Recorded(answer.token_ids, answer.streams)) or "same"
+    return event

@@ -54,7 +54,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     """Builds the tab in the current context and wires its events."""
     samples = read_samples()
     actions = DecodeActions(pool, samples)
-    lent = gr.State("")  # the reference text that a sample brought
+    sample_text = gr.State("")  # the reference text that a sample brought
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
@@ -168,9 +168,9 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     fill = before_press(start, sweep)
     ready = fill(page.load, actions.refresh, [model, neural], [model, neural])
     wire_script(ready.success, follow_address(TAB))
-    fill(chips.pick, actions.pick_sample, None, [recordings, reference, credit, lent, logits], **IN_TURN)
+    fill(chips.pick, actions.pick_sample, None, [recordings, reference, credit, sample_text, logits], **IN_TURN)
     for event in (recordings.upload, recordings.clear):
-        forgotten = fill(event, actions.forget_sample, [reference, lent], [reference, credit, lent])
+        forgotten = fill(event, actions.forget_sample, [reference, sample_text], [reference, credit, sample_text])
         wire(forgotten.success, unreadable_html, recordings, credit)
     wire(recordings.delete, unreadable_html, recordings, credit)
     fill(microphone.stop_recording, actions.add_recording, [microphone, recordings], [recordings, microphone])
@@ -187,7 +187,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         examples.pick,
         actions.pick_example,
         None,
-        [*files.values(), neural, *inputs.values(), logits, tokens, blank, recordings, reference, credit, lent],
+        [*files.values(), neural, *inputs.values(), logits, tokens, blank, recordings, reference, credit, sample_text],
         **IN_TURN,
     )
     wire(loaded.success, partial(actions.check, tuple(FILES)), known, list(notes.values()))

@@ -185,7 +185,7 @@ class InjectActions:
         return look_html(one, *self._neighbours(one, chosen_in(chooser)))
 
     def make(
-        self, recording: str | None, chosen: str | None, held: Any, prompt: str, lent: str = ""
+        self, recording: str | None, chosen: str | None, held: Any, prompt: str, made_prompt: str = ""
     ) -> Iterator[tuple[Any, ...]]:
         """Computes a speech model's adaptor output for a recording and appends it to the embeddings.
 
@@ -209,7 +209,7 @@ class InjectActions:
             raise
         found = embedding_of(trace["adaptor.output"], f"{Path(recording).stem} by {cell.model}")
         kept = [*listed_embeddings(held), ListedEmbedding(found, heard=True)]
-        mine = not (prompt or "").strip() or prompt == lent
+        mine = not (prompt or "").strip() or prompt == made_prompt
         own = str(trace["prompt.text"])
         filled = (own, False) if mine else (gr.skip(), gr.skip())
         yield tuple(kept), listed_html(kept), *filled, "", own if mine else gr.skip()

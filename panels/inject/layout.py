@@ -52,7 +52,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     options = tuple(each for each in shown_options(pool.registry, TASK) if each.spec.name not in NOT_SHOWN)
     actions = InjectActions(pool, samples, options)
     held, waiting = gr.State(()), gr.State(())
-    lent = gr.State("")  # the prompt that a recording brought
+    made_prompt = gr.State("")  # the prompt that a recording brought
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
@@ -124,14 +124,14 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     wire(recording.change, unreadable_html, recording, fault, trigger_mode="always_last")
     wire_script(insert.click, INSERT, prompt, prompt)
     own_chat = inputs.get("chat") or gr.Checkbox(True, visible=False)  # the list may have no language model
-    made = [held, listed, prompt, own_chat, status, lent]
-    wire(make.click, actions.make, [recording, speech, held, prompt, lent], made, **COMPUTING)
+    made = [held, listed, prompt, own_chat, status, made_prompt]
+    wire(make.click, actions.make, [recording, speech, held, prompt, made_prompt], made, **COMPUTING)
     taken = [held, prompt, cells, *inputs.values()]
     ran = [wire(start.click, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **COMPUTING)]
     # A recording goes all the way: embeddings are made, looked at and injected.
     for event in (picked.success, recording.stop_recording, recording.upload):
         begun = wire(event, actions.begin_with, [recording, held], [held, listed, look])
-        heard = wire(begun.success, actions.make, [recording, speech, held, prompt, lent], made, **COMPUTING)
+        heard = wire(begun.success, actions.make, [recording, speech, held, prompt, made_prompt], made, **COMPUTING)
         wire(heard.success, actions.look_at_last, [held, cells], look)
         ran.append(
             wire(heard.success, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **COMPUTING)

@@ -50,7 +50,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     keeping = KeptRunActions(page.runs, pool, len(options) + len(SHOWN))
     page.routes += live_files()
     state, opened, edits = gr.State(RunState()), gr.State(None), gr.State({})
-    lent = gr.State("")  # the reference text that a sample brought
+    sample_text = gr.State("")  # the reference text that a sample brought
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
@@ -118,9 +118,9 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     wire_script(found.success, follow_address(TAB))
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     wire(cells.choose, actions.toggle_options, cells, list(inputs.values()), trigger_mode="always_last")
-    fill(sample_chips.pick, actions.pick_sample, cells, [files, reference, credit, lent], **IN_TURN)
+    fill(sample_chips.pick, actions.pick_sample, cells, [files, reference, credit, sample_text], **IN_TURN)
     for event in (files.upload, files.clear):
-        fill(event, actions.forget_sample, [reference, lent], [reference, credit, lent])
+        fill(event, actions.forget_sample, [reference, sample_text], [reference, credit, sample_text])
     fill(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])
 
     shown = [closer, title, editor, line, opened, edits]

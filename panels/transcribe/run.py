@@ -61,7 +61,7 @@ class Row:
     error: str = ""
     weight_bytes: int = 0  # size of the files with the weights
     writing: str = ""  # the text so far of a running or stopped row
-    heard: tuple[Segment, ...] = ()  # the segments so far, the last one perhaps not whole
+    segments: tuple[Segment, ...] = ()  # the segments so far, the last one perhaps not whole
 
 
 @dataclass(frozen=True)
@@ -205,22 +205,22 @@ def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[RunState
 def stopped(row: Row) -> Row:
     """Returns a running or waiting row as it is after a stop: what was heard until then is its transcript."""
     found = replace(row, status="stopped", progress=None)
-    if not row.heard:
+    if not row.segments:
         return found
     transcript = Transcript(
         row.cell.model,
         row.cell.runtime,
         row.writing,
         None,
-        row.heard,
-        tuple(token.id for part in row.heard for token in part.tokens),
-        row.heard[-1].end,
+        row.segments,
+        tuple(token.id for part in row.segments for token in part.tokens),
+        row.segments[-1].end,
         0.0,
         0.0,
         notes=(STOPPED_NOTE,),
         quantization=row.cell.quantization or None,
     )
-    return replace(found, transcript=transcript, heard=())
+    return replace(found, transcript=transcript, segments=())
 
 
 def _work(
@@ -359,8 +359,8 @@ def _show_activity(row: Row, show: Show, activity: str) -> None:
 def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, show: Show) -> None:
     row = replace(row, status="running", weight_bytes=session.weight_bytes)
     finished: tuple[Segment, ...] = ()
-    heard = listening(follower(stop, partial(_show_activity, row, show)))  # for waits before the call's first event
-    with heard, closing(session.stream(row.path, **job.options.get(row.cell.model, {}))) as events:
+    waits = listening(follower(stop, partial(_show_activity, row, show)))  # before the call's first event
+    with waits, closing(session.stream(row.path, **job.options.get(row.cell.model, {}))) as events:
         for event in events:
             if stop.is_set():
                 raise Cancelled("the run was stopped")
@@ -374,12 +374,12 @@ def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, sho
                 row = _written(row, finished)
             elif isinstance(event, Transcript):
                 rated = None if row.reference is None else score(row.reference, event.text, job.normaliser)
-                row = replace(row, status="done", progress=None, writing="", heard=(), transcript=event, score=rated)
+                row = replace(row, status="done", progress=None, writing="", segments=(), transcript=event, score=rated)
             show(row)
 
 
-def _written(row: Row, heard: tuple[Segment, ...]) -> Row:
-    return replace(row, heard=heard, writing=join_texts([part.text for part in heard]))
+def _written(row: Row, segments: tuple[Segment, ...]) -> Row:
+    return replace(row, segments=segments, writing=join_texts([part.text for part in segments]))
 
 
 def sentence_of(error: Exception) -> str:

@@ -28,7 +28,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     samples = read_samples()
     actions = VisualiseActions(pool, samples, OwnRecordings(page.runs))
     page.routes += visualise_routes(actions.find)
-    view, lent = gr.State(FIRST_VIEW), gr.State("")  # the name of the sample that is the recording
+    view, sample_name = gr.State(FIRST_VIEW), gr.State("")  # the name of the sample that is the recording
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=4, min_width=300, elem_classes="inputs"):
@@ -79,7 +79,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
             )
 
     choosing = [view, views, speech, written, settings, *inputs.values(), of_models, *own.values()]
-    taken = [recording, lent, written, one, other, view, *inputs.values(), *own.values()]
+    taken = [recording, sample_name, written, one, other, view, *inputs.values(), *own.values()]
     shown = [stage, status, start, cancel]
     limits = COMPUTING | {"trigger_mode": "multiple"}
 
@@ -87,16 +87,16 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     fill(page.load, actions.refresh, [one, other, view], [one, other, *choosing])
     for event in (one.input, other.input):
         fill(event, actions.choose, [one, other, view], choosing, trigger_mode="always_last")
-    fill(chips.pick, actions.pick_sample, None, [recording, credit, lent], **IN_TURN)
-    fill(recording.upload, actions.own_recording, recording, [credit, lent])
-    wire(recording.clear, actions.own_recording, recording, [credit, lent])
-    fill(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone, credit, lent])
+    fill(chips.pick, actions.pick_sample, None, [recording, credit, sample_name], **IN_TURN)
+    fill(recording.upload, actions.own_recording, recording, [credit, sample_name])
+    wire(recording.clear, actions.own_recording, recording, [credit, sample_name])
+    fill(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone, credit, sample_name])
 
     pressed = wire(views.view, actions.press_view, [one, other], choosing)
     wire(pressed.success, actions.start_if_ready, taken, shown, js=SHOW_RESULTS, **limits)
     wire(start.click, actions.start, taken, shown, js=SHOW_RESULTS, **limits)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
-    restored = wire(stage.restore, actions.restore, None, [recording, credit, lent, one, other, *choosing])
+    restored = wire(stage.restore, actions.restore, None, [recording, credit, sample_name, one, other, *choosing])
     wire(restored.success, actions.start_if_ready, taken, shown, js=SHOW_RESULTS, **limits)
     for each in (*inputs.values(), *own.values()):
         event = each.submit if isinstance(each, gr.Textbox) else each.input  # type: ignore[attr-defined]

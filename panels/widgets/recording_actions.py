@@ -50,9 +50,9 @@ def first_fault_html(check: Callable[[Path], None], files: Sequence[str] | None)
 class RecordingActions:
     """A part of a tab's events."""
 
-    def forget_sample(self, reference: str, lent: str) -> tuple[Any, str, str]:
+    def forget_sample(self, reference: str, sample_text: str) -> tuple[Any, str, str]:
         """Removes a sample's text and credit when other recordings are chosen; text of the user stays."""
-        return "" if lent and reference == lent else gr.skip(), "", ""
+        return "" if sample_text and reference == sample_text else gr.skip(), "", ""
 
     def add_recording(self, recorded: str | None, files: list[str] | None) -> tuple[list[str], None]:
         """Appends the microphone's recording to the recordings."""

@@ -152,16 +152,16 @@ def test_embeddings_of_a_recording_bring_their_prompt_with_them(actions: InjectA
     recording = str(tone(tmp_path / "talk.wav"))
     [(title, cell)] = actions.speech_models()
     assert "Nano" in title
-    *_, (held, listed, prompt, chat, progress, lent) = actions.make(recording, cell, (), "  ")
+    *_, (held, listed, prompt, chat, progress, made_prompt) = actions.make(recording, cell, (), "  ")
     assert held[0].embedding.tokens == 5 and "talk by fake/nano" in listed
-    assert (prompt, chat, progress) == (f"Transcribe: {PLACEHOLDER}\n", False, "") and lent == prompt
-    *_, (held, _, prompt, chat, _, _) = actions.make(recording, cell, held, "my own", lent)
-    assert len(held) == 2 and prompt not in ("my own", lent), "what was written stays"
+    assert (prompt, chat, progress) == (f"Transcribe: {PLACEHOLDER}\n", False, "") and made_prompt == prompt
+    *_, (held, _, prompt, chat, _, _) = actions.make(recording, cell, held, "my own", made_prompt)
+    assert len(held) == 2 and prompt not in ("my own", made_prompt), "what was written stays"
     mine = ListedEmbedding(embedding_of(VALUES, "mine"))
     kept, _, _ = actions.begin_with(recording, (mine, *held))
     assert kept == (mine,), "another recording replaces what recordings made, and no file"
-    *_, (_, _, prompt, _, _, _) = actions.make(recording, cell, kept, lent, lent)
-    assert prompt == lent, "a prompt that nobody wrote is the next recording's own"
+    *_, (_, _, prompt, _, _, _) = actions.make(recording, cell, kept, made_prompt, made_prompt)
+    assert prompt == made_prompt, "a prompt that nobody wrote is the next recording's own"
     with pytest.raises(BadInput, match="it is a text"):
         actions.begin_with(str(broken(tmp_path / "text.wav")), kept)
 

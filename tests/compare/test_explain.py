@@ -302,9 +302,9 @@ def test_float64_rules_a_hint_out_that_only_the_tolerance_allows() -> None:
         return values * (1 + error * draw.standard_normal(x.shape))
 
     ours, exact = trace(x, "float32"), trace(x, "float64")
-    peer = trace(rounded(x, 1e-3), "bfloat16")
-    for error, kind in ((1e-3, "factor"), (0.015, None)):
-        candidate = trace(rounded(2 * x, error), "bfloat16")
+    peer = trace(rounded(x, 2e-4), "float16")
+    for error, kind in ((2e-4, "factor"), (0.008, None)):
+        candidate = trace(rounded(2 * x, error), "float16")
         alone = compare(ours, candidate)
         assert alone.stages[0].explanation and alone.stages[0].explanation.kind == "factor"
         found = with_hints(alone, noise_or_bug(ours, candidate, exact, peer=peer), ours, candidate).stages[0]

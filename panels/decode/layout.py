@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 
@@ -48,6 +48,18 @@ def show(place: str) -> str:
 
 TAB = "decode"
 FILES_ASKED = (0, 1, 2, *range(8, 8 + len(FILES)))  # which of the inputs of a run hold files
+
+
+class Sweep(NamedTuple):
+    """The card that sweeps two weights, from top to bottom."""
+
+    pair: gr.Radio
+    first: gr.Textbox
+    second: gr.Textbox
+    start: gr.Button
+    cancel: gr.Button
+    status: gr.HTML
+    heat: gr.HTML
 
 
 def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
@@ -135,37 +147,9 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     apply_default_css=False,
                     elem_id="decode-follow",
                 )
-            with folded_card("Sweep two weights over all recordings", elem_id="decode-sweep"):
-                html_block(
-                    '<p class="muted small">This needs reference texts. The page searches each recording a few times, '
-                    "and then ranks the hypotheses again for every pair of weights.</p>"
-                )
-                pair = gr.Radio(
-                    [(each.title, key) for key, each in SWEPT.items()],
-                    value=next(iter(SWEPT)),
-                    label="Weights",
-                    elem_id="decode-pair",
-                )
-                with gr.Row(elem_classes="pair"):
-                    first = gr.Textbox(
-                        value="0 to 2, 9",
-                        label="First: from, to, number of values",
-                        max_lines=1,
-                        elem_id="decode-first",
-                    )
-                    second = gr.Textbox(
-                        value="-2 to 2, 9",
-                        label="Second: from, to, number of values",
-                        max_lines=1,
-                        elem_id="decode-second",
-                    )
-                with gr.Row(elem_classes="pair"):
-                    sweep = gr.Button("Sweep", size="sm", elem_id="decode-sweep-run")
-                    unsweep = gr.Button("Cancel", size="sm", visible=HIDDEN, elem_id="decode-sweep-cancel")
-                sweeping = html_block("", elem_id="decode-sweeping", elem_classes="status")
-                heat = html_block("", "use", elem_id="decode-heat")
+            sweep = _sweep_card()
 
-    fill = before_press(start, sweep)
+    fill = before_press(start, sweep.start)
     ready = fill(page.load, actions.refresh, [model, neural], [model, neural])
     wire_script(ready.success, follow_address(TAB))
     fill(chips.pick, actions.pick_sample, None, [recordings, reference, credit, sample_text, logits], **IN_TURN)
@@ -213,7 +197,41 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     asked = wire(table.why, actions.why, None, why, **IN_TURN)
     wire_script(asked.success, show("decode-why"))
 
-    wire(sweep.click, actions.sweep, [pair, first, second, *taken], [heat, sweeping, sweep, unsweep], **COMPUTING)
-    wire(unsweep.click, actions.cancel, None, unsweep, queue=False)
-    wire(heat.use, actions.use, [pair], list(inputs.values()))
+    swept = [sweep.pair, sweep.first, sweep.second, *taken]
+    wire(sweep.start.click, actions.sweep, swept, [sweep.heat, sweep.status, sweep.start, sweep.cancel], **COMPUTING)
+    wire(sweep.cancel.click, actions.cancel, None, sweep.cancel, queue=False)
+    wire(sweep.heat.use, actions.use, [sweep.pair], list(inputs.values()))
     page.unload(actions.leave)
+
+
+def _sweep_card() -> Sweep:
+    with folded_card("Sweep two weights over all recordings", elem_id="decode-sweep"):
+        html_block(
+            '<p class="muted small">This needs reference texts. The page searches each recording a few times, '
+            "and then ranks the hypotheses again for every pair of weights.</p>"
+        )
+        pair = gr.Radio(
+            [(each.title, key) for key, each in SWEPT.items()],
+            value=next(iter(SWEPT)),
+            label="Weights",
+            elem_id="decode-pair",
+        )
+        with gr.Row(elem_classes="pair"):
+            first = gr.Textbox(
+                value="0 to 2, 9",
+                label="First: from, to, number of values",
+                max_lines=1,
+                elem_id="decode-first",
+            )
+            second = gr.Textbox(
+                value="-2 to 2, 9",
+                label="Second: from, to, number of values",
+                max_lines=1,
+                elem_id="decode-second",
+            )
+        with gr.Row(elem_classes="pair"):
+            start = gr.Button("Sweep", size="sm", elem_id="decode-sweep-run")
+            cancel = gr.Button("Cancel", size="sm", visible=HIDDEN, elem_id="decode-sweep-cancel")
+        status = html_block("", elem_id="decode-sweeping", elem_classes="status")
+        heat = html_block("", "use", elem_id="decode-heat")
+    return Sweep(pair, first, second, start, cancel, status, heat)

@@ -117,18 +117,18 @@ class Frontend:
         return FrontendOutput(energies, stacked, self.normalise(stacked))
 
     def energies(self, samples: np.ndarray, dither: float | None = None, seed: int = 0) -> np.ndarray:
-        """Returns the first stage, `FrontendOutput.fbank`; takes the same arguments as a call."""
+        """Returns `FrontendOutput.fbank`, float32 [frames, mels], of samples [n]; takes the arguments of a call."""
         options = self.config.fbank_options()
         return fbank(samples, options if dither is None else replace(options, dither=dither), seed)
 
     def stack(self, energies: np.ndarray) -> np.ndarray:
-        """Returns the second stage, `FrontendOutput.lfr`, from the first; the same array if nothing is stacked."""
+        """Returns `FrontendOutput.lfr` [stacked frames, width] from energies [frames, mels], maybe the same array."""
         if self.config.lfr_m == self.config.lfr_n == 1:
             return energies
         return stack_frames(energies, self.config.lfr_m, self.config.lfr_n)
 
     def normalise(self, stacked: np.ndarray) -> np.ndarray:
-        """Returns the third stage, `FrontendOutput.features`, from the second."""
+        """Returns `FrontendOutput.features` from the stacked frames, both float32 [stacked frames, width]."""
         return stacked if self.cmvn is None else self.cmvn.apply(stacked)
 
     def gradient(self, gradient: np.ndarray, samples: int) -> np.ndarray:

@@ -50,7 +50,7 @@ def silero_spans(
 
 
 def spans_with_resets(samples: np.ndarray, options: SileroOptions = SileroOptions()) -> list[Span]:
-    """Returns the spans of speech as `silero_spans` does, with a network that remembers at most 4 s.
+    """Returns the spans of speech in samples [n] as `silero_spans` does, with a network that remembers at most 4 s.
 
     The network's memory can settle in a state that takes every sound for noise, including speech without long pauses,
     until a quiet moment comes. A network with a fresh state detects that speech.
@@ -88,7 +88,7 @@ def silero_probabilities(samples: np.ndarray, on_progress: Callable[[float], Non
 
 
 def probabilities_with_resets(samples: np.ndarray) -> np.ndarray:
-    """Returns the probabilities like `silero_probabilities`: the highest over windows of 4 s with a fresh state."""
+    """As `silero_probabilities`, but returns the highest probability over windows of 4 s, each with a fresh state."""
     import torch
 
     count = -(-len(samples) // CHUNK)

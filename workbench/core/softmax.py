@@ -14,7 +14,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns natural logarithms of these probabilities, in their type."""
+    """Returns the natural logarithms of the softmax of logits [..., choices], in their type."""
     shifted: np.ndarray = logits - logits.max(axis=-1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return shifted

@@ -26,9 +26,9 @@ class TokenSampler:
         return np.array([_drawn(row, number) for row, number in zip(scores, self._draw.random(len(scores)))])
 
     def scores(self, generated: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        """Returns the logits after all options except the draw: impossible tokens get minus infinity.
+        """Returns logits [batch, vocabulary] after all options except the draw: impossible tokens get minus infinity.
 
-        The argument stays unchanged; without options it is returned itself.
+        It does not change its arguments. Without options, it returns the same array.
         """
         chosen = self.decoding
         waits = bool(chosen.stop_ids) and generated.shape[1] < chosen.min_new_tokens

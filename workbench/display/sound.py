@@ -28,7 +28,7 @@ def wav_file(samples: np.ndarray, sample_rate: int) -> bytes:
 
 
 def player(samples: np.ndarray, sample_rate: int, name: str = "the sound") -> Html:
-    """Returns an audio player with the samples inside. If they need more than `LARGEST_BYTES`, it has the beginning
+    """Returns an audio player with the samples [n] inside. If they need more than `LARGEST_BYTES`, it has the beginning
     only, and a sentence below the player says so.
     """
     most = LARGEST_BYTES // 2

@@ -82,7 +82,7 @@ def _cosines(wanted: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def directions(values: np.ndarray) -> np.ndarray:
-    """Returns vectors of length 1 in float32; zeros stay zeros."""
+    """Returns the vectors [n, width] scaled to length 1, float32; vectors of zeros stay zeros."""
     values = np.asarray(values, dtype=np.float32)
     # Divided by the largest value first, or the squares of very large or small values would over- or underflow.
     largest = np.abs(values).max(axis=1, keepdims=True)

@@ -50,7 +50,7 @@ class Recogniser(Protocol):
         ...
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
-        """Returns what is said in the samples."""
+        """Returns what is said in mono samples [n]."""
         ...
 
     def text_of(self, ids: Sequence[int]) -> str:

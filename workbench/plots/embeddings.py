@@ -36,7 +36,7 @@ def values_figure(values: np.ndarray, width: float = WIDTH_INCHES, height: float
 def norms_figure(
     norms: np.ndarray, others: np.ndarray | None = None, width: float = WIDTH_INCHES, height: float = HEIGHT_INCHES
 ) -> Figure:
-    """Returns the norm of each token's vector, over a band with nine tenths of a model's own norms (`others`)."""
+    """Returns the norms [tokens] of vectors as a line, over a band with 90 % of a model's norms, `others` [tokens]."""
     figure, axes = style.plain_axes("token", "norm", 0.25, width, height)
     entries = [("embedding", style.SIGNAL)]
     if others is not None and others.size:

@@ -57,7 +57,7 @@ def shrunk(table: np.ndarray, how: How = "mean", across: int = _ACROSS, up: int 
 
 
 def value_limits(table: np.ndarray) -> tuple[float, float]:
-    """Returns the range of values for the colours of an array, without outliers."""
+    """Returns the lowest and highest value for the colours of a table [rows, columns], without outliers."""
     cells = shrunk(table)
     finite = cells[np.isfinite(cells)]
     if not finite.size:
@@ -114,7 +114,7 @@ def curves_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
 
 
 def error_figure(errors: np.ndarray, along: str) -> Figure:
-    """Returns the root mean square error at each position or channel on a logarithmic scale; zeros are not drawn."""
+    """Returns root mean square errors [positions or channels] on a logarithmic scale; zeros are not drawn."""
     figure, axes = style.plain_axes(along, "error (RMS)", 0.15, WIDTH_INCHES, HEIGHT_INCHES)
     cells = shrunk(errors.reshape(-1, 1), "largest", 4 * _ACROSS, 1)[:, 0] if errors.size else np.zeros(0)
     drawn = np.where(cells > 0, cells, np.nan)

@@ -129,7 +129,7 @@ class Answer:
 
 
 def plain_probabilities(told: np.ndarray | None) -> list[list[float | None]] | None:
-    """Returns the probabilities of an answer as plain JSON values, with None for NaN."""
+    """Returns an answer's probabilities [token_ids, streams] as plain JSON values, with None for NaN."""
     if told is None:
         return None
     rows = told.astype(float).tolist()

@@ -8,7 +8,7 @@ from workbench.core.errors import BadInput
 
 
 def check_codes(codes: np.ndarray, streams: int, count: int) -> None:
-    """Raises `BadInput` unless the codes are frames of at most `streams` codes from 0 to `count` - 1."""
+    """Raises `BadInput` unless the codes [frames, at most `streams`] are between 0 and `count` - 1."""
     if codes.ndim != 2 or codes.shape[1] > streams or not 0 <= codes.min() <= codes.max() < count:
         raise BadInput(
             f"the codes have the shape {codes.shape} and values from {codes.min()} to {codes.max()}; expected "
@@ -31,7 +31,7 @@ def whole_frames(samples: np.ndarray, hop: int, sample_rate: int) -> np.ndarray:
 
 
 def of_length(codes: np.ndarray, frames: int) -> np.ndarray:
-    """Returns exactly `frames` rows of codes. As in ESPnet, copies of the last row replace missing ones."""
+    """Returns codes [frames, streams] from codes [n, streams]. As in ESPnet, the last row is repeated if n is less."""
     if len(codes) < frames:
         codes = np.concatenate([codes, np.repeat(codes[-1:], frames - len(codes), axis=0)])
     return codes[:frames]

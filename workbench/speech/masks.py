@@ -44,7 +44,7 @@ def _joined(intervals: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=64)
 def allowed(intervals: tuple[tuple[int, int], ...]) -> np.ndarray:
-    """Returns the ids of intervals in order, which are the ids of the columns of `Scores.main`; read only."""
+    """Returns the ids in the intervals, int64 [ids], in order. They name the columns of `Scores.main`. Read-only."""
     ids = np.concatenate([np.arange(first, end) for first, end in intervals] or [np.empty(0, dtype=np.int64)])
     ids.flags.writeable = False
     return ids

@@ -136,8 +136,8 @@ def draw(logits: np.ndarray, temperature: float, top_k: int, numbers: np.ndarray
 
 
 def likeliest(logits: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the columns and the logits of the `most` largest of each row, from the largest down; minus infinity for
-    columns that a row does not have.
+    """Returns the columns and the logits of each row's `most` largest, both [rows, min(most, ids)], from the largest
+    down. The logits are minus infinity for columns that a row does not have.
     """
     columns, values = _largest(logits, most)
     return columns[:, :most], values[:, :most]

@@ -27,7 +27,7 @@ class Answered:
 
     @property
     def rows(self) -> np.ndarray:
-        """The position at which the model chooses each token of the answer: the position of the token before it."""
+        """The position at which the model chooses each answer token, int64 [tokens]: that of the token before it."""
         return self.prompt - 1 + np.arange(len(self.ids))
 
 

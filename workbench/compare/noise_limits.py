@@ -94,7 +94,7 @@ A factor of two is always allowed. One wrong row of a matrix makes one channel s
 whole is. Correct kernels were at most 5.3 deviations apart."""
 
 APART_FROM_SPREAD = 10.0
-"""The same beside several clean computations, whose farthest in each channel have a smaller deviation."""
+"""As `APART`, but beside several clean computations, whose farthest in each channel have a smaller deviation."""
 
 WORST = 10.0
 """The largest allowed relative L2 of one position, as a multiple of the limit of the candidate's preset.
@@ -111,7 +111,7 @@ A fault that is barely within its bound grows in later stages, and the first sta
 faulty one. Noise rarely takes such a large share, and hardly ever just before a bug."""
 
 LEADING_PEER = 0.85
-"""The same beside a peer, whose bounds are narrower."""
+"""As `LEADING`, but beside a peer, whose bounds are narrower."""
 
 FRONT_END = 1e-6
 """The assumed distance of the reference from float64 where the float64 trace holds a stage in float32 (the front end).

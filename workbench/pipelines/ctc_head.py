@@ -92,12 +92,13 @@ class CtcHead:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what the n-gram models of the last search lack, and what counts instead."""
+        """Sentences that say what the last search's n-gram models lack, and what is used instead."""
         return ngram_notes(self._decoder) if self._decoder else ()
 
     def word_spans(self, found: Hypothesis) -> list[tuple[int, int]]:
-        """Returns the first token of each word of a hypothesis of the last search, and the one behind its last; nothing
-        without a lexicon.
+        """Returns the tokens of each word in a hypothesis of the last search, as (first, end) indices.
+
+        Empty without a lexicon.
         """
         lexicon = self._decoder.lexicon if self._decoder else None
         return word_spans(found.tokens, found.words or (), lexicon) if lexicon else []

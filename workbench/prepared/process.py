@@ -1,7 +1,7 @@
 """A prepared process: it has imported what sessions of one kind need, and forks a process for each of them.
 
-It has one thread, no model and no part of the graphics card, so that a fork is safe; where that is not so after the
-imports, it says why and ends. `workbench.prepared.pool` is the other end. Between them runs a socket pair:
+It has one thread, no model and no memory of the graphics card, so that a fork is safe. If that is not true after the
+imports, it says why and ends. `workbench.prepared.pool` is the other end. A socket pair connects them:
 
 - to here: once the pickled `Kind`, then for every session the pickled `Order`, and with it three files: the session's
   socket, where it writes its messages to a person, and the pipe for its status

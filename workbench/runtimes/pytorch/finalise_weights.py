@@ -64,7 +64,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """The same for rows x [rows, in] with a gradient, as torch gives oneDNN's product none."""
+    """`_product` of rows x [rows, in] with a gradient, because torch has none for oneDNN's product."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

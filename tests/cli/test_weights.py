@@ -33,6 +33,31 @@ def test_the_weights_of_a_file_are_compared_with_the_checkpoint(
     assert found["tensors"][0]["kind"] == "factor" and not found["keys"]
 
 
+@pytest.mark.parametrize("flag", [("--preset", "f16"), ("--tolerance", "peak=1"), ("--stages", "logits"), ("--force",)])
+def test_flags_for_traces_are_refused(
+    flag: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "port.gguf").write_bytes(b"GGUF")
+    assert commands.main(["compare", "demo/sensevoice", str(tmp_path / "port.gguf"), *flag]) == 2
+    assert f"{flag[0]} is for traces, and port.gguf is a GGUF file; leave out {flag[0]}" in capsys.readouterr().err
+
+
+def test_several_differences_have_a_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [file], _ = convert(plans_of(assets() / "demo-sensevoice", "sensevoice"), "f32", tmp_path / "port.gguf")
+    opened, content = read_gguf(file), bytearray(file.read_bytes())
+    for tensor, factor in ((TENSOR, 2), (TENSOR.replace("w_1", "w_2"), 3)):
+        info = opened.tensors[tensor]
+        changed = np.array(factor * opened.array(tensor), "<f4").tobytes()
+        content[info.offset : info.offset + info.nbytes] = changed
+    file.write_bytes(content)
+    assert commands.main(["compare", "demo/sensevoice", str(file)]) == 1
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "In port.gguf:" and lines == [
+        f"  {TENSOR} is 2 times the checkpoint's",
+        f"  {TENSOR.replace('w_1', 'w_2')} is 3 times the checkpoint's",
+    ]
+
+
 def test_two_gguf_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [file], _ = convert(plans_of(assets() / "demo-sensevoice", "sensevoice"), "q8_0", tmp_path / "port.gguf")
     assert commands.main(["compare", str(file), str(file)]) == 2

@@ -318,6 +318,8 @@ def test_files_that_are_no_traces_are_refused(tmp_path: Path) -> None:
     refused(
         tmp_path / "t.bin", "t.bin is not a trace; expected a .safetensors or .npz file, or a directory or .zip of .npy"
     )
+    (tmp_path / "port.gguf").write_bytes(b"GGUF")
+    refused(tmp_path / "port.gguf", "port.gguf is a GGUF file and not a trace; `workbench compare MODEL port.gguf` ")
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "the directory empty holds no .npy files; expected one for each stage")
     with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:

@@ -211,7 +211,7 @@ def _compare(parsed: argparse.Namespace) -> int:
     from workbench.formats.gguf_file import is_gguf
 
     if is_gguf(parsed.candidate):
-        return compare_weights(str(parsed.reference), parsed.candidate, parsed.json)
+        return compare_weights(parsed)
     if parsed.profiles and not parsed.json:
         raise BadInput("--profiles are part of the JSON; give --json too")
     progress = ProgressLine()

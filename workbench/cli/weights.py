@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from pathlib import Path
 
 from workbench.artifacts.checks import checked
 from workbench.cli.transcribe import ProgressLine
@@ -11,9 +11,17 @@ from workbench.core.errors import BadInput
 from workbench.registry.registry import Registry
 from workbench.registry.sources import fetch
 
+OF_TRACES = ("profiles", "preset", "tolerance", "stages", "float64", "same_precision", "mapping", "force")
+"""Flags of the command that have no meaning for weights."""
 
-def compare_weights(model: str, file: Path, as_json: bool = False) -> int:
+
+def compare_weights(parsed: argparse.Namespace) -> int:
     """Prints what differs by more than rounding, as text or as JSON; returns the exit status, 1 if anything does."""
+    model, file, as_json = str(parsed.reference), parsed.candidate, parsed.json
+    for name in OF_TRACES:
+        if getattr(parsed, name) not in (None, False, [], "*"):
+            flag = f"--{name.replace('_', '-')}"
+            raise BadInput(f"{flag} is for traces, and {file.name} is a GGUF file; leave out {flag}")
     progress = ProgressLine()
     with Registry() as registry:
         card = registry.card(model)

@@ -26,6 +26,7 @@ from workbench.formats.array_headers import (
     read_json,
     read_tensor_header,
 )
+from workbench.formats.gguf_file import is_gguf
 from workbench.trace.order import GROUPS
 
 Reader = Callable[[], np.ndarray]
@@ -65,6 +66,9 @@ def open_stored(path: str | Path, otherwise: str = "") -> Stored:
             raise BadInput(f"there is no trace {path}; {_EXPECTED}")
         kind = _KINDS.get(path.suffix.lower()) or _KINDS.get(otherwise)
         if kind is None:
+            if is_gguf(path):
+                compares = f"`workbench compare MODEL {path.name}` compares its weights with the model's checkpoint"
+                raise BadInput(f"{path.name} is a GGUF file and not a trace; {compares}")
             raise BadInput(f"{path.name} is not a trace; {_EXPECTED}")
         return _named(kind(path), path.name)
     except OSError as error:

@@ -27,24 +27,17 @@ from workbench.compare.choices import (
     explain_choices,
     explain_temperatures,
     measure_choices,
-    setting_changes,
-    tells_choices,
 )
 from workbench.compare.comparison import AS_ASKED, Comparison
 from workbench.compare.explain import with_hints
 from workbench.compare.first_token import first_token, near_tie_noise
-from workbench.compare.inputs import whose_inputs
-from workbench.compare.logprobs import IDS, reported_tokens
 from workbench.compare.logprobs import STAGE as LOGPROBS
 from workbench.compare.presets import Tolerances, check_rules, preset_of
+from workbench.compare.selection import Selection, select
 from workbench.compare.stage import StageComparison, compare_logprobs, compare_stage, logprobs_compared
-from workbench.compare.steps import alike_steps
-from workbench.core.errors import BadInput
-from workbench.trace.cuts import cut_like, cuts_of
-from workbench.trace.order import computation_order, is_aside, layer_counts
-from workbench.trace.trace import StageFilter, Trace
+from workbench.trace.order import computation_order
+from workbench.trace.trace import Trace
 
-_WRITTEN = ("tokens", "tokens.logprobs", "text", ROWS)  # results of the whole model, not of one stage
 _FLOOR = 0.1  # share of a stage's limit, but at least one rounding; smaller errors do not count
 
 
@@ -70,58 +63,42 @@ def compare(
     Raises `BadInput` if no stage is left to compare, if a part of the glob matches no common stage, if a rule of the
     tolerances fits no stage of the reference, or, without `force`, if the inputs or the numbers of layers differ.
     """
-    wanted = StageFilter(stages, held=True)
-    warnings = _same_input(reference, candidate, force)
-    inputs = whose_inputs(reference, candidate)
-    reference, candidate, apart = alike_steps(reference, candidate)
-    warnings += [apart] if apart else []
-    reference, cuts = cut_like(reference, candidate), cuts_of(candidate)
-    if reference.meta.get("isolated") and inputs is None:
-        warnings.append("the reference was computed from the stages of another trace, which is not the candidate")
-    warnings += _same_layers(list(filter(wanted, reference)), list(filter(wanted, candidate)), force)
-    held = set(candidate)
-    compared = [stage for stage in reference if wanted(stage) and not is_aside(stage)]
-    both = [stage for stage in compared if stage in held]
-    silent = [
-        whose for whose, trace in (("reference", reference), ("candidate", candidate)) if reported_tokens(trace) is None
-    ]
-    if LOGPROBS in both and silent:
-        warnings.append(f"not compared, since the {silent[0]} does not name the tokens ({IDS}): {LOGPROBS}")
-        held.discard(LOGPROBS)
-        compared.remove(LOGPROBS)
-        both.remove(LOGPROBS)
-    if CHOICES in both and not all(map(tells_choices, (reference, candidate))):
-        warnings.append(f"not compared, since a trace does not name the ids (answer.alternatives): {CHOICES}")
-        held.discard(CHOICES)
-        compared.remove(CHOICES)
-        both.remove(CHOICES)
-    if not both:
-        raise BadInput(_nothing_common(reference, candidate, stages))
-    for pattern in wanted.patterns:
-        if not any(map(StageFilter(pattern, held=True), both)):
-            raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(both)}")
+    chosen = select(reference, candidate, stages, force)
+    reference, candidate = chosen.reference, chosen.candidate
     if tolerances is None:
         preset, reason = preset_of(reference.meta, candidate.meta)
         tolerances = Tolerances(preset)
-    check_rules(tolerances.rules, compared)
-    shared = set(both)
-    lacking = [stage for stage in compared if stage not in shared]
-    surplus = [
-        stage for stage in candidate if stage in held and wanted(stage) and stage not in shared and not is_aside(stage)
-    ]
-    written = [stage for stage in lacking if stage in _WRITTEN or stage.startswith("answer.")] if inputs else []
-    if written:
-        warnings.append(f"not compared, since the whole model writes them, not one stage: {_names(written)}")
-    others = [stage for stage in lacking if stage not in written]
-    for missing, whose in ((others, "candidate"), (surplus, "reference")):
-        if missing:
-            warnings.append(f"not compared, since the {whose} does not have them: {_names(missing)}")
-    if changes := setting_changes(reference.meta, candidate.meta):
-        warnings.append(f"the answers were made with different settings: {changes}")
-    if parts := [f"{stage} ({cuts[stage]})" for stage in both if stage in cuts]:
-        warnings.append(f"compared with a part of the reference, as the candidate has no more: {', '.join(parts)}")
-    answers = None if inputs else answers_of(reference, candidate)
-    order = computation_order(both, recorded=bool(reference.meta))
+    check_rules(tolerances.rules, [*chosen.stages, *chosen.only_reference])
+    answers = None if chosen.inputs else answers_of(reference, candidate)
+    found = _measured(chosen, tolerances, answers, on_stage)
+    part = first_id(reference, candidate, answers, tolerances) if answers else None
+    if part:
+        found = _tokens_first(found, part)
+    whole = Comparison(
+        stages=tuple(_alone(found) if chosen.inputs else _with_growth(found, tolerances)),
+        tolerances=tolerances,
+        reason=reason,
+        reference=dict(reference.meta),
+        candidate=dict(candidate.meta),
+        only_reference=tuple(chosen.only_reference),
+        only_candidate=tuple(chosen.only_candidate),
+        first_token=first_token(reference, candidate, found, tolerances, part),
+        warnings=tuple(chosen.warnings),
+        inputs=chosen.inputs,
+        first_id=part,
+    )
+    return with_hints(whole, None, reference, candidate)
+
+
+def _measured(
+    chosen: Selection,
+    tolerances: Tolerances,
+    answers: Answers | None,
+    on_stage: Callable[[int, int, str], None] | None,
+) -> list[StageComparison]:
+    """Returns the measures of each stage, in the order of the computation."""
+    reference, candidate = chosen.reference, chosen.candidate
+    order = computation_order(chosen.stages, recorded=bool(reference.meta))
     found = list[StageComparison]()
     guess = True
     for number, stage in enumerate(order):
@@ -138,23 +115,7 @@ def compare(
         compared_stage = compare_stage(stage, reference[stage], candidate[stage], limits, guess, layout)
         found.append(with_beams(compared_stage, reference, candidate, near_tie_noise(tolerances)))
         guess = guess and (found[-1].passes or found[-1].sequence is not None)  # later errors have the same cause
-    part = first_id(reference, candidate, answers, tolerances) if answers else None
-    if part:
-        found = _tokens_first(found, part)
-    whole = Comparison(
-        stages=tuple(_alone(found) if inputs else _with_growth(found, tolerances)),
-        tolerances=tolerances,
-        reason=reason,
-        reference=dict(reference.meta),
-        candidate=dict(candidate.meta),
-        only_reference=tuple(lacking),
-        only_candidate=tuple(surplus),
-        first_token=first_token(reference, candidate, found, tolerances, part),
-        warnings=tuple(warnings),
-        inputs=inputs,
-        first_id=part,
-    )
-    return with_hints(whole, None, reference, candidate)
+    return found
 
 
 def _compared_choice(
@@ -234,49 +195,3 @@ def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterab
         first = False
         before = error
         yield each
-
-
-def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:
-    digests = [trace.meta.get("input_digest") for trace in (reference, candidate)]
-    if None in digests:
-        says = "neither trace says" if digests == [None, None] else "one of the traces does not say"
-        return [f"{says} what input it was computed on (input_digest)"]
-    if digests[0] == digests[1]:
-        return []
-    shown = [f"{each!s:.32}" if str(each).isprintable() else f"{each!r:.32}" for each in digests]
-    said = f"the traces are of different inputs (digests {shown[0]} and {shown[1]})"
-    if not force:
-        raise BadInput(f"{said}; expected two traces of one input, or --force to compare them anyway")
-    return [said]
-
-
-def _same_layers(reference: list[str], candidate: list[str], force: bool) -> list[str]:
-    counts = layer_counts(reference), layer_counts(candidate)
-    for stack in counts[0].keys() & counts[1].keys():
-        if counts[0][stack] != counts[1][stack]:
-            said = f"the reference has {counts[0][stack]} {stack} and the candidate {counts[1][stack]}"
-            if not force:
-                raise BadInput(
-                    f"{said}; expected traces of one model, or --force or --stages to compare only the layers "
-                    "that both have"
-                )
-            return [said]
-    return []
-
-
-def _nothing_common(reference: Trace, candidate: Trace, stages: str) -> str:
-    if shared := set(reference) & set(candidate):
-        return f"no stage that both traces have matches {stages}; they share {_names(list(shared))}"
-    return (
-        f"the traces have no stage in common: the reference has {_names(list(reference))}, the candidate "
-        f"{_names(list(candidate))}; a mapping file says which array is which stage"
-    )
-
-
-def _names(stages: list[str], most: int = 5) -> str:
-    """Returns some stages by name, and the number of the others."""
-    ordered = computation_order(stages)
-    if not ordered:
-        return "none"
-    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(f"{stage:.80}" for stage in ordered[:most]) + more

@@ -1,0 +1,140 @@
+"""Chooses the stages of two traces that are compared, and says why others are not.
+
+This file reads names and metadata, and no array but the tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.compare.answers import LOGPROBS as CHOICES
+from workbench.compare.answers import ROWS
+from workbench.compare.choices import setting_changes, tells_choices
+from workbench.compare.inputs import Whose, whose_inputs
+from workbench.compare.logprobs import IDS, reported_tokens
+from workbench.compare.logprobs import STAGE as LOGPROBS
+from workbench.compare.steps import alike_steps
+from workbench.core.errors import BadInput
+from workbench.trace.cuts import cut_like, cuts_of
+from workbench.trace.order import computation_order, is_aside, layer_counts
+from workbench.trace.trace import StageFilter, Trace
+
+_WRITTEN = ("tokens", "tokens.logprobs", "text", ROWS)  # results of the whole model, not of one stage
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Two traces, and their stages that are compared."""
+
+    reference: Trace  # cut like the candidate, without steps that read other tokens
+    candidate: Trace
+    stages: list[str]  # in the reference's order
+    only_reference: list[str]
+    only_candidate: list[str]
+    inputs: Whose | None  # whose own inputs both sides computed each stage from (see `whose_inputs`)
+    warnings: list[str]
+
+
+def select(reference: Trace, candidate: Trace, stages: str, force: bool) -> Selection:
+    """Returns the stages that both traces have and that the glob matches.
+
+    Raises `BadInput` as `compare` does.
+    """
+    wanted = StageFilter(stages, held=True)
+    warnings = _same_input(reference, candidate, force)
+    inputs = whose_inputs(reference, candidate)
+    reference, candidate, apart = alike_steps(reference, candidate)
+    warnings += [apart] if apart else []
+    reference, cuts = cut_like(reference, candidate), cuts_of(candidate)
+    if reference.meta.get("isolated") and inputs is None:
+        warnings.append("the reference was computed from the stages of another trace, which is not the candidate")
+    warnings += _same_layers(list(filter(wanted, reference)), list(filter(wanted, candidate)), force)
+    ours, theirs = ([each for each in trace if wanted(each) and not is_aside(each)] for trace in (reference, candidate))
+    for stage, why in _not_comparable(reference, candidate):
+        if stage in ours and stage in theirs:
+            warnings.append(f"not compared, since {why}: {stage}")
+            ours.remove(stage)
+            theirs.remove(stage)
+    shared = set(ours) & set(theirs)
+    both = [stage for stage in ours if stage in shared]
+    if not both:
+        raise BadInput(_nothing_common(reference, candidate, stages))
+    for pattern in wanted.patterns:
+        if not any(map(StageFilter(pattern, held=True), both)):
+            raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(both)}")
+    lacking, surplus = ([stage for stage in side if stage not in shared] for side in (ours, theirs))
+    warnings += _left_out(lacking, surplus, isolated=inputs is not None)
+    if changes := setting_changes(reference.meta, candidate.meta):
+        warnings.append(f"the answers were made with different settings: {changes}")
+    if parts := [f"{stage} ({cuts[stage]})" for stage in both if stage in cuts]:
+        warnings.append(f"compared with a part of the reference, as the candidate has no more: {', '.join(parts)}")
+    return Selection(reference, candidate, both, lacking, surplus, inputs, warnings)
+
+
+def _not_comparable(reference: Trace, candidate: Trace) -> list[tuple[str, str]]:
+    """Returns stages that cannot be compared although both traces have them, and why."""
+    found = []
+    sides = (("reference", reference), ("candidate", candidate))
+    if silent := [whose for whose, trace in sides if reported_tokens(trace) is None]:
+        found.append((LOGPROBS, f"the {silent[0]} does not name the tokens ({IDS})"))
+    if not all(map(tells_choices, (reference, candidate))):
+        found.append((CHOICES, "a trace does not name the ids (answer.alternatives)"))
+    return found
+
+
+def _left_out(lacking: list[str], surplus: list[str], isolated: bool) -> list[str]:
+    """Returns warnings about the stages that only one of the traces has."""
+    written = [stage for stage in lacking if stage in _WRITTEN or stage.startswith("answer.")] if isolated else []
+    others = [stage for stage in lacking if stage not in written]
+    reasons = (
+        (written, "the whole model writes them, not one stage"),
+        (others, "the candidate does not have them"),
+        (surplus, "the reference does not have them"),
+    )
+    return [f"not compared, since {why}: {_names(names)}" for names, why in reasons if names]
+
+
+def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:
+    digests = [trace.meta.get("input_digest") for trace in (reference, candidate)]
+    if None in digests:
+        says = "neither trace says" if digests == [None, None] else "one of the traces does not say"
+        return [f"{says} what input it was computed on (input_digest)"]
+    if digests[0] == digests[1]:
+        return []
+    shown = [f"{each!s:.32}" if str(each).isprintable() else f"{each!r:.32}" for each in digests]
+    said = f"the traces are of different inputs (digests {shown[0]} and {shown[1]})"
+    if not force:
+        raise BadInput(f"{said}; expected two traces of one input, or --force to compare them anyway")
+    return [said]
+
+
+def _same_layers(reference: list[str], candidate: list[str], force: bool) -> list[str]:
+    counts = layer_counts(reference), layer_counts(candidate)
+    for stack in counts[0].keys() & counts[1].keys():
+        if counts[0][stack] != counts[1][stack]:
+            said = f"the reference has {counts[0][stack]} {stack} and the candidate {counts[1][stack]}"
+            if not force:
+                raise BadInput(
+                    f"{said}; expected traces of one model, or --force or --stages to compare only the layers "
+                    "that both have"
+                )
+            return [said]
+    return []
+
+
+def _nothing_common(reference: Trace, candidate: Trace, stages: str) -> str:
+    if shared := set(reference) & set(candidate):
+        return f"no stage that both traces have matches {stages}; they share {_names(list(shared))}"
+    return (
+        f"the traces have no stage in common: the reference has {_names(list(reference))}, the candidate "
+        f"{_names(list(candidate))}; a mapping file says which array is which stage"
+    )
+
+
+def _names(stages: list[str], most: int = 5) -> str:
+    """Returns some stages by name, and the number of the others."""
+    ordered = computation_order(stages)
+    if not ordered:
+        return "none"
+    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return ", ".join(f"{stage:.80}" for stage in ordered[:most]) + more

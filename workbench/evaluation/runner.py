@@ -112,14 +112,8 @@ def run(
     Raises `BadInput` and `Unavailable` in one sentence each: for a faulty manifest or model, for a directory that was
     made from another corpus, and for a full disk. Finished results always stay.
     """
-    for name, number, most in (
-        ("number of workers", workers, MOST_WORKERS),
-        ("batch size", batch_size, MOST_RECORDINGS),
-        ("limit", limit, MOST_RECORDINGS),
-    ):
-        if number is not None and not 1 <= number <= most:
-            raise BadInput(f"the {name} is {number!r:.40}; expected 1 to {most}")
-    chosen_normaliser = find_normaliser(normaliser)
+    _check_counts(workers, batch_size, limit)
+    normaliser_version = find_normaliser(normaliser).version
     found = read_manifest(manifest)
     directory = Path(out).expanduser().absolute()
     own = nullcontext(registry) if registry is not None else Registry()
@@ -128,7 +122,7 @@ def run(
         chosen = choose_models(cards, models, settings or {}, options or {}, servers, on_progress)
         wanted = Run(
             Manifest(found.path, found.root, found.format, draft.digest, draft.utterances, draft.skipped),
-            {"name": normaliser, "version": chosen_normaliser.version},
+            {"name": normaliser, "version": normaliser_version},
             tuple(each.model for each in chosen),
             _versions(),
             SHARD_ROWS,
@@ -150,15 +144,7 @@ def run(
             lambda each, sample: _job(each, sample, whole, batch_size, options or {}),
             _beat(on_progress),
         )
-        try:
-            schedule.run()
-        except (BadInput, Unavailable):
-            writer.abandon()
-            raise
-        except BaseException:
-            _closed(writer)
-            raise
-        writer.close()
+        _compute(schedule, writer)
         evaluation = read(directory)
         return Outcome(
             evaluation,
@@ -170,6 +156,29 @@ def run(
             count,
             pool.place,
         )
+
+
+def _check_counts(workers: int | None, batch_size: int | None, limit: int | None) -> None:
+    for name, number, most in (
+        ("number of workers", workers, MOST_WORKERS),
+        ("batch size", batch_size, MOST_RECORDINGS),
+        ("limit", limit, MOST_RECORDINGS),
+    ):
+        if number is not None and not 1 <= number <= most:
+            raise BadInput(f"the {name} is {number!r:.40}; expected 1 to {most}")
+
+
+def _compute(schedule: Schedule, writer: Writer) -> None:
+    """Computes what is missing. Finished results stay, however this ends."""
+    try:
+        schedule.run()
+    except (BadInput, Unavailable):
+        writer.abandon()
+        raise
+    except BaseException:
+        _closed(writer)
+        raise
+    writer.close()
 
 
 def _pool(address: str | None, chosen: Sequence[Chosen], asked: int | None) -> tuple[Workers, int]:

@@ -93,7 +93,7 @@ def test_a_clean_pass_is_within(sides: tuple[LanguageModel, Trace, Trace]) -> No
     language, reference, exact = sides
     found = followed(language)
     verdict = judge(compare(reference, found), noise_or_bug(reference, found, exact))
-    assert verdict.within and "steps 1 to 4 are within" in verdict.sentence, verdict.sentence
+    assert verdict.within and "Steps 1 to 4 are within" in verdict.sentence, verdict.sentence
 
 
 def test_a_step_beyond_the_context_is_refused(sides: tuple[LanguageModel, Trace, Trace]) -> None:

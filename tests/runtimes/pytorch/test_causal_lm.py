@@ -104,7 +104,7 @@ def nearly_tied(directory: Path, size: float) -> TextSession:
     return session
 
 
-@pytest.mark.parametrize(("size", "near", "said"), [(1e-6, True, "a near tie"), (0.02, False, "no near tie")])
+@pytest.mark.parametrize(("size", "near", "said"), [(1e-6, True, "a near tie"), (0.02, False, "not a near tie")])
 def test_the_margins_of_a_difference_at_any_place(directory: Path, size: float, near: bool, said: str) -> None:
     """Two models of which one writes another token late: by a hair, and clearly."""
     ours, theirs = (nearly_tied(directory, sign * size).trace("seven", max_new_tokens=24) for sign in (-1, 1))
@@ -115,7 +115,7 @@ def test_the_margins_of_a_difference_at_any_place(directory: Path, size: float, 
     assert first.choice.reference_margin > 0 and first.choice.candidate_margin > 0
     step = ours["tokens.logprobs"][first.place]
     assert first.choice.reference_margin == pytest.approx(float(step[0]) - float(step[1]))
-    assert f", {said} (margins {first.choice.reference_margin:.2g} and " in judge(found).sentence
+    assert f"This choice is {said} (margins {first.choice.reference_margin:.2g} and " in judge(found).sentence
     told = found["tokens.logprobs"].logprobs
     assert told is not None and told.steps == first.place + 1 and found["tokens.logprobs"].passes is near
 

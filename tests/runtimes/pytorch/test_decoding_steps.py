@@ -97,7 +97,7 @@ def test_a_planted_fault_is_named_by_step_and_stage(
     for stages, expected in (("llm.layers.?,steps.*.llm.layers.?,logits", whole), (INSIDE, inside)):
         verdict = judge(compare(reference, off, stages=stages), noise_or_bug(reference, off, exact, stages))
         assert verdict.faulty_stage == expected, verdict.sentence
-        assert "the prompt's pass" in verdict.sentence and "within" in verdict.sentence
+        assert "The prompt's pass" in verdict.sentence and "within" in verdict.sentence
 
 
 def test_a_clean_pass_in_another_arithmetic_is_within(directory: Path, reference: Trace, exact: Trace) -> None:

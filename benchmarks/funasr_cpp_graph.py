@@ -13,7 +13,8 @@ from typing import Any
 
 from workbench.families.sanm import SanmConfig
 from workbench.runtimes.gguf import matrix_products, output_layer, sanm
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
 

@@ -14,7 +14,7 @@ from workbench.core.settings import SessionSpec, Settings
 from workbench.formats.weight_files import file_bytes, weight_files
 from workbench.isolation.loader import open_alone
 from workbench.registry.sources import assets
-from workbench.runtimes.gguf.graph import GraphRunner
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.system import processors
 from workbench.system.processors import SMALL_BYTES, default_threads
 

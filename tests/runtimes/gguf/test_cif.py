@@ -16,7 +16,7 @@ from tests.support.gguf_parts import write
 from workbench.families.paraformer import CifConfig
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf import cif
-from workbench.runtimes.gguf.graph import GraphRunner
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.pytorch.cif import CifPredictor
 
 

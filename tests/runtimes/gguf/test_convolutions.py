@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from tests.runtimes.gguf.test_graph import drawn, written
 from workbench.runtimes.gguf.convolutions import convolve, snake_convolve
-from workbench.runtimes.gguf.graph import GraphRunner
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 
 SHAPES = [(1, 7, 20), (1, 1, 3), (3, 1, 20), (20, 7, 20), (10, 3, 5), (33, 4, 16), (64, 3, 8), (70, 7, 6)]
 """Output channels, taps and input channels."""

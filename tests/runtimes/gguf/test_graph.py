@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.weights import Tensor
 from workbench.trace.recorder import Recorder
 

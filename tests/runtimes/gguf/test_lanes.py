@@ -18,7 +18,7 @@ from workbench.core.settings import Settings
 from workbench.registry.sources import assets
 from workbench.runtimes.gguf import paraformer as paraformer_here
 from workbench.runtimes.gguf import sensevoice as sensevoice_here
-from workbench.runtimes.gguf.graph import GraphRunner
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.session.values import Transcript
 
 SAMPLES = [read(path) for path in sorted((assets() / "samples").glob("*.wav")) if path.stem != "long_digits"]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf import matrix_products
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.weights import Tensor
 
 INSIDE, OUT = 48, 600

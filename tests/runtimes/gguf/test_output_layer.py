@@ -10,7 +10,7 @@ import pytest
 from tests.support.gguf_parts import write
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf import output_layer
-from workbench.runtimes.gguf.graph import GraphRunner
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.weights import Scope
 
 

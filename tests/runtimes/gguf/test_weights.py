@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType, quants
 from tests.runtimes.gguf.test_graph import drawn
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.runtimes.gguf.graph import GraphRunner
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")
 # ggml rounds what it multiplies with to the type of the product: 8 bits for the quantised types and for bfloat16.

@@ -18,7 +18,8 @@ from workbench.pipelines.fireredasr import FireRedAudioEncoder
 from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.gguf.conformer import EncoderInput, adapt, encode, encoder_input
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.language import open_language
 from workbench.runtimes.gguf.unpacking import unpacked
 from workbench.runtimes.gguf.weights import Tensor

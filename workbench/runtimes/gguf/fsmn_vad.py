@@ -21,7 +21,8 @@ from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.detection_session import DetectionSession
 from workbench.pipelines.fsmn_vad import FsmnVad
 from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.unpacking import notes, unpacked
 from workbench.runtimes.gguf.weights import Scope, Tensor
 

@@ -25,7 +25,8 @@ from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.nano_search import NanoPipeline
 from workbench.runtimes.gguf import output_layer
 from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.language import open_language
 from workbench.runtimes.gguf.nano_adaptor import adapt, transform
 from workbench.runtimes.gguf.sanm import encode, encoder_input

@@ -1,8 +1,8 @@
 """Graphs of ggml in which a network reads like its paper: linear, layer norm, FSMN memory, attention, convolution.
 
-A `GraphRunner` holds threads, weights and the compute buffer as long as a model is open. A `Graph` is one computation:
-it is built for the current length, computed once and dropped; the runner reuses its memory for the next graph. Shapes
-are in numpy's order, slowest dimension first (see `workbench.runtimes.gguf.shapes`).
+A `Graph` is one computation. It is built for the current length, computed once and dropped (see
+`workbench.runtimes.gguf.graph_runner`). Shapes are in numpy's order, slowest dimension first (see
+`workbench.runtimes.gguf.shapes`).
 """
 
 from __future__ import annotations
@@ -11,114 +11,29 @@ import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import TypeVar
 
 import numpy as np
 
-from workbench.core.errors import BadInput, Unavailable
+from workbench.core.errors import Unavailable
 from workbench.core.finite import not_finite
-from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf import long_attention, matrix_products
 from workbench.runtimes.gguf.capture import TensorCapture
-from workbench.runtimes.gguf.ggml import F32, SUCCESS, load_library
-from workbench.runtimes.gguf.lanes import Lane, Lanes
+from workbench.runtimes.gguf.ggml import F32, SUCCESS
+from workbench.runtimes.gguf.lanes import Lane
 from workbench.runtimes.gguf.numpy_nodes import NumpyNodes, array_of
-from workbench.runtimes.gguf.shapes import GraphFull, Shapes
+from workbench.runtimes.gguf.shapes import Shapes
 from workbench.runtimes.gguf.taps import Block, Place, Taps
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
-from workbench.system.processors import available_processors, default_threads
 from workbench.trace.recorder import Recorder
-
-NODES = 4096  # at first; a graph that needs more nodes is built again with more room
-Outputs = TypeVar("Outputs", bound=Mapping[str, Tensor])
-Result = TypeVar("Result")
-
-
-class GraphRunner:
-    """Computes graphs over the weights of one file.
-
-    Args:
-        threads: of the computation, and graphs side by side at most; None for one per processor that this process may
-            use, or one in a graph of a small model.
-        repack: put matrices into the processor's own layout if ggml has one.
-
-    Raises `BadInput` if the file holds values that are not finite.
-    """
-
-    def __init__(self, file: GgufFile, threads: int | None = None, repack: bool = True):
-        file.check_finite()
-        self.library = load_library()
-        self._whole: Lane | None = Lane(self.library, threads or default_threads(file.nbytes))
-        self._lanes = Lanes(self.library, threads or available_processors())
-        self.weights = Weights(self.library, file, repack)
-        self._nodes = NODES
-
-    def run(self, build: Callable[[Graph], Outputs], recorder: Recorder | None = None) -> dict[str, np.ndarray]:
-        """Computes the outputs of `build` and returns their arrays; tapped stages go to the recorder.
-
-        Raises `BadInput` after `close`.
-        """
-        self._check_open()
-        return self._with_room(recorder, lambda graph: graph.compute(build(graph)))
-
-    @property
-    def lane(self) -> Lane:
-        """The lane of this thread: with all threads, or with one thread inside `side_by_side`."""
-        found = self._lanes.own or self._whole
-        assert found is not None, "closed"
-        return found
-
-    @property
-    def lanes(self) -> int:
-        """How many graphs `side_by_side` computes at a time."""
-        return self._lanes.count
-
-    def side_by_side(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """Calls functions that compute graphs here, as many at a time as there are threads, each with one thread.
-
-        Every tensor must have been in a graph before (see `check`). Returns the results in the functions' order, equal
-        to those of one call after another. Raises the first error, after all have ended.
-        """
-        self._check_open()
-        return self._lanes.call(tasks)
-
-    def _check_open(self) -> None:
-        if self._whole is None:
-            raise BadInput(f"{self.weights.file.name} is closed; open it again")
-
-    def check(self, build: Callable[[Graph], Outputs]) -> None:
-        """Builds the graph without computing it; raises `BadInput` for missing or misshapen weights."""
-        self._with_room(None, build)
-
-    def _with_room(self, recorder: Recorder | None, use: Callable[[Graph], Result]) -> Result:
-        """Calls `use` with a graph and returns its result; if the graph is full, tries again with twice the room."""
-        while True:
-            with Graph(self, self._nodes, recorder) as graph:
-                try:
-                    return use(graph)
-                except GraphFull:
-                    self._nodes *= 2
-
-    def close(self) -> None:
-        """Frees all memory. May be called again."""
-        if self._whole is not None:
-            self.weights.close()
-            self._lanes.close()
-            self._whole.close()
-            self._whole = None
-
-    def __del__(self) -> None:
-        if getattr(self, "_whole", None) is not None and hasattr(self, "weights"):
-            self.close()
 
 
 class Graph(Shapes):
     """One computation; made by `GraphRunner.run`."""
 
-    def __init__(self, engine: GraphRunner, nodes: int, recorder: Recorder | None):
-        super().__init__(engine.library, nodes)
-        self._engine = engine
-        self._lane = engine.lane
+    def __init__(self, lane: Lane, weights: Weights, nodes: int, recorder: Recorder | None):
+        super().__init__(lane.library, nodes)
+        self._lane = lane
+        self._weights = weights
         self.taps = Taps(recorder)
         self._inputs: list[tuple[Tensor, np.ndarray]] = []
         self._sums: dict[str, Tensor] = {}  # of values that must be finite, by their stage
@@ -131,7 +46,7 @@ class Graph(Shapes):
     @property
     def scope(self) -> Scope:
         """The weights, by their names in the file."""
-        return Scope(self._engine.weights)
+        return Scope(self._weights)
 
     # Inputs, taps and outputs.
 

@@ -23,15 +23,15 @@ class Lane:
 
     def __init__(self, library: Library, threads: int):
         self.threads = threads
-        self._library = library
+        self.library = library
         self.backend = library.backend_cpu_init()
         library.backend_cpu_set_n_threads(self.backend, threads)
         self.allocator = library.gallocr_new(library.backend_get_default_buffer_type(self.backend))
 
     def close(self) -> None:
         """Frees the memory."""
-        self._library.gallocr_free(self.allocator)
-        self._library.backend_free(self.backend)
+        self.library.gallocr_free(self.allocator)
+        self.library.backend_free(self.backend)
 
 
 class Lanes:
@@ -53,7 +53,7 @@ class Lanes:
         return getattr(self._here, "lane", None)
 
     def call(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """See `workbench.runtimes.gguf.graph.GraphRunner.side_by_side`."""
+        """See `workbench.runtimes.gguf.graph_runner.GraphRunner.side_by_side`."""
         count = min(self.count, len(tasks))
         if count < 2:
             return [task() for task in tasks]

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
 BLOCK = 96  # frames computed at once

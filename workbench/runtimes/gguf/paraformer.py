@@ -16,7 +16,8 @@ from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf import cif, output_layer, sanm_decoder
 from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Graph, GraphRunner, Result
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner, Result
 from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, unpacked
 from workbench.runtimes.gguf.weights import Scope, Tensor

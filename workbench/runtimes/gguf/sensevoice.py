@@ -14,7 +14,8 @@ from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf import output_layer
 from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Graph, GraphRunner, Result
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner, Result
 from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, unpacked
 from workbench.runtimes.gguf.weights import Scope, Tensor

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from workbench.formats.gguf_file import GgufFile
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.output_layer import BLOCK, FAST_ROWS
 from workbench.runtimes.gguf.weights import Tensor
 from workbench.speech.head_rows import HeadRows

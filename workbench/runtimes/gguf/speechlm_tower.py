@@ -15,7 +15,8 @@ from workbench.families.speechlm_parts import Tower
 from workbench.formats.gguf_file import GgufFile
 from workbench.pipelines.speechlm_frontend import TowerFrontend
 from workbench.runtimes.gguf.attention_stages import joined, self_attention, show_fused
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.weights import Scope, Tensor
 from workbench.trace.recorder import Recorder
 

@@ -13,7 +13,8 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.families.speechlm_gguf import CODEC, read_codec_sizes
 from workbench.formats.gguf_file import GgufFile
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.weights import Scope, Tensor
 from workbench.runtimes.gguf.xcodec_decoder import decode, decoder_receptive_field, values_of_frame
 from workbench.runtimes.gguf.xcodec_encoder import Encoder

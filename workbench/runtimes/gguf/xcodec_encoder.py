@@ -15,7 +15,8 @@ from workbench.core.errors import BadInput
 from workbench.families.speechlm_gguf import CodecSizes, SemanticSizes, read_semantic_sizes
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.convolutions import convolve, snake, snake_convolve
-from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.hubert import hidden_mean
 from workbench.runtimes.gguf.weights import Scope, Tensor
 from workbench.runtimes.gguf.xcodec_decoder import TAPS, residual_units

@@ -100,7 +100,7 @@ def _measured(folder: Path) -> tuple[float, int, Path]:
 def usual_store(public: bool = False) -> RunStore:
     """Returns the store of this user, with the time and the quota that the environment names.
 
-    By default, runs of a public page stay for a day. Raises `BadInput` for a variable that is no number above 0.
+    By default, runs of a public page stay for a day. Raises `BadInput` for a variable that is not a number above 0.
     """
     hours = _number(HOURS_VARIABLE, PUBLIC_HOURS if public else HOURS)
     return RunStore(user_cache() / "runs", hours, 1e9 * _number(GIGABYTES_VARIABLE, GIGABYTES))

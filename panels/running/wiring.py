@@ -1,4 +1,4 @@
-"""Wires events of the page: they are no endpoints for scripts, and errors become sentences."""
+"""Wires events of the page: they are not endpoints for scripts, and errors become sentences."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A parcel is a uint32 with the length of the JSON in bytes, the JSON, zeros up to a multiple of eight bytes, and the
 arrays, each from a multiple of eight bytes on. Images are codes of two bytes, and of one byte if they are large: code c
-of `most + 1` codes is `low + (high - low) * (c / most) ** power`, and the largest code is no number. Other arrays are
+of `most + 1` codes is `low + (high - low) * (c / most) ** power`, and the largest code means NaN. Other arrays are
 float32. This file draws nothing and knows no model.
 """
 

@@ -206,7 +206,7 @@ def compute(
 
 
 def add_together(pictures: list[Picture], titles: list[str], drawn: Drawn) -> None:
-    """Adds what a view draws of two models at once, under a title of its own: it is no difference."""
+    """Adds what a view draws of two models at once, under a title of its own: it is not a difference."""
     one, other = pictures[:2]
     title = f"{drawn.title}: {one.side} and {other.side}"
     pictures.append(replace(one, title=title, layers=drawn.layers, notes=drawn.notes, code=""))

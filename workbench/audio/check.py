@@ -23,4 +23,4 @@ def check_sound(source: str | os.PathLike[str]) -> None:
     if first is None:
         raise no_samples(path.name)
     if not np.isfinite(first).all():
-        read(path)  # counts the samples that are no sound, and raises
+        read(path)  # counts the samples that are not sound, and raises

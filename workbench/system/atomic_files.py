@@ -38,7 +38,7 @@ def check_not_read(flag: str, out: Path, read: Iterable[str | Path]) -> None:
     """Raises `BadInput` if the file that `flag` names is one of those that the same command reads or writes besides.
 
     Args:
-        read: paths, which need not exist; texts that are no path are passed over.
+        read: paths, which need not exist; texts that are not paths are skipped.
     """
     for each in read:
         with contextlib.suppress(OSError, ValueError):

@@ -172,7 +172,7 @@ class InjectActions:
     def begin_with(self, recording: str | None, held: Any) -> tuple[tuple[ListedEmbedding, ...], str, str]:
         """Removes embeddings of earlier recordings; returns values for: embeddings, list, look.
 
-        Files that were added stay. Raises `BadInput` for a file that is not a sound file, before a model is loaded for it.
+        Files that were added stay. Raises `BadInput` for a file that is not a sound file, before it loads a model.
         """
         if recording:
             check_recording(Path(recording))

@@ -24,7 +24,7 @@ def sample_values(found: Sequence[Sample]) -> tuple[list[str], str, str, str]:
 
 
 def unreadable_html(recordings: str | Sequence[str] | None) -> str:
-    """Returns what is wrong with the first of these files that is not a sound file, before a run needs it; empty if none is."""
+    """Returns why the first unreadable file of these is not a recording; empty if all can be read."""
     return first_fault_html(check_recording, [recordings] if isinstance(recordings, str) else recordings)
 
 

@@ -38,7 +38,7 @@ TITLE = "Speech Workbench"
 
 
 class Tab(NamedTuple):
-    """One tab: its key in the page's address, its title, and what adds it and its endpoint to the page."""
+    """One tab: its key in the page's address, its title, and the functions that add it and its endpoint."""
 
     key: str
     label: str
@@ -65,12 +65,12 @@ HEADER = f"""<div class="masthead">
 <rect x="26" y="20" width="16" height="3" rx="1.5"/></g></svg>
 <div><h1>{TITLE}</h1><p>Speech models side by side</p></div></div>"""
 
-OPEN_ADDRESS = "() => workbenchAddress.open(true)"  # of assets/address.js: the tab that the page's address names
+OPEN_ADDRESS = "() => workbenchAddress.open(true)"  # from assets/address.js: opens the tab that the address names
 PRIVACY = "Recordings stay on the machine that runs this page, unless a model on another server is chosen."
 
 
 def footer(guard: Guard) -> str:
-    """Returns the foot of the page, which says in which mode it runs."""
+    """Returns the footer, which names the mode in which the page runs."""
     limits = guard.limits
     mode = (
         f"Public mode: recordings of at most {limits.audio_minutes:g} minutes and {limits.file_mb} MB; "
@@ -82,7 +82,7 @@ def footer(guard: Guard) -> str:
 
 
 def chosen_tabs(names: str | None) -> tuple[Tab, ...]:
-    """Returns the tabs of those keys, separated by commas, in the page's order; all tabs for None.
+    """Returns the tabs with these keys, in the page's order. Commas separate the keys; None means all tabs.
 
     Raises `BadInput` for a key that no tab has.
     """
@@ -104,7 +104,7 @@ def build_page(pool: SessionPool, tabs: Sequence[Tab] = TABS) -> Page:
             for each in tabs:
                 with gr.Tab(each.label, id=each.key) as tab:
                     each.build(page, pool, tab)
-        models_endpoint.build(page, pool)  # whatever the tabs are: the other endpoints take its models
+        models_endpoint.build(page, pool)  # with any tabs: other endpoints take the models that it lists
         for each in tabs:
             if each.endpoint is not None:
                 each.endpoint(page, pool)

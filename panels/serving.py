@@ -1,4 +1,4 @@
-"""Starts the web server for the page: address, limits and the files that it may serve. It lays nothing out."""
+"""Starts the web server for the page: address, limits and the files that it may serve."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 SPARE_THREADS = 24  # for events that compute nothing
 LOOK_SECONDS = 0.01  # between two looks at the queue of events
-SPACE_PROXIES = ("10.0.0.0/8", "172.16.0.0/12")  # those of Hugging Face, through which every visitor of a Space comes
+SPACE_PROXIES = ("10.0.0.0/8", "172.16.0.0/12")  # Hugging Face's proxies, which pass on the visitors of a Space
 SPACE_EMBEDDERS = ("https://huggingface.co", "https://*.hf.space")
-UPLOADS = "GRADIO_TEMP_DIR"  # an environment variable of Gradio's
+UPLOADS = "GRADIO_TEMP_DIR"  # the environment variable that names Gradio's folder for uploads
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Opening:
 
     guard: Guard
     hosts: tuple[str, ...] = ()  # names of the server beside its addresses
-    origins: tuple[str, ...] = ()  # other sites whose pages may ask
+    origins: tuple[str, ...] = ()  # other sites whose pages may send requests
     embedders: tuple[str, ...] = ()  # sites that may show the page in a frame
-    keys: Keys = field(default_factory=Keys)  # of programs; without any, none is asked for
+    keys: Keys = field(default_factory=Keys)  # API keys of programs; without any, programs need no key
     users: tuple[tuple[str, str], ...] = ()  # names and passwords; without any, nobody signs in
     root_path: str | None = None  # the path of the page behind a proxy
     tabs: str | None = None  # keys of the tabs that it shows, separated by commas; None for all
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from workbench.core.errors import WorkbenchError, message_of
 
     try:
-        host, port = address(chosen.host, chosen.port)  # before all that takes time
+        host, port = address(chosen.host, chosen.port)  # first, because the next steps take time
         opening = opening_of(chosen, host)
         end_in_order()
         serve(host, port, opening)
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def opening_of(chosen: argparse.Namespace, host: str) -> Opening:
-    """Returns what the command line says about visitors; raises `BadInput` for what cannot be."""
+    """Returns what the command line says about visitors; raises `BadInput` for invalid settings."""
     mode = mode_for(host, chosen.mode)
     limits = read_limits(PUBLIC if mode == PUBLIC_MODE else LOCAL, chosen.limits)
     proxies = chosen.trusted_proxy or (SPACE_PROXIES if os.environ.get(SPACE) else ())
@@ -148,7 +148,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     """Serves the page; `settings` are more arguments of `Blocks.launch`; returns its result.
 
     Args:
-        opening: how it is opened to visitors; by default as the pool of the page's sessions says, and no further.
+        opening: how the page is open to visitors; by default it has the guard of the page, and nothing else.
     """
     from gradio import http_server
     from gradio.utils import get_upload_folder
@@ -180,10 +180,10 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
         embedders=opening.embedders,
         scripts=script_digests(head()),
     )
-    # In a Space Gradio would watch the files to load changed ones, for which it needs one more package.
+    # In a Space, Gradio would watch the files and load changed ones. That needs one more package.
     vars(http_server)["get_space"] = lambda: None
     remember_little()
-    # Gradio looks a thousand times a second, which takes 4 % of a core while nobody is there.
+    # Gradio looks a thousand times a second. That takes 4 % of a core, even without visitors.
     page._queue.sleep_when_free = LOOK_SECONDS
     return page.launch(
         theme=theme(),
@@ -212,7 +212,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
         footer_links=["api", "settings"],
         allowed_paths=[str(assets() / "samples")],
         max_file_size=limits.file_mb << 20,
-        max_threads=limits.running + limits.waiting + SPARE_THREADS,  # the queue of calls decides who works
+        max_threads=limits.running + limits.waiting + SPARE_THREADS,  # the queue of calls decides which calls run
         state_session_capacity=limits.sessions,
         auth=list(opening.users) or None,
         root_path=opening.root_path,

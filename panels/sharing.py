@@ -23,12 +23,12 @@ SENTENCE = (
     "Compare speech models: transcribe, talk, look inside, and find the first layer at which two runtimes differ. "
     "It runs on a laptop."
 )
-PICTURE, PICTURE_SIZE = "link.png", (1200, 630)  # pixels: the form that all readers of such tags take
+PICTURE, PICTURE_SIZE = "link.png", (1200, 630)  # pixels: a size that all readers of such tags accept
 _TAGS = re.compile(rb'\s*<meta\s+(?:property="og:|name="twitter:)[^>]*>')
 
 
 def sharing_routes() -> list[BaseRoute]:
-    """Returns the address of the picture."""
+    """Returns the route that serves the picture."""
     return [Route(f"/{PICTURE}", partial(_file, PICTURE), methods=["GET", "HEAD"])]
 
 
@@ -40,7 +40,7 @@ class LinkTags:
     """Middleware that replaces the tags for links in the page's HTML, and passes everything else on.
 
     Args:
-        title: of the page.
+        title: the title of the page.
     """
 
     def __init__(self, app: ASGIApp, title: str):
@@ -69,10 +69,10 @@ class LinkTags:
 
 
 def with_tags(html: bytes, title: str, address: str) -> bytes:
-    """Returns a page's HTML with this project's tags in place of those it has.
+    """Returns a page's HTML with this project's tags in place of Gradio's.
 
     Args:
-        address: of the page, as a visitor sees it, without a slash at its end.
+        address: the page's address as a visitor sees it, without a slash at its end.
     """
     before, head, after = _TAGS.sub(b"", html).partition(b"</head>")
     tags = render("widgets/head.html", "link_tags", title, SENTENCE, address, f"{address}/{PICTURE}", *PICTURE_SIZE)

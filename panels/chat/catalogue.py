@@ -1,4 +1,4 @@
-"""The offer of the Chat tab as plain data: the models that converse, their options, and examples.
+"""What the Chat tab offers, as plain data: the models for conversations, their options, and examples.
 
 The browser draws the inputs from it and sends the values to `panels.chat.request`. This file draws nothing.
 """
@@ -18,7 +18,7 @@ from workbench.families.family import CONVERSE
 from workbench.registry.registry import Registry
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 
-MAIN = ("modalities", "temperature", "cfg", "seed", "probabilities", "thinking", "language")  # the others fold away
+MAIN = ("modalities", "temperature", "cfg", "seed", "probabilities", "thinking", "language")  # the others are folded
 NOT_SHOWN = (
     "system",
     "chat",
@@ -26,7 +26,7 @@ NOT_SHOWN = (
     "batch_size",
 )  # the page has a system prompt of its own, and sends one conversation
 KINDS = {bool: "switch", int: "number", float: "number", str: "text", tuple: "lines"}
-EXAMPLES = {  # by what a model's calls take; the demo models know these
+EXAMPLES = {  # by the input of a model; the demo models can answer these
     CONVERSATION: ("say three seven one", "count from two to six", "say 4 0 8 in the voice of lucas"),
     PROMPT: ("Count from two to six.", "Write in words: 371", "Reverse: four zero eight"),
     RECORDING: (),
@@ -38,7 +38,7 @@ NOBODY = (
 
 
 def catalogue(registry: Registry, samples: Iterable[Sample]) -> dict[str, Any]:
-    """Returns the models that can converse now, with their options and examples; without a model, the reason."""
+    """Returns the models that can answer now, with their options and examples; if there are none, the reason."""
     models = [_model(offer) for offer in sorted(offers(registry, CONVERSE), key=_order) if offer.possible]
     return {
         "models": models,
@@ -63,7 +63,7 @@ def chat_options(offer: RuntimeOffer) -> tuple[OptionSpec, ...]:
 
 
 def _order(offer: RuntimeOffer) -> tuple[bool, int]:
-    """Models that are on this machine come first; among them those that speak, then those that read text."""
+    """Returns a sort key: models on this machine come first; among them those that speak, then those that read."""
     takes = FAMILIES[offer.card.family].input
     return not offer.ready or offer.elsewhere, (CONVERSATION, PROMPT, RECORDING).index(takes)
 

@@ -89,7 +89,7 @@ def answered(
     options: Mapping[str, Any] | None = None,
     audio: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Returns a model's answer as `Answer.to_dict` has it.
+    """Returns a model's answer, with the fields of `Answer.to_dict`.
 
     Args:
         messages: a text, or messages without paths of files.

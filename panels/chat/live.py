@@ -54,7 +54,7 @@ async def live(pool: SessionPool, slots: threading.Semaphore, socket: WebSocket)
         threading.Thread(target=_work, args=(pool, slots, columns, stops, send), daemon=True).start()
         await _carry(socket, queue, stops)
         await socket.close()
-    except (WebSocketDisconnect, KeyError, RuntimeError):  # gone, or a message of another kind
+    except (WebSocketDisconnect, KeyError, RuntimeError):  # the visitor left, or the message is invalid
         pass
     finally:
         for stop in stops:
@@ -91,7 +91,7 @@ def _work(
 
 
 async def _carry(socket: WebSocket, queue: asyncio.Queue[Message | None], stops: list[threading.Event]) -> None:
-    """Sends all messages of a turn until its end, and receives the stops of the page at the same time."""
+    """Sends all messages of a turn until its end, and receives the page's requests to stop meanwhile."""
     listening = asyncio.create_task(_listen(socket, stops))
     try:
         while (message := await queue.get()) is not None:

@@ -28,11 +28,11 @@ MOST_MESSAGES = 1000
 
 @dataclass(frozen=True)
 class Column:
-    """One answer that is asked for."""
+    """One answer that the page asks for."""
 
     offer: RuntimeOffer
     messages: tuple[Mapping[str, Any], ...]  # as in `workbench.session.messages`
-    options: Mapping[str, Any]  # those that were set
+    options: Mapping[str, Any]  # only those that the user set
     recorded: Recorded | None = None  # an earlier answer to compare with
 
 

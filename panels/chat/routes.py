@@ -1,4 +1,4 @@
-"""The addresses of the Chat tab beside its websocket: the offer, recordings, replay bundles, scripts.
+"""The addresses of the Chat tab beside its websocket: what it offers, recordings, replay bundles, scripts.
 
 All errors are `{"error": sentence}`. This file computes nothing itself.
 """
@@ -52,7 +52,7 @@ def chat_routes(pool: SessionPool) -> list[BaseRoute]:
 
 
 def _judged(work: Callable[[bytes, Request], Response], body: bytes, request: Request) -> Response:
-    """Answers a request with a file. A wrong file gets status 200 too: a browser logs other statuses as errors."""
+    """Answers a request that has a file. A bad file gets status 200 too: browsers log other statuses as errors."""
     try:
         return work(body, request)
     except BadInput as error:

@@ -38,9 +38,9 @@ def answer_columns(
     Args:
         stops: one for each column; setting it ends that answer within one row.
         on_event: receives objects with `type`: `state` (what the page waits for), `loaded` (seconds, if the model was
-            loaded for this answer), `text` (a piece and its tokens), `memory` (what the model's process has resident
-            after the answer, in words), `answer` (the fields of the answer, without audio, and `replay` if it was
-            compared), `failed` (a sentence). It also receives chunks of speech.
+            loaded for this answer), `text` (a piece and its tokens), `memory` (the resident memory of the model's
+            process after the answer, in words), `answer` (the fields of the answer, without audio, and `replay` if it
+            was compared), `failed` (a sentence). It also receives chunks of speech.
         finished: receives each complete answer.
     """
     for number, (column, stop) in enumerate(zip(columns, stops)):
@@ -84,7 +84,7 @@ def _answer(
 
 
 def answer_event(answer: Answer, recorded: Recorded | None) -> dict[str, Any]:
-    """Returns an answer as the page takes it: its fields without the audio, which was sent in chunks."""
+    """Returns an answer as the page reads it: its fields without the audio, which was sent in chunks."""
     fields = {**answer.to_dict(), "audio": None}
     event = {"type": "answer", "answer": fields, "text": answer.text, "finish": answer.finish}
     if recorded is not None:

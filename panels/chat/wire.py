@@ -22,7 +22,7 @@ from workbench.speech.replay import Sound
 
 LARGEST_JSON = 32 << 20  # bytes
 MOST_SOUNDS = 1000
-RATES = (1000, 384_000)  # Hz, as of recordings
+RATES = (1000, 384_000)  # Hz, the same limits as for recordings
 
 
 def pack(content: Mapping[str, Any], sounds: Sequence[Sound]) -> bytes:

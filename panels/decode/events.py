@@ -1,6 +1,6 @@
 """The event handlers of the Decode tab: from the values of inputs to the values of outputs.
 
-All users of the page share the same object. What a user's last run has found is kept by the user's session. The layout
+All users of the page share the same object. The user's session keeps the results of the user's last run. The layout
 is in `layout`.
 """
 
@@ -70,7 +70,7 @@ class DecodeActions(RecordingActions):
 
     def pick_sample(self, event: gr.EventData) -> tuple[Any, ...]:
         """Uses a sample, or all of them; also returns the reference text, the credit, the sample's text, and no logits,
-        as recordings take their place.
+        because recordings replace them.
         """
         return *sample_values(samples_named(self.samples, datum(event._data, "sample"))), None
 
@@ -189,7 +189,7 @@ class DecodeActions(RecordingActions):
         """Stores the run that has ended, with what is shown of it; returns the list of earlier runs.
 
         Args:
-            values: of the inputs, then the HTML of table, progress, and the answer to why.
+            values: the inputs' values, then the HTML of the table, the progress, and the answer to why.
         """
         kept = self.kept.get(user)
         found = [row for row in kept.state.rows if row.searched] if kept else []
@@ -234,7 +234,7 @@ class DecodeActions(RecordingActions):
         yield from self._follow(kept, kept.state.row(datum(event._data, "key")), user)
 
     def _follow(self, kept: Decodings, row: Row, user: str) -> Iterator[tuple[Any, Any, Any]]:
-        """Yields what shows a search. A second press of its button computes nothing; that of another takes over."""
+        """Yields the values that show a search. A second press of its button computes nothing; another takes over."""
         if self._followed.get(user) is row:
             yield gr.skip(), gr.skip(), gr.skip()
             return
@@ -252,7 +252,7 @@ class DecodeActions(RecordingActions):
                 del self._followed[user]
 
     def why(self, event: gr.EventData, request: gr.Request) -> str:
-        """Explains a word of a result by the best hypothesis that has something else there."""
+        """Explains a word of a result: compares it with the best hypothesis that has something else in that place."""
         kept = self.kept.of(str(request.session_hash))
         row = kept.state.row(datum(event._data, "key"))
         place = datum(event._data, "place")
@@ -321,7 +321,7 @@ class DecodeActions(RecordingActions):
 
 
 def _pair(pair: str) -> Pair:
-    """Returns the pair of weights of that key."""
+    """Returns the pair of weights with that key."""
     if pair not in SWEPT:
         raise BadInput(f"there is no pair of weights {pair!r:.40}; expected one of {', '.join(SWEPT)}")
     return SWEPT[pair]

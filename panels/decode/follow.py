@@ -12,9 +12,9 @@ from panels.decode.record_view import Followed, find_loss, search_value
 from panels.decode.run import Decodings, Row, text_of
 from workbench.decoding.ctc_beam.decoder import CtcDecoder
 
-MOST_FRAMES = 600  # of a recording that are followed; more would take long to search and to send
-WIDER, WIDEST = 8, 512  # the wider search has so many times the hypotheses, at most so many
-SMALL_VOCABULARY, WIDE_TOKENS = 200, 40  # in larger ones, it looks at so many tokens of each frame
+MOST_FRAMES = 600  # frames of a recording that are followed; more would take long to search and to send
+WIDER, WIDEST = 8, 512  # the wider search keeps WIDER times as many hypotheses, at most WIDEST
+SMALL_VOCABULARY, WIDE_TOKENS = 200, 40  # in larger vocabularies, it tries WIDE_TOKENS tokens in each frame
 
 
 def follow(kept: Decodings, row: Row) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def follow(kept: Decodings, row: Row) -> dict[str, Any]:
 
 
 def wider(decoder: CtcDecoder) -> CtcDecoder:
-    """Returns a search that knows the same, follows more hypotheses and prunes nothing else."""
+    """Returns a search with the same models that keeps more hypotheses and has no threshold for scores."""
     beam = max(decoder.options.beam_size, min(WIDER * decoder.options.beam_size, WIDEST))
     few = None if decoder.vocabulary <= SMALL_VOCABULARY else max(decoder.options.tokens_per_frame or 0, WIDE_TOKENS)
     return CtcDecoder(

@@ -23,7 +23,7 @@ LOGITS = "logits"  # the stage that a search decodes
 def stand_apart(pieces: Sequence[str]) -> bool:
     """Returns whether tokens are read one by one, with spaces between them, as phonemes are.
 
-    That is so unless a mark or a blank shows where words begin, or most tokens are single characters.
+    This is true unless a mark or a blank shows where words begin, or most tokens are single characters.
     """
     return _stand_apart(tuple(pieces))
 
@@ -40,7 +40,7 @@ def marks_words(pieces: Sequence[str]) -> bool:
     return _marks_words(tuple(pieces))
 
 
-@functools.lru_cache(maxsize=8)  # asked for every frame, of tens of thousands of tokens
+@functools.lru_cache(maxsize=8)  # called for every frame, with tens of thousands of tokens
 def _marks_words(pieces: tuple[str, ...]) -> bool:
     return any(piece.startswith(WORD_START) for piece in pieces)
 
@@ -50,7 +50,7 @@ HEARING = ("sensevoice",)
 
 
 def headed_offers(registry: Registry) -> tuple[RuntimeOffer, ...]:
-    """Returns the models with a CTC head on every runtime that computes here, those that can run first."""
+    """Returns the models with a CTC head on every runtime that computes here; those that can run come first."""
     return tuple(each for each in offers(registry) if each.card.family in HEARING and not each.elsewhere)
 
 

@@ -1,4 +1,4 @@
-"""What a search may know: the files that a user uploads, each checked at once, and the examples that ship.
+"""What a search may know: the files that a user uploads, each checked at once, and the shipped examples.
 
 It reads the files as a search reads them, and says in one sentence what it found. It shows nothing.
 """
@@ -21,7 +21,7 @@ from workbench.families.ctc_layouts import LogitsLayout
 from workbench.registry.sources import assets
 from workbench.system.memory import size
 
-MOST_BYTES = 300 << 20  # of one uploaded file: larger ones take minutes to read
+MOST_BYTES = 300 << 20  # of one uploaded file; larger files take minutes to read
 FILES = {
     "lm": "Token LM",
     "lexicon": "Lexicon",
@@ -43,8 +43,8 @@ def check_file(option: str, path: str | None, layout: LogitsLayout | None, lexic
     """Reads the file of an option; returns None if there is no file.
 
     Args:
-        layout: of the chosen model; None if its tokens are not known yet, then the file is checked when it is used.
-        lexicon: the path of the lexicon, whose words a model of words and phrases are about.
+        layout: the layout of the chosen model. None if its tokens are not known yet; the file is then checked later.
+        lexicon: the path of the lexicon. Models of words, and phrases, are checked against its words.
     """
     if not path:
         return None
@@ -81,7 +81,7 @@ def _word_lm(path: str, layout: LogitsLayout, lexicon: str | None) -> str:
 
 
 def _ngrams(path: str, symbols: Sequence[str], what: str) -> str:
-    """Reads an n-gram model as a search does; raises `BadInput`, too, if it knows none of the symbols."""
+    """Reads an n-gram model as a search does; returns a sentence on it. Raises `BadInput` if it knows no symbol."""
     if is_kenlm_binary(Path(path)):
         binary = read_ngram_model(Path(path), symbols)
         return f"A KenLM model of order {binary.order} for the {len(symbols)} {what}{_notes(binary.notes)}."
@@ -133,7 +133,7 @@ _CHECKS: Mapping[str, Callable[[str, LogitsLayout, str | None], str]] = {
 
 @dataclass(frozen=True)
 class Example:
-    """Something that a search may know, with something to decode, ready to be tried."""
+    """An example to try: files and options for a search, with recordings or logits to decode."""
 
     key: str
     title: str
@@ -151,7 +151,7 @@ class Example:
         return str(assets() / FOLDER / name) if name else None
 
 
-FOLDER = "decoding"  # of assets/
+FOLDER = "decoding"  # in assets/
 EXAMPLES = (
     Example(
         "telephone",
@@ -219,7 +219,7 @@ def read_examples() -> tuple[Example, ...]:
 
 
 def find_example(key: str) -> Example:
-    """Returns the example of that key; raises `BadInput` if there is none."""
+    """Returns the example with that key; raises `BadInput` if there is none."""
     for example in read_examples():
         if example.key == key:
             return example

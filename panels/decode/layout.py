@@ -47,7 +47,7 @@ def show(place: str) -> str:
 
 
 TAB = "decode"
-FILES_ASKED = (0, 1, 2, *range(8, 8 + len(FILES)))  # which of the inputs of a run hold files
+FILES_ASKED = (0, 1, 2, *range(8, 8 + len(FILES)))  # places of the inputs of a run that hold files
 
 
 class Sweep(NamedTuple):
@@ -162,7 +162,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     known = [model, logits, tokens, blank, *files.values()]
     for option, each in files.items():
         for event in (each.upload, each.clear):
-            # What a model of words and phrases are about depends on the lexicon.
+            # Models of words, and phrases, are checked against the words of the lexicon.
             checked = FILES if option == "lexicon" else (option,)
             wire(event, partial(actions.check, tuple(checked)), known, [notes[name] for name in checked])
     for event in (model.input, tokens.upload, tokens.clear, logits.upload, logits.clear):

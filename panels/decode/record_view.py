@@ -20,7 +20,7 @@ from workbench.decoding.rivals import TERMS
 from workbench.families.vocabulary import WORD_START
 
 MOST_LABELS = 40  # tokens in the picture
-WORTH_A_ROW = 0.02  # the probability that a token reaches in some frame to be in the picture
+WORTH_A_ROW = 0.02  # a token is in the picture if it has this probability in some frame
 MOST_LINES = 16  # living hypotheses of a frame that are sent
 MOST_PRUNED = 6
 MOST_MOMENTS = 12
@@ -34,9 +34,9 @@ class Loss:
 
     hypothesis: Hypothesis
     frame: int
-    id: int | None  # of the hypothesis it grows from, among the pruned of that frame; None if that was not recorded
-    rank: int | None  # of it among the pruned
-    lead: float  # by how much it is better than the result
+    id: int | None  # the pruned hypothesis of that frame that it grows from; None if that was not recorded
+    rank: int | None  # its rank among the pruned hypotheses
+    lead: float  # how much higher its score is than the result's
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _used(record: SearchRecord, name: str) -> bool:
 
 
 def _lines(scores: Scores, names: Sequence[str], number: Callable[[int], int], most: int) -> list[list[float]]:
-    """Returns hypotheses as [index, terms]; a term of minus infinity becomes a very small number, which JSON has."""
+    """Returns hypotheses as [index, terms]; minus infinity, which JSON lacks, becomes a very low number."""
     terms = [np.maximum(getattr(scores, name)[:most], -1e9).round(4).tolist() for name in names]
     return [[number(int(hypothesis)), *line] for hypothesis, *line in zip(scores.ids[:most], *terms)]
 
@@ -158,7 +158,7 @@ def _homophones(record: SearchRecord, ids: np.ndarray, number: Callable[[int], i
 def _rows(
     record: SearchRecord, pieces: Sequence[str], blank: int, best: Hypothesis | None
 ) -> tuple[list[int], list[str]]:
-    """Returns the tokens of the picture, in the order in which they are likeliest, and their names; the blank is
+    """Returns the tokens of the picture and their names: ordered by the frame in which each is likeliest, the blank
     last.
     """
     highest = np.exp(record.log_probs.max(axis=0)) if len(record.log_probs) else np.zeros(len(pieces))
@@ -171,7 +171,9 @@ def _rows(
 
 
 def _grey(log_probs: np.ndarray) -> np.ndarray:
-    """Returns log-probabilities [frames, tokens] as shades uint8 [tokens, frames]; the root lifts small ones."""
+    """Returns log-probabilities [frames, tokens] as shades uint8 [tokens, frames]: the square roots of the
+    probabilities, so that small ones are visible.
+    """
     shades: np.ndarray = np.rint(255 * np.exp(log_probs / 2)).clip(0, 255).astype(np.uint8)
     return np.ascontiguousarray(shades.T)
 
@@ -206,8 +208,9 @@ def units_of(tokens: Sequence[int], words: Sequence[str] | None, pieces: Sequenc
 
 
 def decisions(record: SearchRecord, pieces: Sequence[str]) -> list[Moment]:
-    """Returns the frames in which a word of the result takes the place of another one for good, though a later word has
-    begun already: there the later word decides.
+    """Returns the frames in which a word of the result replaces another word for good after a later word has begun.
+
+    There, the later word decides.
     """
     if not record.hypotheses or not record.frames:
         return []
@@ -242,7 +245,7 @@ def decisions(record: SearchRecord, pieces: Sequence[str]) -> list[Moment]:
 
 
 def _leads(record: SearchRecord, best: Hypothesis) -> bool:
-    """Returns whether the result has the highest score in the last frame, too, maybe with others."""
+    """Returns whether the result also has the highest score in the last frame, perhaps together with others."""
     living = record.frames[-1].living
     for hypothesis, total in zip(living.ids, living.total):
         words = None if record.words is None else record.words[int(hypothesis)]

@@ -41,11 +41,11 @@ from workbench.text.scripts import mixed_units
 GREEDY, BEAM, GUIDED = "greedy", "beam", "guided"
 TITLES = {GREEDY: "Greedy", BEAM: "Beam", GUIDED: "Beam with language models, lexicon and phrases"}
 KNOWN = {"lm": "token LM", "lexicon": "lexicon", "word_lm": "word LM", "neural_lm": "neural LM", "boost": "phrases"}
-KEPT_HYPOTHESES = 50  # of each search, so that a word's rival is among them
+KEPT_HYPOTHESES = 50  # hypotheses of each search, so that a word's rival is among them
 FRAMES_AT_ONCE = 64  # between two looks at whether the run was stopped
-MOST_VALUES = 50_000_000  # of one array of logits on the page: 400 MB in float64
-MOST_KEPT_VALUES = 100_000_000  # of all arrays of a run that stay for the views
-TASK = "generate"  # of models that can score words
+MOST_VALUES = 50_000_000  # values of one array of logits on the page: 400 MB in float64
+MOST_KEPT_VALUES = 100_000_000  # values of all arrays of a run that stay for the views
+TASK = "generate"  # the task of models that can score words
 
 Status = Literal["waiting", "running", "done", "failed", "stopped"]
 Show = Callable[["Row"], None]
@@ -55,7 +55,7 @@ Show = Callable[["Row"], None]
 class Source:
     """A recording, or a file of logits."""
 
-    name: str  # for the user
+    name: str  # as the user sees it
     path: str
     reference: str | None = None
 
@@ -72,7 +72,7 @@ class Job:
     neural: RuntimeOffer | None = None  # the language model that scores words
 
     def options_of(self, decoder: str) -> CtcBeamOptions:
-        """Returns the options of a search: the one without knowledge has the same beam and no more."""
+        """Returns the options of a search; without knowledge, only beam, n-best and recombination are kept."""
         own = replace(self.options, beam_size=self.options.beam_size or BEAM_SIZE)
         own = replace(own, nbest=max(own.nbest, min(KEPT_HYPOTHESES, own.beam_size)))  # more would widen the beam
         if decoder == GUIDED:
@@ -105,10 +105,10 @@ class Row:
     status: Status = "waiting"
     activity: str = ""
     hypotheses: tuple[Hypothesis, ...] = ()  # best first
-    words: tuple[tuple[str, ...], ...] = ()  # of each hypothesis
+    words: tuple[tuple[str, ...], ...] = ()  # the words of each hypothesis
     reference: str | None = None
     score: Score | None = None
-    seconds: float = 0.0  # of decoding alone
+    seconds: float = 0.0  # time for decoding alone
     error: str = ""
     notes: tuple[str, ...] = ()
 
@@ -118,7 +118,7 @@ class Row:
 
     @property
     def searched(self) -> bool:
-        """Whether a beam search made it, which can be followed."""
+        """Whether the result is from a beam search, which can be followed."""
         return self.decoder != GREEDY and bool(self.hypotheses)
 
 
@@ -132,7 +132,7 @@ class RunState:
     seconds: float = 0.0  # since the start
 
     def row(self, key: str) -> Row:
-        """Returns the row of that key; raises `BadInput` if there is none."""
+        """Returns the row with that key; raises `BadInput` if there is none."""
         for row in self.rows:
             if row.key == key:
                 return row
@@ -176,12 +176,12 @@ def prepare(
     """Returns the job that a user described, checked as far as possible without reading a recording or loading a model.
 
     Args:
-        cell: the model and its runtime, as `ModelOnRuntime.value`; not looked at for files of logits.
+        cell: the model and its runtime, as `ModelOnRuntime.value`; ignored for files of logits.
         logits: files of logits; then there must be no recordings.
         tokens: the file of their tokens.
-        blank: the index or the name of the blank among them.
-        reference: the text of the one source, or a line for each of several.
-        decoders: of greedy, beam and guided; guided goes if nothing guides it.
+        blank: the index or the name of the blank among the tokens.
+        reference: the text of a single source, or one line for each of several sources.
+        decoders: some of greedy, beam and guided; guided is left out if nothing guides it.
 
     Raises `BadInput` that says what is wrong.
     """
@@ -280,7 +280,7 @@ def _failed(row: Row, error: Exception) -> Row:
 
 
 class Sessions:
-    """The models of a run: the one that hears, and the one that scores words."""
+    """The models of a run: the one that computes the logits, and the one that scores words."""
 
     def __init__(self, pool: SessionPool, job: Job, stop: threading.Event, on_activity: Callable[[str], None]):
         self._pool = pool
@@ -304,7 +304,7 @@ class Sessions:
         broken: dict[str, Exception],
         **changes: Any,
     ) -> CtcDecoder:
-        """Returns a search with all that it knows; an error is noted in `broken`, too.
+        """Returns a search with all that it knows; notes an error in `broken` as well.
 
         Args:
             changes: options of this search alone.
@@ -368,7 +368,7 @@ def searched(decoder: CtcDecoder, logits: np.ndarray, stop: threading.Event) -> 
 
 
 def greedy_hypothesis(logits: np.ndarray, layout: LogitsLayout) -> Hypothesis:
-    """Returns the best path of log-probabilities as a hypothesis; its acoustic score is that of the path alone."""
+    """Returns the best path of log-probabilities as a hypothesis; its acoustic score counts this one path only."""
     tokens = tuple(each.id for each in greedy(logits, layout.blank))
     return Hypothesis(tokens, None, float(logits.max(axis=1).sum()))
 
@@ -379,8 +379,9 @@ def text_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> str:
 
 
 def words_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> tuple[str, ...]:
-    """Returns the words of a hypothesis: those of the lexicon, else of its text; a script without spaces counts by
-    characters, and tokens such as phonemes one by one.
+    """Returns the words of a hypothesis: those of the lexicon, else those of its text.
+
+    In a script without spaces, each character is a word. Tokens such as phonemes are words by themselves.
     """
     if hypothesis.words is not None:
         return hypothesis.words

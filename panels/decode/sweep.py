@@ -1,6 +1,7 @@
 """A sweep of two weights over recordings with references: n-best lists that are kept, and the error rates they give.
 
-The searches run in a thread, as those of `panels.decode.run`; the lists are used again while only the grid changes.
+The searches run in a thread, like those of `panels.decode.run`. A new sweep uses the lists again if only the grid has
+changed.
 This file knows neither Gradio nor HTML.
 """
 
@@ -23,9 +24,9 @@ from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.weight_sweep import Candidate, NBestList, WeightSweep, sweep_weights
 from workbench.text.rates import score
 
-SMALLEST_WEIGHT = 1e-6  # in place of 0, so that the lists tell what the language model says
+SMALLEST_WEIGHT = 1e-6  # in place of 0, so that the lists have the scores of the language model
 LIST_LENGTH = 100  # hypotheses of a search
-MOST_VALUES = 41  # of a weight
+MOST_VALUES = 41  # values of one weight
 GRID = re.compile(r"\s*(-?[\d.]+)\s*(?:to|,|\.\.)\s*(-?[\d.]+)\s*,\s*(\d+)\s*")
 
 
@@ -33,7 +34,7 @@ GRID = re.compile(r"\s*(-?[\d.]+)\s*(?:to|,|\.\.)\s*(-?[\d.]+)\s*,\s*(\d+)\s*")
 class Pair:
     """Two weights: of language models, and of a bonus."""
 
-    weight: str  # the options
+    weight: str  # the names of the two options
     bonus: str
     models: tuple[str, ...]  # the terms that the weight multiplies
     title: str
@@ -78,7 +79,7 @@ class SweepState:
 
 @dataclass
 class NBestLists:
-    """The hypotheses of the sources of a job, for any weights of a pair."""
+    """The hypotheses of each source of a job, which any weights of a pair can rank."""
 
     job: Job
     pair: Pair
@@ -121,7 +122,7 @@ def check_swept(job: Job, pair: Pair) -> None:
 
 
 def same_lists(one: Job, other: Job, pair: Pair) -> bool:
-    """Returns whether the lists of one job serve the other: all but the two weights and the length of lists agree."""
+    """Returns whether the other job can use the lists: only the two weights and the length of lists may differ."""
     free: dict[str, Any] = {pair.weight: 0.0, pair.bonus: 0.0, "nbest": 1}
     return replace(one, options=replace(one.options, **free), decoders=()) == replace(
         other, options=replace(other.options, **free), decoders=()

@@ -39,7 +39,7 @@ search frame by frame.</li>
 
 @dataclass(frozen=True)
 class Mark:
-    """A word of a text, or one that it lacks, beside the text that it is compared with."""
+    """A word of a text, or a word that the text lacks, compared with another text."""
 
     text: str
     kind: str  # same, changed, added or missing
@@ -48,7 +48,7 @@ class Mark:
 
 
 def marks(words: Sequence[str], base: Sequence[str] | None) -> list[Mark]:
-    """Returns the words with their differences to those of `base`, by case and punctuation alone the same."""
+    """Returns the words with their differences from `base`; case and punctuation make no difference."""
     written = list(words)
     keys = _keys(written)
     opcodes = SequenceMatcher(None, keys if base is None else _keys(base), keys, autojunk=False).get_opcodes()
@@ -79,7 +79,7 @@ def results_html(state: RunState) -> str:
 
 
 def _together(state: RunState) -> list[tuple[str, str, str]]:
-    """Returns the error rate of each decoder over all recordings, as (name, rate, what it is over)."""
+    """Returns the error rate of each decoder over all recordings, as (name, rate, number of recordings in words)."""
     found = []
     for title in dict.fromkeys(row.title for row in state.rows):
         scores = [row.score for row in state.rows if row.title == title and row.score]
@@ -145,7 +145,7 @@ def parts(hypothesis: Hypothesis | None) -> list[Part]:
 
 
 def used_terms(hypotheses: Sequence[Hypothesis]) -> list[str]:
-    """Returns the fields of the terms that are not 0 in some hypothesis, the acoustic one always."""
+    """Returns the fields of the terms that are not 0 in some hypothesis, and always the acoustic one."""
     return [name for name in TERMS if name == "acoustic" or any(getattr(each, name) for each in hypotheses)]
 
 
@@ -223,7 +223,7 @@ def sweep_html(sweep: WeightSweep, names: tuple[str, str], now: tuple[float, flo
     """Returns the heat map of error rates, with the best pair and the warning if the set is too small.
 
     Args:
-        names: of the two weights.
+        names: the names of the two weights.
         now: the weights in use, which are marked if they are on the grid.
         note: a further sentence.
     """

@@ -1,6 +1,6 @@
-"""What a user of the page evaluates on: the samples, files that were uploaded, or a path on the server.
+"""The corpus that a user of the page chooses: the samples, uploaded files, or a path on the server.
 
-Uploaded manifests may name uploaded recordings alone. Places of the server come through `server_path` only.
+Uploaded manifests may name only uploaded recordings. Only `server_path` accepts paths on the server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.registry.sources import assets
 from workbench.serving.guard import Guard
 
 LISTS = (".csv", ".tsv", ".jsonl", ".gz")
-MOST_UNPACKED = 4 << 30  # bytes of one uploaded archive
+MOST_UNPACKED = 4 << 30  # bytes of the files in one uploaded archive
 MOST_FILES = 100_000
 EXAMPLE = "samples/manifest.csv"  # in the assets
 
@@ -31,7 +31,7 @@ def example() -> str:
 
 
 def server_path(written: str, guard: Guard) -> Path:
-    """Returns a place on the machine of the server, as a user wrote it; the only way by which one comes in.
+    """Returns a path on the server's machine from what a user wrote. No other function accepts such a path.
 
     Raises `Refused` on a public page, and `BadInput` if nothing is there.
     """
@@ -90,14 +90,14 @@ def check_upload(file: Path) -> None:
 
 
 def _as_uploaded(error: BadInput, folder: Path) -> BadInput:
-    """Returns the error with files named as they were uploaded, not by where the server keeps them."""
+    """Returns the error with the names of uploaded files in place of their paths on the server."""
     kept_in = str(folder.absolute())
     return BadInput(str(error).replace(f"{kept_in}/", "").replace(kept_in, "what was uploaded"))
 
 
 @contextlib.contextmanager
 def _archive(file: Path) -> Iterator[zipfile.ZipFile]:
-    """Opens an archive; raises `BadInput` if it, or what is taken from it in the context, is broken."""
+    """Opens an archive; raises `BadInput` if the archive, or a file that the context reads from it, is broken."""
     try:
         with zipfile.ZipFile(file) as archive:
             yield archive

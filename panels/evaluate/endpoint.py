@@ -1,6 +1,6 @@
 """The endpoint `/evaluate` for `gradio_client` and notebooks: models over a corpus, with intervals and differences.
 
-It computes the same as the Evaluate tab and `workbench evaluate`. It reads uploaded files alone.
+It computes the same as the Evaluate tab and `workbench evaluate`. It reads only uploaded files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workbench.core.visitors import present_stop
 from workbench.evaluation.report.exports import table_rows
 from workbench.text.normalisers import NORMALISERS
 
-MOST_ROWS = 20_000  # of an answer; the command and the report have no such limit
+MOST_ROWS = 20_000  # rows of one answer; the command and the report have no such limit
 
 EVALUATE = {
     "models": MODELS,
@@ -80,7 +80,7 @@ def evaluated(
 ) -> dict[str, Any]:
     """Evaluates models: returns `models`, `pairs` and `intervals` of the report, `skipped`, and maybe `rows`.
 
-    Raises `BadInput` for errors in the request, and what a run raises.
+    Raises `BadInput` for errors in the request, and the errors of a run.
     """
     cells = [model if "|" in model else ModelOnRuntime(model, runtime or "pytorch").value for model in models]
     job = actions.job(files, "", cells, normaliser or "basic", limit)

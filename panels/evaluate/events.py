@@ -41,7 +41,7 @@ class EvaluateActions:
         self._runs = ActiveRuns()
 
     def find(self, key: str) -> Results:
-        """Returns the results of a key; raises `BadInput` if they are not kept."""
+        """Returns the results with this key; raises `BadInput` if they are not kept."""
         return self.kept.of(key)
 
     # Inputs.
@@ -67,7 +67,7 @@ class EvaluateActions:
     ) -> Iterator[tuple[Any, ...]]:
         """Evaluates models; yields progress, the report, and the buttons Evaluate and Cancel.
 
-        Without files and without a place on the server, the corpus is that of the samples.
+        Without files and without a place on the server, the corpus is the samples.
         """
         job = self.job(files or [], written or "", chosen_in(chooser), normaliser, limit or "")
         yield status_html_of_start(), gr.skip(), *run_buttons(True)
@@ -84,7 +84,7 @@ class EvaluateActions:
             raise
 
     def job(self, files: list[str], written: str, chosen: list[str], normaliser: str, limit: str) -> Job:
-        """Returns what to evaluate, checked; raises `BadInput` for a choice that cannot be."""
+        """Returns what to evaluate, checked; raises `BadInput` for an invalid choice."""
         models = chosen_offers(chosen, offers(self.pool.registry))
         find_normaliser(normaliser)
         most = read_limit(limit)
@@ -106,7 +106,7 @@ class EvaluateActions:
         return "", result_html(results)
 
     def cancel(self, request: gr.Request) -> Update:
-        """Stops the user's run; what is done stays."""
+        """Stops the user's run; finished results stay."""
         self.leave(request)
         return gr.update(interactive=False)
 
@@ -128,7 +128,7 @@ class EvaluateActions:
         return [str(path)], utterance.text
 
     def take_one(self, event: gr.EventData) -> str:
-        """The same for a tab with one recording and no text."""
+        """Returns the path of the sound, as `take` does, for a tab with one recording and no text."""
         return self.take(event)[0][0]
 
 
@@ -143,12 +143,12 @@ def read_limit(written: str) -> int | None:
 
 
 def status_html_of_start() -> str:
-    """Returns what is shown before the first step."""
+    """Returns the progress that the page shows before the first step of a run."""
     return status_html(Step())
 
 
 def upload_folder() -> Path:
-    """Returns the folder of what belongs to visitors of this page; it goes with the server."""
+    """Returns the folder for the files of visitors; the server deletes it when it ends."""
     from gradio.utils import get_upload_folder
 
     return Path(get_upload_folder())

@@ -27,7 +27,7 @@ CORPUS = """<p class="muted small">Upload a manifest (.csv, .tsv, .jsonl) with i
 file for each, or a .zip of either. Without files, the evaluation uses the nine sample recordings.</p>"""
 PLACE = "The path of a manifest, a Kaldi or lhotse folder, or a folder of results, on the machine that runs this page."
 SHOW_RESULTS = show_results("evaluate-results")
-# Where a recording goes: the tab, and the ids of its box for recordings and of its reference text.
+# Tabs that can take a recording: the tab, and the ids of its box for recordings and of its reference text.
 TABS = {
     "transcribe": ("recordings", "reference"),
     "parity": ("parity-recording",),
@@ -41,7 +41,7 @@ def open_tab(key: str) -> str:
 
 
 def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
-    """Builds the tab in the current context and wires its events; the tabs that recordings go to are there already."""
+    """Builds the tab in the current context and wires its events, after the tabs that can take its recordings."""
     actions = EvaluateActions(pool)
     page.routes += evaluate_routes(actions.find)
 
@@ -99,5 +99,5 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
 
 
 def _component(page: Page, elem_id: str) -> Any:
-    """Returns the component of that id on a tab that was built before; None where the page lacks the tab."""
+    """Returns the component of that id on a tab that was built before; None if the page lacks the tab."""
     return next((each for each in page.blocks.values() if getattr(each, "elem_id", None) == elem_id), None)

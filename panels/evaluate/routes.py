@@ -21,8 +21,8 @@ from workbench.evaluation.report.exports import TABLES, write_table
 from workbench.evaluation.report.players import flac
 from workbench.system.tempdirs import tempdir
 
-MOST_SENT = 1 << 16  # bytes of a request's body, of which there should be none
-MOST_SECONDS = 120.0  # of a sound
+MOST_SENT = 1 << 16  # bytes of a request's body, which should be empty
+MOST_SECONDS = 120.0  # of a recording's sound; the rest is cut off
 
 Find = Callable[[str], Results]
 
@@ -37,7 +37,7 @@ def evaluate_routes(find: Find) -> list[BaseRoute]:
 
 
 def _report(find: Find, body: bytes, request: Request) -> Response:
-    """The report; as a file to keep if the address asks so."""
+    """Returns the report; as a download if the address has `save`."""
     results = find(request.path_params["key"])
     kept = "save" in request.query_params
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -56,7 +56,7 @@ def _table(find: Find, body: bytes, request: Request) -> Response:
 
 
 def _sound(find: Find, body: bytes, request: Request) -> Response:
-    """The sound of the recording that the query names, as an address of data, which a report may play."""
+    """Returns the sound of the recording that the query names, as a data URL, which a report may play."""
     results = find(request.path_params["key"])
     recordings = results.recordings()
     try:

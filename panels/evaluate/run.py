@@ -1,4 +1,4 @@
-"""Runs an evaluation for the page in a thread, and says how far it is. It knows no Gradio."""
+"""Runs an evaluation for the page in a thread, and reports its progress. This file does not know Gradio."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workbench.evaluation.store import Evaluation, read
 from workbench.registry.registry import Registry
 from workbench.serving.guard import Guard
 
-EVALUATION = "evaluation"  # in the queue of the server
+EVALUATION = "evaluation"  # the kind of these calls in the server's queue
 BEAT = 0.4  # seconds between two lines of progress
 GONE = "these results are not kept any more; run or open the evaluation again"
 
@@ -40,18 +40,18 @@ class Job:
     models: Sequence[str]
     normaliser: str
     limit: int | None
-    folder: Path  # of this job alone; removed with its results
+    folder: Path  # for this job alone; removed with its results
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Finished results, or as many as there are, with their report."""
+    """The results of a run, complete or up to its stop, with their report."""
 
     key: str  # only its user knows it
     evaluation: Evaluation
     columns: Columns
     figures: Overview
-    folder: Path  # of the report
+    folder: Path  # the folder with the report
     seconds: float
 
     @property
@@ -60,24 +60,24 @@ class Results:
         return self.folder / REPORT
 
     def utterance(self, name: str) -> Utterance:
-        """Returns the recording of that name; raises `BadInput` if there is none."""
+        """Returns the recording with that name; raises `BadInput` if there is none."""
         for each in self.columns.utterances:
             if each.id == name:
                 return each
         raise BadInput(f"there is no recording {name!r:.80} among these results")
 
     def recordings(self) -> Recordings:
-        """Returns what reads their sound."""
+        """Returns the reader of their sound."""
         return Recordings(self.evaluation.run.manifest.root)
 
     def close(self) -> None:
-        """Removes what was made for the page."""
+        """Removes the folder with the report."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @dataclass(frozen=True)
 class Step:
-    """How far a run is."""
+    """The progress of a run."""
 
     share: float = 0.0
     activity: str = "starting"
@@ -89,7 +89,7 @@ class Step:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the run has ended, with results or after a stop."""
         return self.results is not None or self.stopped
 
 
@@ -105,10 +105,10 @@ def run(
     compute: Compute = evaluate,
     guard: Guard | None = None,
 ) -> Iterator[Step]:
-    """Runs a job and yields how far it is; the last step has the results, also after a stop if any are there.
+    """Runs a job and yields its progress; the last step has the results, also after a stop if there are any.
 
-    With a guard, the run waits in the queue of the server and ends at its deadline. Raises what the run raises. If the
-    caller leaves, the run is stopped.
+    With a guard, the run waits in the queue of the server and ends at its deadline. Raises the errors of the run. If
+    the caller leaves, the run is stopped.
     """
     begun = time.monotonic()
     state = Step()
@@ -155,7 +155,7 @@ def run(
         except Exception as error:
             failed.append(error)
 
-    left = threading.Event()  # the caller is gone
+    left = threading.Event()  # set when the caller has left
     with stoppable(stop):
         thread = threading.Thread(target=bound(work), daemon=True)
     thread.start()

@@ -31,7 +31,7 @@ class ListedEmbedding:
     """An embedding in a user's list."""
 
     embedding: Embedding
-    heard: bool = False  # made from a recording on the page
+    heard: bool = False  # whether a speech model made it from a recording on the page
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -47,7 +47,7 @@ class ArrayChoice:
     """A file with several arrays, from which the user must choose."""
 
     path: str
-    arrays: tuple[tuple[str, str], ...]  # of each: a description, and its name
+    arrays: tuple[tuple[str, str], ...]  # the description and the name of each
 
 
 def array_choices(value: Any) -> tuple[ArrayChoice, ...]:
@@ -79,7 +79,7 @@ def look_html(one: Embedding, near: Neighbours | None, model: str) -> str:
     """Returns an embedding as numbers and pictures, with the nearest tokens of a model.
 
     Args:
-        model: the name of that model; without neighbours, the reason why there are none.
+        model: the name of that model; if `near` is None, the reason for that.
     """
     found = statistics_of(one.values)
     numbers = [

@@ -189,7 +189,7 @@ class InjectActions:
     ) -> Iterator[tuple[Any, ...]]:
         """Computes a speech model's adaptor output for a recording and appends it to the embeddings.
 
-        An empty prompt, and one that a recording brought, becomes the speech model's own. Yields values for:
+        The speech model's prompt replaces an empty prompt, and one that came from a recording. Yields values for:
         embeddings, list, prompt, the option chat, progress, the prompt that a recording brought.
         """
         if not recording:
@@ -222,7 +222,7 @@ class InjectActions:
         """Runs the models; yields answers, progress, Inject and Cancel button.
 
         Args:
-            values: of the options' inputs.
+            values: the values of the options' inputs.
         """
         options = read_inputs(self.options, values)
         embeddings = [each.embedding for each in listed_embeddings(held)]
@@ -239,7 +239,7 @@ class InjectActions:
         """Stores the run that has ended, with its embeddings and what is shown of it; returns the list of earlier runs.
 
         Args:
-            values: of the options' inputs, then the HTML of answers, progress and look.
+            values: the values of the options' inputs, then the HTML of answers, progress and look.
         """
         options, shown = values[: views.inputs - 3], values[views.inputs - 3 :]
         if "result done" not in str(shown[0]):

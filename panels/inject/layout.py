@@ -63,7 +63,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                     sources=["microphone", "upload"],
                     type="filepath",
                     label="Recording",
-                    buttons=["download"],  # and none that sends it elsewhere
+                    buttons=["download"],  # no button that sends the recording elsewhere
                     elem_id="inject-recording",
                 )
                 fault = html_block("", elem_id="inject-recording-fault", elem_classes="maybe")
@@ -128,7 +128,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     wire(make.click, actions.make, [recording, speech, held, prompt, made_prompt], made, **COMPUTING)
     taken = [held, prompt, cells, *inputs.values()]
     ran = [wire(start.click, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **COMPUTING)]
-    # A recording goes all the way: embeddings are made, looked at and injected.
+    # A new recording runs all the steps: embeddings are made, shown and injected.
     for event in (picked.success, recording.stop_recording, recording.upload):
         begun = wire(event, actions.begin_with, [recording, held], [held, listed, look])
         heard = wire(begun.success, actions.make, [recording, speech, held, prompt, made_prompt], made, **COMPUTING)

@@ -78,7 +78,7 @@ def prepare(
 
     Args:
         cells: the models and runtimes, as `ModelOnRuntime.value`.
-        options: of any of the models; each model gets those that it has.
+        options: options of any of the models; each model gets those that it has.
 
     Raises `BadInput` that says what is wrong.
     """

@@ -28,7 +28,7 @@ NOTHING_YET = """<div class="empty">
 <p>Or add files of arrays (tokens, hidden), write a prompt with a placeholder for each, and press <b>Inject</b>.</p>
 </div>"""
 VIEW = "inject/view.html"
-TINY = 1e-4  # a probability below it is shown as such
+TINY = 1e-4  # smaller probabilities are shown with one digit
 
 
 def answers_html(answers: Answers) -> str:
@@ -124,7 +124,7 @@ def agreements(rows: Sequence[Answer]) -> list[str]:
 
 
 def _probability(each: Alternative | None) -> tuple[str, str, str] | None:
-    """A probability as its percentage, its bar's width, and its logarithm."""
+    """Returns the percentage of a probability, the width of its bar, and its logarithm."""
     if each is None:
         return None
     share = math.exp(each.logprob)

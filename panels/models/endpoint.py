@@ -1,4 +1,4 @@
-"""The endpoint `/models` for scripts, `gradio_client` and notebooks: what the other endpoints can be asked to use."""
+"""The endpoint `/models` for scripts, `gradio_client` and notebooks: the models that other endpoints can use."""
 
 from __future__ import annotations
 

@@ -80,8 +80,9 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         return shown, name
 
     def measured(event: gr.SelectData) -> Iterator[Any]:
-        """Yields the models with the sizes of their files as they are computed, which takes some seconds per model,
-        once.
+        """Yields the models with the sizes of their files as they are computed.
+
+        The first time, this takes some seconds per model.
         """
         unmeasured = _unmeasured(pool.registry) if event.value == tab.label else []
         for card, runtime in unmeasured:
@@ -108,7 +109,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     wire(resident.release, unload, None, resident)
     wire(resident.log, show_log, None, [log, logged])
     wire(log.hide, lambda: ("", ""), None, [log, logged])
-    # Enter leaves the field; so the time is set once, also where Tab follows.
+    # Enter moves the focus out of the field, which sets the time. So Enter followed by Tab sets it only once.
     wire_script(idle.submit, "() => document.activeElement.blur()")
     wire(idle.blur, set_idle, idle, None)
 
@@ -165,7 +166,7 @@ def cards_html(registry: Registry) -> str:
 
 
 def _card(registry: Registry, card: Card) -> tuple[Card, str, str, str, list[tuple[Any, ...]]]:
-    """A card, what it does, what it knows, where it comes from, and how it runs on each runtime."""
+    """Returns a card, what it does, what it knows, where it comes from, and how it runs on each runtime."""
     tasks = ", ".join(TASKS.get(task, task) for task in card.tasks)
     source = HERE.get(card.kind, f"{card.kind}: {card.place}")
     return card, tasks, knows(card), source, [_runtime(registry, card, runtime) for runtime in RUNTIMES]

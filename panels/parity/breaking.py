@@ -1,5 +1,6 @@
-"""Break it yourself: a fault is planted into a copy of a demo model, and the comparison finds it. Or a class does, in a
-game: the fault is hidden, and one names the first stage that is wrong.
+"""Break it yourself: a fault is planted into a copy of a demo model, and the comparison finds it.
+
+In a game for a class, the fault is hidden, and a player names the first wrong stage.
 
 This file has the event handlers; `workbench.parity_lab.breaking` has the faults.
 """
@@ -37,11 +38,11 @@ KINDS = tuple(dict.fromkeys((each.kind, each.title if each.kind != "layer" else 
 
 @dataclass(frozen=True)
 class Game:
-    """A visitor's game: the fault that is hidden now, and the points of those before."""
+    """A visitor's game: the fault that is hidden now, and the points for earlier faults."""
 
     fault: str = ""
     points: int = 0
-    asked: int = 0  # points that could be had
+    asked: int = 0  # the most points that were possible
 
 
 class BreakingActions:

@@ -64,8 +64,8 @@ def wire_breaking(
     """Wires the card.
 
     Args:
-        shown: what a comparison changes; its first is the result.
-        closer: the open stage; empty while a change is hidden.
+        shown: the outputs of a comparison; the first one is the result.
+        closer: the output for the open stage; empty while a fault is hidden.
         look: wires what follows a finished comparison.
     """
     computing = COMPUTING | {"js": SHOW_RESULTS}

@@ -177,7 +177,7 @@ _EXPECTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "steps": ("a text such as first or 1,5", lambda value: isinstance(value, str)),
     "precision": ("a type of the candidates' traces such as bfloat16", lambda value: isinstance(value, str)),
 }
-"""What settings other than switches may be, in words, and what checks it."""
+"""For each setting that is not a switch: its valid values in words, and the function that checks them."""
 
 
 def checked(given: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def compared_files(guard: Guard, traces: Sequence[str], **settings: Any) -> dict
 
 
 def ends_with_the_work(share: float, activity: str) -> None:
-    """Hears how far a run is; raises where its visitor has left, and where it took too long."""
+    """Raises an error if the run's visitor has left, or if the run took too long; ignores the progress."""
     check_work()
 
 

@@ -41,7 +41,7 @@ from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 from workbench.system.memory import size
 
 Update = dict[str, Any]
-BARE, EXPORTS = "bare", "exports"  # classes of columns and rows that are shown and hidden
+BARE, EXPORTS = "bare", "exports"  # CSS classes of columns and rows that events show and hide
 PROMPTED = f"Every layer is compared at all tokens of the prompt. {PLACEHOLDER} is the placeholder of an embedding."
 SAID = "What you say to the model: a text, a recording, or a recording and a text after it."
 DRAWN_BY = "workbench.parity_lab.figures"  # its imports take a second
@@ -143,7 +143,7 @@ class ParityActions:
         """Compares; yields the result, progress, Compare and Cancel button, the downloads, and the open stage.
 
         Args:
-            values: of a `Form`.
+            values: the values of a `Form`.
         """
         asked = request_of(self.pool.registry, Form(*values))
         yield from self.run(asked, str(request.session_hash))
@@ -183,7 +183,7 @@ class ParityActions:
         """Stores the run that has ended, with what is shown of it; returns the list of earlier runs.
 
         Args:
-            values: of a `Form`, then the HTML of result, progress and stage.
+            values: the values of a `Form`, then the HTML of result, progress and stage.
         """
         form, shown = Form(*values[: views.inputs]), values[views.inputs :]
         if self.kept.get(user) is None or "Compared in" not in str(shown[1]):  # it was stopped
@@ -205,7 +205,7 @@ class ParityActions:
     # Results.
 
     def look_at_first(self, opened: tuple[int, str] | None, request: gr.Request) -> tuple[Any, Any]:
-        """Opens the most telling stage after a finished run.
+        """Opens the most informative stage after a finished run.
 
         This is the stage of the first candidate beyond tolerance where the error arises, else the stage with the
         largest error.
@@ -213,7 +213,7 @@ class ParityActions:
         run = self.kept.get(str(request.session_hash))
         if opened is not None or run is None:  # the run was stopped
             return gr.skip(), gr.skip()
-        if not isinstance(run, ParityRun):  # several inputs, of which no stage is kept
+        if not isinstance(run, ParityRun):  # a run on several inputs keeps no stage
             return "", None
         found = first_look(run)
         return (stage_detail_html(run, *found, self.pool.guard.draw), found) if found else ("", None)
@@ -262,7 +262,7 @@ def first_look(run: ParityRun) -> tuple[int, str] | None:
 
 
 def shown_html(run: ParityRun | ParityRuns) -> str:
-    """Returns a finished run with its most telling stage marked."""
+    """Returns a finished run with its most informative stage marked."""
     if not isinstance(run, ParityRun):
         return several_html(run)
     _, stage = first_look(run) or (0, "")

@@ -77,7 +77,7 @@ class Inputs(NamedTuple):
     given: ModelAndInput
     sides: Sides
     files: TraceFiles
-    experiments: tuple[Experiments, Experiments]  # of the reference and of the candidates
+    experiments: tuple[Experiments, Experiments]  # switches of the reference, and of the candidates
     tolerance: Tolerance
     breaking: Breaking
     start: gr.Button
@@ -91,12 +91,12 @@ class Inputs(NamedTuple):
 
     @property
     def chosen(self) -> list[Any]:
-        """What `ParityActions.choose` takes."""
+        """The inputs of `ParityActions.choose`."""
         return [self.given.model, *self.sides_as_text, self.files.traces]
 
     @property
     def offered(self) -> list[Any]:
-        """What `ParityActions.choose` gives."""
+        """The outputs of `ParityActions.choose`."""
         given, sides = self.given, self.sides
         of_speech = [each for side in self.experiments for each in (side.cmvn, side.dither)]
         of_language = [side.kv_cache for side in self.experiments]
@@ -141,11 +141,11 @@ class Results(NamedTuple):
     writing: gr.HTML
     closer: gr.HTML  # the stage that is open
     download: gr.HTML
-    opened: gr.State  # the same as the index of a candidate and a name
+    opened: gr.State  # the same stage as a candidate's index and the stage's name
 
     @property
     def kept(self) -> list[Any]:
-        """What is kept of a run, as HTML."""
+        """The outputs whose HTML is stored with a run."""
         return [self.verdicts, self.status, self.closer]
 
 

@@ -1,4 +1,4 @@
-"""What a comparison is asked: as a user describes it, and as it was checked.
+"""The request for a comparison: as a user describes it, and after its check.
 
 This file knows neither Gradio nor HTML.
 """
@@ -46,9 +46,9 @@ class UncheckedRequest:
         candidates: the same.
         traces: the paths of uploaded traces, by name.
         mapping: the path of a mapping file.
-        embeddings: paths of embeddings for the placeholders in a prompt; models that take a recording have none.
+        embeddings: paths of embeddings for the placeholders in a prompt; models that take a recording accept none.
         steps: decoding steps, in the notation of `workbench.trace.steps.read_steps`.
-        precision: of the candidates that are traces: a type, or `auto`.
+        precision: the type of the candidates that are traces, or `auto`.
         inputs: several recordings or prompts in place of the source.
     """
 
@@ -84,7 +84,7 @@ class Request:
 
 
 def source_of(family: Family, recording: str | None, prompt: str | None) -> AudioSource | Prompt | Messages | None:
-    """Returns what a model of the family is asked; None, or an empty text, without any.
+    """Returns the input for a model of the family; None or an empty text if there is none.
 
     A model that answers text and speech gets one message of the user, with the recording, the text, or both. So a text
     stays a text there, even if a file of this machine has such a name.

@@ -23,7 +23,7 @@ from workbench.parity_lab import ParityRun, ParityRuns, run_parity, run_parity_o
 from workbench.registry.registry import Registry
 from workbench.serving.guard import Guard
 
-PARITY = "parity"  # in the queue of the server
+PARITY = "parity"  # the kind of these calls in the server's queue
 NOT_KEPT = "that comparison is not kept any more; run it again"
 
 
@@ -52,7 +52,7 @@ def compute_several(
     on_progress: Callable[[float, str], None] | None = None,
     call: Caller = here,
 ) -> ParityRuns:
-    """Computes a request on its several inputs; gives one verdict over all."""
+    """Computes a request on its several inputs; the result has one verdict over all of them."""
     return run_parity_on_inputs(
         registry,
         request.model,

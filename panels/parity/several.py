@@ -30,10 +30,10 @@ def inputs_of(several: Sequence[str], family: Family) -> list[Input]:
 
 
 def uploaded_inputs(paths: Sequence[str], family: Family) -> list[Input]:
-    """Returns the inputs in uploaded files: recordings, or for a model that reads text lists of prompts, .txt with one
-    on each line or .jsonl.
+    """Returns the inputs in uploaded files: recordings, or lists of prompts for a model that reads text.
 
-    A list cannot name recordings, as a public page opens only what is uploaded. Raises `BadInput` for other files.
+    A list is a .txt file with one prompt on each line, or a .jsonl file. It cannot name recordings, because a public
+    page opens only uploaded files. Raises `BadInput` for other files.
     """
     lists = [path for path in paths if path.lower().endswith((".txt", ".jsonl"))]
     if family.reads_text:

@@ -119,7 +119,7 @@ def read_sides(
 
     Args:
         traces: uploaded files by name; no other file is opened.
-        whose: the word for them in messages.
+        whose: the word for these sides in messages.
     """
     return tuple(_side(registry, card, text, traces, whose) for text in texts)
 

@@ -42,7 +42,7 @@ def preset_choices() -> list[tuple[str, str]]:
 
 
 def precision_choices() -> list[tuple[str, str]]:
-    """Returns the precisions that another program's traces can have, with the one that is found automatically."""
+    """Returns the precisions that another program's traces can have, and the choice that finds it automatically."""
     found = "automatic: named in the trace, or detected from its values"
     return [(found, AUTO), *((each, each) for each in ("float32", *HALVES, *(n for n in TYPES if n.startswith("q"))))]
 
@@ -108,7 +108,7 @@ def several_html(run: ParityRuns) -> str:
 
 
 def _joined(parts: Iterable[str]) -> Markup:
-    """What the report makes as HTML, in which all text is escaped."""
+    """Returns parts of the report as one piece of HTML; the report has escaped all text in them."""
     return Markup("".join(parts))
 
 

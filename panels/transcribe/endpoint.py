@@ -137,7 +137,7 @@ def transcripts(
 
 
 def _uploaded(name: str, value: Any) -> Any:
-    """Returns the value of an option: of an uploaded file, its path."""
+    """Returns the value of an option; for an uploaded file, its path."""
     return read_file(value, f"option {name}") if isinstance(value, Mapping) else value
 
 

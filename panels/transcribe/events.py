@@ -71,9 +71,9 @@ class Actions(RecordingActions):
         return chooser_value(offers(self.pool.registry), chosen_in(chooser), keep=True)
 
     def open_ahead(self, chooser: Any) -> None:
-        """Begins to load what the first press needs while the visitor looks, if nothing is loaded yet.
+        """Begins to load models before the first press of Run, if no model is loaded yet.
 
-        Only the demo models that are ticked: they are small. Nothing makes room for them.
+        It loads only the demo models that are ticked, because they are small.
         """
         if not self.pool.opens_ahead or self.pool.residents():
             return
@@ -85,7 +85,7 @@ class Actions(RecordingActions):
                 threading.Thread(target=quietly, args=(load,), name=f"ahead: {cell.value}", daemon=True).start()
 
     def choose_instead(self, event: gr.EventData) -> dict[str, Any]:
-        """Ticks only the model of the pressed button, which may know what the others do not."""
+        """Ticks only the model of the pressed button, which may understand what the others do not."""
         return chooser_value(offers(self.pool.registry), [datum(event._data, "cell")])
 
     def toggle_options(self, chooser: Any) -> list[Update]:
@@ -102,7 +102,7 @@ class Actions(RecordingActions):
         return sample_values(samples_named(self.samples, datum(event._data, "sample"), domains))
 
     def listen(self, files: list[str] | None, state: RunState, opened: Row | None) -> dict[str, Any]:
-        """Returns the timeline of the recordings, with what was heard in them so far."""
+        """Returns the timeline of the recordings, with their transcripts so far."""
         lanes = lanes_of(state)
         kept = {path: lanes[path] for path in lanes if path in (files or []) or (opened and path == opened.path)}
         return timeline_value(self.timelines, files or [], kept, opened.key if opened else "")
@@ -121,7 +121,7 @@ class Actions(RecordingActions):
         """Runs the models; yields table, progress, Run and Cancel button, the table's state, and the timeline.
 
         Args:
-            values: of the options' inputs, then of the settings'.
+            values: the values of the options' inputs, then of the settings' inputs.
         """
         given = by_family(self.options, read_inputs(self.options, values[: len(self.options)]))
         settings = {RUNTIME: read_settings(values[len(self.options) :])}
@@ -200,7 +200,7 @@ class Actions(RecordingActions):
 
 
 def quietly(work: Callable[[], Any]) -> None:
-    """Does what nobody waits for; who needs it later meets the same error."""
+    """Does work that nobody waits for, and logs its error; a run that needs the work gets the error again."""
     try:
         work()
     except Exception as error:

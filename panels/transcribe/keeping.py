@@ -27,17 +27,17 @@ FINAL = ("done", "failed", "stopped")
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What the inputs said when the run began."""
+    """The values of the inputs at the start of a run."""
 
     cells: tuple[str, ...]
     reference: str
     normaliser: str
-    values: tuple[Any, ...] = ()  # of the options' and settings' inputs
+    values: tuple[Any, ...] = ()  # values of the inputs for options and settings
 
 
 @dataclass(frozen=True)
 class KeptRun:
-    """A run that was kept."""
+    """A run as the store kept it: its results, its inputs, and its recordings."""
 
     state: RunState
     asked: RunInputs
@@ -75,7 +75,7 @@ def keep(store: RunStore, state: RunState, asked: RunInputs) -> str:
 
 
 def find(store: RunStore, key: str) -> KeptRun:
-    """Returns a run that was kept; raises `BadInput` if it is gone or is one of another tab."""
+    """Returns a run that was kept; raises `BadInput` if it is gone or belongs to another tab."""
     content, folder = store.read(key)
     if content.get("tab") != TAB:
         raise BadInput(f"that link leads to a run of another tab, {content.get('tab')!r:.40}")

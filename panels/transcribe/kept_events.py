@@ -64,5 +64,5 @@ class KeptRunActions:
         ]
 
     def mark_earlier(self, state: RunState) -> Any:
-        """Says that the results on the page are of an earlier run, after a run that was refused."""
+        """Returns the note that the results on the page are from an earlier run, after a run that was refused."""
         return earlier_note(state.finished)

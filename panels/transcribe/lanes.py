@@ -1,4 +1,4 @@
-"""The lanes of the timeline: what every model heard in a recording, word by word, and where models differ.
+"""The lanes of the timeline: what every model transcribed in a recording, word by word, and where models differ.
 
 It turns rows of a run into plain values for the browser.
 """
@@ -15,7 +15,7 @@ MOST_COMPARED = 6  # transcripts of a recording that are compared with each othe
 
 
 def lanes_of(state: RunState) -> dict[str, list[dict[str, Any]]]:
-    """Returns the lanes by the recording's path, in the order of the rows: those that have a transcript."""
+    """Returns the lanes by the recording's path, in the order of the rows; rows without a transcript have none."""
     heard: dict[str, list[Row]] = {}
     for row in state.rows:
         if row.transcript is not None:
@@ -25,7 +25,7 @@ def lanes_of(state: RunState) -> dict[str, list[dict[str, Any]]]:
 
 def _lanes(rows: Sequence[Row]) -> list[dict[str, Any]]:
     words = [spoken_words(row.transcript.segments if row.transcript else ()) for row in rows]
-    # A stopped transcript has no words where it did not come to, which is no disagreement.
+    # A stopped transcript lacks the words after the stop, and that is not a disagreement.
     whole = [index for index, row in enumerate(rows) if row.status == "done"][:MOST_COMPARED]
     differing = dict(zip(whole, disagreements([words[index] for index in whole]), strict=True))
     nothing = Disagreement(frozenset(), ())

@@ -1,7 +1,6 @@
 """The live microphone of the Transcribe tab: the place where its scripts draw it, and its files.
 
-The scripts in assets/live talk to the websocket of `workbench.serving.live`. Nothing of what was said stays on the
-server.
+The scripts in assets/live talk to the websocket of `workbench.serving.live`. The server stores no speech and no text.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ def live_microphone() -> gr.HTML:
 
 
 def live_files() -> list[BaseRoute]:
-    """Returns the route of what was said as a file."""
+    """Returns the route that sends what was said as a file."""
     return [
         Route("/live/export", partial(answered, _export, LARGEST_BODY), methods=["POST"]),
     ]
 
 
 def _export(body: bytes, request: Request) -> Response:
-    """Returns what the page sends as a file of `format`: the segments with their times, and the texts of stretches."""
+    """Returns a file of the format in the address, made from the segments and the texts that the page sends."""
     writer = find_format(request.query_params.get("format", ""))
     try:
         given = json.loads(body)

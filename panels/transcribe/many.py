@@ -28,8 +28,8 @@ from workbench.text.rates import pool_scores, score
 from workbench.text.scripts import clipped
 
 VIEW = "transcribe/many.html"
-FEWEST = 3  # recordings from which on there is a table
-SAID_COLUMNS = 90  # of a text in the table
+FEWEST = 3  # there is a table for this many recordings or more
+SAID_COLUMNS = 90  # width of a text in the table
 ZIP, CSV = "zip", "csv"
 
 
@@ -78,7 +78,7 @@ def _errors(row: Row) -> float:
 
 
 def confidence(transcript: Transcript) -> float | None:
-    """Returns the mean probability of a transcript's tokens, 0 to 1; None where the model tells none."""
+    """Returns the mean probability of a transcript's tokens, 0 to 1; None if the model gives none."""
     tokens = [token for segment in transcript.segments for token in segment.tokens]
     return _mean([each.confidence for each in tokens if each.confidence is not None])
 

@@ -81,11 +81,11 @@ class Job:
     references: tuple[str | None, ...]
     normaliser: str
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of sessions, by runtime
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings of sessions, by runtime
     instead: Instead | None = None
 
     def settings_of(self, offer: RuntimeOffer) -> Mapping[str, Any]:
-        """Returns the settings for the offer's session; a server has its own."""
+        """Returns the settings for the offer's session; none for a server, which has its own."""
         return {} if offer.elsewhere else self.settings.get(offer.cell.runtime, {})
 
     def rows(self) -> tuple[Row, ...]:
@@ -112,9 +112,9 @@ def prepare(
     Args:
         cells: the models and runtimes, as `ModelOnRuntime.value`.
         reference: the text of the one recording, or a line for each of several.
-        options: of any of the models; each model gets those that it has.
+        options: options of any of the models; each model gets those that it has.
         family_options: by family, for option values that do not suit every family with that option.
-        settings: of sessions, by runtime, checked.
+        settings: checked settings of sessions, by runtime.
 
     Raises `BadInput` that says what is wrong.
     """
@@ -137,7 +137,10 @@ def prepare(
 
 
 def instead_of_all(chosen: Sequence[RuntimeOffer], known: Sequence[RuntimeOffer]) -> Instead | None:
-    """Returns a model that may know what the chosen ones do not, and that can run; None if one of them may itself."""
+    """Returns a model that can run and may understand what the chosen models do not.
+
+    Returns None if there is no such model, or if one of the chosen models has no narrow domain.
+    """
     if not all(offer.card.domain for offer in chosen):
         return None
     possible = [offer for offer in known if offer.possible and not offer.elsewhere]
@@ -177,7 +180,7 @@ class RunState:
         return min((self.settled + under_way) / len(self.rows), 1.0)
 
     def row(self, key: str) -> Row:
-        """Returns the row of that key; raises `BadInput` if there is none."""
+        """Returns the row with that key; raises `BadInput` if there is none."""
         for row in self.rows:
             if row.key == key:
                 return row
@@ -203,7 +206,7 @@ def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[RunState
 
 
 def stopped(row: Row) -> Row:
-    """Returns a running or waiting row as it is after a stop: what was heard until then is its transcript."""
+    """Returns a running or waiting row as it is after a stop: the text so far is its transcript."""
     found = replace(row, status="stopped", progress=None)
     if not row.segments:
         return found
@@ -247,7 +250,7 @@ def _work(
             session = _open(pool, mine[0], job.settings_of(offer), stop, show)
         except Cancelled:
             return
-        except Exception as error:  # it could not be loaded for the next recording either
+        except Exception as error:  # loading would fail for the next recording too
             hopeless.add(offer.cell)
             for row in rows:
                 if row.cell == offer.cell:
@@ -271,8 +274,8 @@ def _work(
 class Loads:
     """Loads the small models of a run side by side, while the run computes with those that are ready.
 
-    Computing stays one model after another, so that the figures are of one model alone. Large models load when it is
-    their turn, as two of them may not fit into memory together.
+    The models still compute one after another, so that each model's figures are its own. Large models load when it is
+    their turn, because two of them may not fit into memory together.
     """
 
     def __init__(self, show: Show):
@@ -281,7 +284,7 @@ class Loads:
         self._lock = threading.Lock()
 
     def take(self, cell: ModelOnRuntime) -> None:
-        """The run goes on with that model, and shows its rows from now on."""
+        """Notes that the run goes on with that model, and shows its rows itself from now on."""
         with self._lock:
             self._taken.add(cell)
 
@@ -293,7 +296,7 @@ class Loads:
             threading.Thread(target=self._load, args=(pool, row, job.settings_of(offer), stop), daemon=True).start()
 
     def _load(self, pool: SessionPool, row: Row, settings: Mapping[str, Any], stop: threading.Event) -> None:
-        with contextlib.suppress(Exception):  # the run opens it again, and says what is wrong
+        with contextlib.suppress(Exception):  # the run opens it again, and reports the error
             opened(pool, row.cell, stop, partial(self._show_activity, row), settings)
             self._change(replace(row, progress=Progress(0.0, 0.0, "loaded, waiting for its turn"), status="running"))
 

@@ -21,7 +21,7 @@ from workbench.text.rates import Score, pool_scores
 from workbench.text.scripts import is_unspaced
 
 VIEW = "transcribe/view.html"
-PHRASE = 24  # characters of a text that is being written that a screen reader gets at once, or a few more
+PHRASE = 24  # a screen reader gets a growing text in pieces of this many characters, or a few more
 LANGUAGES = {
     "zh": "Chinese",
     "en": "English",
@@ -126,10 +126,10 @@ def _recording(rows: Sequence[Row], instead: Instead | None) -> Markup:
 
 
 def doubt_of(rows: Sequence[Row], narrow: bool = False) -> str:
-    """Returns why a recording is not what the models were made for, one sentence for all of them; empty without doubt.
+    """Returns why the models may not fit a recording, one sentence for each reason; empty if no model doubts.
 
-    Where only some models doubt, it names them; but half of them speak for all where all are narrow: some of those
-    cannot tell how sure they are.
+    The sentence names the models if only some of them doubt. If all models are narrow, the doubt of half of them
+    counts for all, because some narrow models cannot say how sure they are.
 
     Args:
         narrow: whether each of the models was made for less than its languages.
@@ -153,7 +153,7 @@ def row_html(row: Row) -> Markup:
     """Returns one row as a card."""
     body = {
         "waiting": lambda: render(VIEW, "waiting"),
-        # The text so far, visibly unfinished.
+        # The text so far, marked as unfinished.
         "running": lambda: render(VIEW, "running", *phrases(row.writing), _activity(row)),
         "stopped": lambda: render(VIEW, "stopped", row),
         "failed": lambda: render("widgets/parts.html", "failure", row.error),
@@ -166,7 +166,7 @@ def phrases(written: str) -> tuple[list[str], str]:
     """Splits a growing text into phrases that will not change, and the rest that may."""
     finished, begin = [], 0
     for place in range(PHRASE, len(written)):
-        # Splits at possible line breaks, looking only back, as the text after is not written yet.
+        # Splits at possible line breaks. It looks only back, because the text after is not written yet.
         ends = written[place].isspace() or is_unspaced(written[place])
         if ends and place + 1 - begin >= PHRASE:
             finished.append(written[begin : place + 1])
@@ -175,7 +175,7 @@ def phrases(written: str) -> tuple[list[str], str]:
 
 
 def _title(row: Row) -> tuple[str, str]:
-    """The model's name, and how it runs."""
+    """Returns the model's name, and how it runs."""
     name, _, runtime = row.title.rpartition(" · ")
     return (name, runtime) if name else (row.title, "")
 
@@ -217,7 +217,7 @@ def _figures(transcript: Transcript, score: Score | None, weight_bytes: int) -> 
 
 
 def normaliser_label(normaliser: Normaliser) -> str:
-    """Returns the normaliser's name everywhere on the page: title and version."""
+    """Returns the name of a normaliser that the whole page uses: its title, version and explanation."""
     title, _, explained = normaliser.title.partition(": ")
     return f"{title} (version {normaliser.version})" + (f": {explained}" if explained else "")
 

@@ -1,7 +1,7 @@
 """The event handlers of the Visualise tab: from the values of inputs to the values of outputs.
 
-All users of the page share the same object. What a user looks at, and what was computed for it, is kept by the user's
-session. The layout is in `layout`.
+All users of the page share the same object. The user's session keeps the pictures that a user looks at, and the values
+computed for them. The layout is in `layout`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Update = dict[str, Any]
 NOTHING = ""  # the choice of no second side
 FIRST_VIEW = "filterbank"
 ACCORDION = ("card", "accordion-card")
-BEAM_SEARCH = frozenset(option_specs(CtcHeadOptions))  # the Decode tab is for these
-# A picture is of a whole recording at once. The others say how much is told beside the result.
+BEAM_SEARCH = frozenset(option_specs(CtcHeadOptions))  # these options belong to the Decode tab
+# These options change no picture: some cut a recording into segments, others add details to the result.
 ASIDE = ("vad", "max_segment_seconds", "end_silence_ms", "batch_size", "timestamps", "alternatives", "probabilities")
 GONE = "these pictures are not kept any more; press Show again"
-# The states of a link that the server reads; others are the browser's, such as the cursor.
+# The parts of a link's state that the server reads; the browser reads the others, such as the cursor.
 SAMPLE, OWN, TEXT, ONE, OTHER, VIEW = "sample", "recording", "text", "a", "b", "view"
 
 
@@ -55,12 +55,12 @@ class VisualiseActions:
         self.model_options = tuple(each for each in shown_options(pool.registry, *TASKS) if _matters(each))
         self._kept: LastResults[PictureSet] = LastResults(GONE)
         self._scenes: LastResults[Scenes] = LastResults(GONE)
-        # Of each user's last pictures. The browser may still fetch those before the newest.
+        # The keys of each user's last two sets of pictures. The browser may still fetch the older set.
         self._keys: dict[str, tuple[str, ...]] = {}
         self._runs = ActiveRuns()
 
     def find(self, key: str) -> PictureSet:
-        """Returns the pictures of a key; raises `BadInput` if they are not kept."""
+        """Returns the pictures with this key; raises `BadInput` if they are not kept."""
         return self._kept.of(key)
 
     # Inputs.
@@ -111,7 +111,7 @@ class VisualiseActions:
         return [card for card in self.pool.registry.cards() if card.id in models and card.family in FAMILIES]
 
     def _reasons(self, cells: Sequence[str]) -> dict[str, str]:
-        """Returns why views are not there for one of these models, by view."""
+        """Returns, by view, why a view is not available for one of these models."""
         from workbench.visualise.views import VIEWS
 
         found: dict[str, str] = {}
@@ -134,7 +134,7 @@ class VisualiseActions:
         return str(sample.path), element("p", text(sample.credit), "muted small"), Path(sample.path).name
 
     def own_recording(self, path: str | None) -> tuple[str, str]:
-        """Returns no credit and no sample's name for a recording of the user's own, but what is wrong with it."""
+        """Returns what is wrong with a user's own recording, in place of a credit, and an empty sample's name."""
         return unreadable_html(path), ""
 
     def add_recording(self, recorded: str | None) -> tuple[Any, None, str, str]:
@@ -142,7 +142,7 @@ class VisualiseActions:
         return recorded or gr.skip(), None, "", ""
 
     def restore(self, event: gr.EventData) -> tuple[Any, ...]:
-        """Returns the state of a link: recording, credit, sample, models, and what `choose` gives."""
+        """Returns the state of a link: recording, credit, sample, models, and what `choose` returns."""
         given: Mapping[str, Any] = event._data if isinstance(event._data, dict) else {}
         state = {name: value for name, value in given.items() if isinstance(value, str)}
         listed = seen_offers(self.pool.registry)
@@ -198,7 +198,7 @@ class VisualiseActions:
         """Makes the pictures; yields what the scripts draw, the progress, and the Show and Cancel buttons.
 
         Args:
-            values: of the inputs for the view's options, then for the models'.
+            values: the values of the inputs for the view's options, then for the models' options.
         """
         options = read_inputs(self.options, values[: len(self.options)])
         own = self._changed(values[len(self.options) :])
@@ -208,7 +208,7 @@ class VisualiseActions:
         used = {each: value for each, value in own.items() if _of(each, asked)}
         state = {SAMPLE: sample if recording else "", TEXT: (written or "").strip(), **self._state(asked, used)}
         user = str(request.session_hash)
-        self._runs.stop(user)  # an earlier run, in place of which this one was asked for
+        self._runs.stop(user)  # an earlier run, which this one replaces
         scenes = self._scenes.get(user)
         if scenes is None:
             scenes = Scenes()
@@ -231,7 +231,7 @@ class VisualiseActions:
         return {each: read[each.key] for each in self.model_options if read[each.key] != each.spec.default}
 
     def _state(self, asked: Request, own: Mapping[Shown, Any]) -> dict[str, str]:
-        """Returns what a link says of a request, without what is as usual; `own` are options of the models."""
+        """Returns the state of a link to a request, without default values; `own` are options of the models."""
         cells = [offer.cell.value for offer in asked.offers]
         usual = ViewOptions()
         changed = {name: getattr(asked.options, name) for name in asked.view.options}
@@ -276,12 +276,12 @@ def _over(step: Step) -> bool:
 
 
 def _matters(option: Shown) -> bool:
-    """Whether an option of models changes what a model computes of a whole recording."""
+    """Returns whether an option of models changes what a model computes from a whole recording."""
     return option.spec.name not in ASIDE and option.spec not in BEAM_SEARCH
 
 
 def _of(option: Shown, asked: Request) -> bool:
-    """Whether a model of a request has an option."""
+    """Returns whether a model of a request has an option."""
     return any(offer.card.family in option.families for offer in asked.offers)
 
 
@@ -298,7 +298,7 @@ def _linked(updates: Sequence[Update], options: Sequence[Shown], state: Mapping[
 
 
 def _in_link(option: Shown, written: str | None) -> Any:
-    """Returns an input's value for what a link says of an option; its usual value if it says nothing."""
+    """Returns an input's value for an option in a link; the default value if the link does not have the option."""
     usual, kind = option.spec.default, option.spec.kind
     if written is None:
         return "\n".join(usual) if isinstance(usual, tuple) else "" if usual is None else usual

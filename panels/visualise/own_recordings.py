@@ -19,11 +19,11 @@ class OwnRecordings:
 
     def __init__(self, store: RunStore):
         self.store = store
-        self._keys: OrderedDict[str, str] = OrderedDict()  # by the path of an upload, which its content names
+        self._keys: OrderedDict[str, str] = OrderedDict()  # by the path of an upload, which depends on its content
         self._lock = threading.Lock()
 
     def keep(self, path: str) -> str:
-        """Stores a recording, unless it is stored already; returns its key, or nothing for one that is too large."""
+        """Stores a recording, unless it is stored already; returns its key; empty if it is too large or gone."""
         with self._lock:
             key = self._keys.get(path, "")
         if key and self._is_there(key):
@@ -36,7 +36,7 @@ class OwnRecordings:
         return key
 
     def find(self, key: str) -> str:
-        """Returns the path of a copy among the uploads. Raises `BadInput` for a key of no recording that is kept."""
+        """Returns the path of a copy among the uploads. Raises `BadInput` if no kept recording has this key."""
         content, folder = self.store.read(key)
         if content.get("tab") != TAB:
             raise BadInput("that link leads to a run of another tab; open it there")

@@ -1,9 +1,9 @@
 """Pictures as the browser reads them: JSON with arrays behind it, all numbers little-endian.
 
 A parcel is a uint32 with the length of the JSON in bytes, the JSON, zeros up to a multiple of eight bytes, and the
-arrays, each from a multiple of eight bytes on. Images are codes of two bytes, and of one byte if they are large: code c
-of `most + 1` codes is `low + (high - low) * (c / most) ** power`, and the largest code means NaN. Other arrays are
-float32. This file draws nothing and knows no model.
+arrays, each beginning at a multiple of eight bytes. Images are codes of two bytes, and of one byte if they are large:
+code c of `most + 1` codes is `low + (high - low) * (c / most) ** power`, and the largest code means NaN. Other arrays
+are float32. This file draws nothing and knows no model.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _layer(
 
 
 def _axis(axis: Axis, tokens: Sequence[Token]) -> dict[str, Any]:
-    """Returns an axis; one with the picture's tokens among its cells has their places and times, else None."""
+    """Returns an axis; `tokens` has the places of the picture's tokens if they are among its cells, else None."""
     ticks = [tick.strip() for tick in axis.ticks]
     places = _places(ticks, tokens) if axis.unit == "tokens" else None
     times = None if places is None else [None if place is None else _times(tokens[place]) for place in places]
@@ -113,7 +113,7 @@ def _axis(axis: Axis, tokens: Sequence[Token]) -> dict[str, Any]:
 def _places(ticks: Sequence[str], tokens: Sequence[Token]) -> list[int | None] | None:
     """Returns for each cell which of the tokens it is; None if not all tokens are among the cells, in their order.
 
-    What was written stands at the end, behind a prompt or tags, so the last cells that fit are the tokens.
+    The output stands at the end, after a prompt or tags, so the last cells that fit are the tokens.
     """
     found: list[int | None] = [None] * len(ticks)
     left = len(tokens)
@@ -143,7 +143,7 @@ def _coded(values: np.ndarray, layer: Layer) -> tuple[np.ndarray, dict[str, Any]
     )
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     high = high if high > low else low + 1.0
-    # Most values of attention are close to 0: with few codes, they get a larger part of them.
+    # Most values of attention are close to 0. If there are few codes, more of them are for such values.
     power = 2.0 if kind == "u1" and low >= 0 and not (layer.scale and layer.scale.diverging) else 1.0
     shares = np.full(values.shape, 0.0, np.float32)
     np.divide(values - low, high - low, out=shares, where=known, casting="unsafe")

@@ -20,7 +20,7 @@ from workbench.core.errors import BadInput
 
 BYTES = "application/octet-stream"
 FILES = {"png": "image/png", "svg": "image/svg+xml", "npz": "application/zip"}
-MOST_SENT = 1 << 16  # bytes of a request's body, of which there should be none
+MOST_SENT = 1 << 16  # bytes of a request's body, which should be empty
 
 Find = Callable[[str], PictureSet]
 

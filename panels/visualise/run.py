@@ -1,6 +1,6 @@
 """Makes the pictures of a request in a thread and reports its progress; keeps what each user looks at.
 
-What was computed of a recording stays with the user, so another view of it computes only what is new. This file knows
+The values computed from a recording stay with the user, so another view of it computes only new values. This file knows
 neither Gradio nor HTML.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 TASKS = ("transcribe", "converse", "generate")
 DIFFERENCE, BOTH = "Difference", "Both"  # titles of what stands after the two sides
-MOST_SCENES = 4  # of one user: recordings and models whose values are kept
+MOST_SCENES = 4  # pairs of recording and model whose values are kept for one user
 MISSING = {
     RECORDING: "there is no recording; add a file, record one, or click a sample",
     PROMPT: "there is no text; write one",
@@ -60,11 +60,11 @@ class Request:
 class PictureSet:
     """The pictures that a user looks at."""
 
-    key: str  # cannot be guessed; who has it may read the pictures
+    key: str  # nobody can guess it; whoever has it may read the pictures
     pictures: tuple[Picture, ...]
     titles: tuple[str, ...]
     scenes: tuple[Scene, ...]
-    seconds: float  # that it took
+    seconds: float  # how long the pictures took
 
 
 def seen_offers(registry: Registry) -> tuple[RuntimeOffer, ...]:
@@ -87,9 +87,9 @@ def request_of(
 
     Args:
         cells: one or two models on runtimes, as `ModelOnRuntime.value`.
-        options: of the view, by name; those that the view does not use are left out.
+        options: options of the view, by name; those that the view does not use are left out.
         given: options of the models; each gets those that it has.
-        of_family: the same by family, for options that differ between families.
+        of_family: options of the models by family, for options that differ between families.
 
     Raises `BadInput` that says what is wrong.
     """
@@ -124,7 +124,7 @@ class Scenes:
         self._held: OrderedDict[str, Scene] = OrderedDict()
 
     def scene(self, key: str, make: Callable[[], Scene]) -> Scene:
-        """Returns the scene of a key, made if it is not held."""
+        """Returns the scene with that key; makes it if it is not stored."""
         found = self._held.pop(key, None) or make()
         self._held[key] = found
         while len(self._held) > MOST_SCENES:

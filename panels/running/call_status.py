@@ -1,7 +1,7 @@
-"""The status of an answer to a call of a function of the page, where the function refused what it was given.
+"""The HTTP status of the answer to a call that a function of the page refused.
 
-Gradio answers 500 with the sentence then, as for a fault of the server. The function notes a fitting status
-(`note_refusal`), and the middleware around the call gives it to the answer (`with_fitting_status`).
+Gradio would answer 500 with the sentence, as for a fault of the server. So the function notes a fitting status
+(`note_refusal`), and the middleware around the call sends the answer with it (`with_fitting_status`).
 """
 
 from __future__ import annotations

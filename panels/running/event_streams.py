@@ -40,7 +40,7 @@ class UnknownEvents(Route):
         return match, found
 
     def _session(self, event: str) -> str:
-        """Returns the session of an event, as Gradio finds it; a call without a session is one of its own."""
+        """Returns the session of an event, as Gradio finds it; a call without a session is its own session."""
         queue = self._page._queue
         if (known := queue.event_ids_to_events.get(event)) is not None:
             return str(known.session_hash)
@@ -53,7 +53,7 @@ async def _refuse_call(request: Request) -> Response:
 
 
 async def _refuse_session(request: Request) -> Response:
-    """Gradio's clients know this event, and begin a new session."""
+    """Returns an event that makes Gradio's clients begin a new session."""
     message = {"msg": "unexpected_error", "message": GONE, "success": False, "session_not_found": True}
     return Response(f"data: {json.dumps(message)}\n\n", media_type="text/event-stream")
 

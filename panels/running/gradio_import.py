@@ -10,7 +10,7 @@ import inspect
 import sys
 from typing import Any
 
-METACLASS = "ComponentMeta"  # of Gradio's components
+METACLASS = "ComponentMeta"  # the metaclass of Gradio's components
 
 
 def import_gradio() -> None:

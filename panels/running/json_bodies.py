@@ -22,7 +22,7 @@ from workbench.serving.bodies import once_more, parsed, whole_body
 if TYPE_CHECKING:
     from panels.running.root import Page
 
-CALLS = re.compile(r"/gradio_api/(?:run|api|call|queue/join)(?:/|$)")  # what calls a function of the page
+CALLS = re.compile(r"/gradio_api/(?:run|api|call|queue/join)(?:/|$)")  # addresses that call a function of the page
 OTHERS = re.compile(r"/gradio_api/(?:cancel|reset)/?$")
 NAME = re.compile(r"/gradio_api/(?:run|api|call)/([^/]+)/?$")
 EXPECTED = "expected a JSON object with data, as `Use via API` describes it"
@@ -32,8 +32,8 @@ class JsonBodies:
     """The middleware.
 
     Args:
-        app: what is behind it.
-        page: whose functions are called.
+        app: the application behind it.
+        page: the page with the functions that are called.
     """
 
     def __init__(self, app: ASGIApp, page: Page):

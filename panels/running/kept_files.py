@@ -33,7 +33,7 @@ def found_file(written: Mapping[str, Any], folder: Path) -> str:
     file.
 
     Args:
-        folder: of the run's files.
+        folder: the folder with the run's files.
     """
     name = Path(written["name"]).name
     source = assets() / "samples" / name if "sample" in written else folder / Path(written["file"]).name

@@ -29,9 +29,9 @@ class KeptViews:
     """The kept runs of one tab.
 
     Args:
-        files: which of the inputs, by place, hold files.
+        files: the places of the inputs that hold files.
         inputs: how many inputs the tab has.
-        outputs: how many outputs as HTML.
+        outputs: how many HTML outputs the tab has.
     """
 
     store: RunStore
@@ -95,10 +95,10 @@ def earlier_note(there: bool) -> Any:
 
 
 def note_beside(empty: str, results: str) -> Any:
-    """Returns the same note, for results as HTML.
+    """Returns the note of `earlier_note`, for results as HTML.
 
     Args:
-        empty: the HTML that stands in their place before the first run.
+        empty: the HTML in place of the results before the first run.
     """
     return earlier_note(results not in ("", empty))
 

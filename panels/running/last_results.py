@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from workbench.core.errors import BadInput
 
-MOST_KEPT = 16  # of users whose page is open; results may be large
+MOST_KEPT = 16  # results of users whose page is open; results may be large
 
 Result = TypeVar("Result")
 
@@ -19,7 +19,7 @@ class LastResults(Generic[Result]):
 
     Args:
         gone: the sentence for a user whose result was removed.
-        most: of the users together; the result that was used least recently goes first.
+        most: how many results of all users are kept; the least recently used result is removed first.
         close: frees a result that is removed.
     """
 

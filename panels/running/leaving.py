@@ -1,7 +1,7 @@
 """Ends the work of an event if its visitor has left, or has cancelled it.
 
 Gradio itself closes a generator in that case. But a function in a thread would go on, because Gradio informs only its
-queue. The queue here sets the event that ends the work of the function. This file knows no work.
+queue. The queue here sets the event that ends the work of the function. This file knows nothing of the work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ at_work: dict[str, threading.Event] = {}  # by the event's id, which nobody can 
 
 @contextlib.contextmanager
 def ends_with_its_event(work: Work) -> Iterator[None]:
-    """Within the block, the work stops as soon as nobody waits for the event that this thread handles."""
+    """Stops the work in the block as soon as nobody waits for the event that this thread handles."""
     event = LocalContext.event_id.get(None)
     if event is None:
         yield
@@ -42,13 +42,13 @@ class LeavingQueue(Queue):
     """Gradio's queue, which also ends the work of events for which nobody waits."""
 
     async def clean_events(self, *, session_hash: str | None = None, event_id: str | None = None) -> None:
-        """Gradio calls this when a visitor has closed the stream of a session's events."""
+        """Ends the work of a session's events. Gradio calls this when a visitor has closed their stream."""
         for job in [job for jobs in self.active_jobs for job in jobs or ()]:
             if job.session_hash == session_hash or job._id == event_id:
                 _end(job._id)
         await super().clean_events(session_hash=session_hash, event_id=event_id)
 
     async def remove_from_queue(self, event_id: str) -> None:
-        """Gradio calls it when a visitor cancels an event."""
+        """Ends the work of an event. Gradio calls this when a visitor cancels it."""
         _end(event_id)
         await super().remove_from_queue(event_id)

@@ -46,7 +46,7 @@ class Parameter:
 
 
 def read_text(given: Any, name: str) -> str:
-    """Reads a text; None is empty."""
+    """Reads a text; None becomes an empty text."""
     if given is not None and not isinstance(given, str):
         raise BadInput(f"{name} is {_shown(given)}; expected a text")
     return given or ""
@@ -74,7 +74,7 @@ def read_object(given: Any, name: str) -> dict[str, Any]:
 
 
 def read_messages(given: Any, name: str) -> str | list[Any]:
-    """Reads a text, or a list of messages; JSON text of a list is one, too."""
+    """Reads a text, or a list of messages, which may also be JSON text."""
     if isinstance(given, str) and given.lstrip().startswith("[{"):
         with contextlib.suppress(ValueError, RecursionError):
             given = json.loads(given)
@@ -84,7 +84,7 @@ def read_messages(given: Any, name: str) -> str | list[Any]:
 
 
 def read_switch(given: Any, name: str) -> bool:
-    """Reads true or false; None is false."""
+    """Reads true or false; None becomes false."""
     if given is not None and not isinstance(given, bool):
         raise BadInput(f"{name} is {_shown(given)}; expected true or false")
     return bool(given)
@@ -155,7 +155,7 @@ def endpoint(
         about: a sentence on what the endpoint does.
         example: the values of a call, by parameter, for the programs on the page.
         more: name and JSON schema of each further result.
-        settings: of the event.
+        settings: more settings of Gradio's event.
     """
 
     @functools.wraps(function)

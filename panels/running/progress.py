@@ -32,7 +32,7 @@ class Row(Protocol):
 
     @property
     def key(self) -> str:
-        """The name of the row."""
+        """The row's name, which no other row of the table has."""
         ...
 
     @property
@@ -58,7 +58,7 @@ def tables(
     Args:
         work: called with the function that shows a changed row.
         table: makes a table from the rows, `finished`, `stopped` and `seconds` since the start.
-        given_up: returns a row's state if it will not be finished.
+        given_up: returns a row as it is shown if it will not be finished.
     """
     begun = time.perf_counter()
     held = {row.key: row for row in rows}

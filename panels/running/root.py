@@ -53,7 +53,7 @@ class Page(gr.Blocks):
         self.service: Service | None = None
 
     def hide_progress_from_outputs(self) -> None:
-        """Tells Gradio that events with hidden progress show it on no component.
+        """Sets that events with hidden progress show it on no component.
 
         Otherwise Gradio's page updates the status of every output of such an event. At each update it searches all
         components for every output that has a status, which took a fifth of the page's start in the browser.
@@ -97,7 +97,7 @@ class Page(gr.Blocks):
 
 
 def refuse_addresses(given: Any) -> None:
-    """Raises `BadInput` for a file that is given as an address, because this server fetches nothing for visitors."""
+    """Raises `BadInput` for a file that is given as a URL, because this server fetches nothing for visitors."""
     waiting = [given]
     while waiting:
         each = waiting.pop()

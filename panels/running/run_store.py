@@ -24,7 +24,7 @@ HOURS, PUBLIC_HOURS, HOURS_VARIABLE = 7 * 24.0, 24.0, "WORKBENCH_KEEP_HOURS"
 GIGABYTES, GIGABYTES_VARIABLE = 2.0, "WORKBENCH_KEEP_GB"
 CONTENT = "run.json"
 UNFINISHED = ".part"  # suffix of a folder that is still being written
-ABANDONED_SECONDS = 3600.0  # after which an unfinished folder was left behind by a server that ended
+ABANDONED_SECONDS = 3600.0  # an older unfinished folder was left behind by a server that ended
 _KEY = re.compile(r"[A-Za-z0-9_-]{22}")
 GONE = "that run is not kept any more; runs stay for {hours:g} hours, and the oldest go first when there are too many"
 
@@ -35,7 +35,7 @@ class RunStore:
     Args:
         folder: holds them; made when the first run is kept.
         hours: how long a run stays.
-        nbytes: of all runs together; the oldest are removed first.
+        nbytes: the most bytes of all runs together; the oldest runs are removed first.
     """
 
     def __init__(self, folder: Path, hours: float = HOURS, nbytes: float = GIGABYTES * 1e9):
@@ -88,7 +88,7 @@ class RunStore:
 
 
 def _measured(folder: Path) -> tuple[float, int, Path]:
-    """Returns when a run was kept, in seconds since 1970, its bytes, and its folder; another server may remove it."""
+    """Returns when a run was kept, in seconds since 1970, its bytes, and its folder; zeros if it was just removed."""
     try:
         sizes = [each.stat().st_size for each in folder.iterdir()] if folder.is_dir() else []
         content = folder / CONTENT

@@ -59,7 +59,7 @@ async def _taken(page: Page, kept: KeptFiles, request: Request) -> list[str]:
         )
         if not paths or moved or places:
             raise Refusal("the form has no files; expected one or several, each with the name files")
-        for _ in paths[1:]:  # the request counted as one
+        for _ in paths[1:]:  # the request itself counted as the first file
             page.guard.arrived(present_visitor(), upload=True)
         done = True
     except OSError as error:

@@ -40,5 +40,5 @@ class VisitorStates(StateHolder):
 
 
 def remember_little() -> None:
-    """Lets servers that Gradio starts from now on keep `VisitorStates`."""
+    """Makes servers that Gradio starts from now on use `VisitorStates`."""
     vars(routes)["StateHolder"] = VisitorStates

@@ -14,7 +14,7 @@ import gradio as gr
 
 from panels.running.wiring import wire, wire_script
 
-# Of an event that may be triggered again before it is answered: each answer comes, that of the last press last.
+# Settings of an event that may be triggered again before it is answered: every press is answered, in order.
 # Gradio's "always_last" would repeat the first press.
 IN_TURN: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1}
 

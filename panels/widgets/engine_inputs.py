@@ -55,7 +55,7 @@ def read_settings(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _read(spec: OptionSpec, written: Any) -> Any:
-    """Returns an input's text as the value that it means; unchanged if it means none."""
+    """Returns the value of an input's text; the text itself if it has no valid value."""
     try:
         if spec.kind is bool:
             return SWITCH.get(written, written)

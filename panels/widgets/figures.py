@@ -14,7 +14,7 @@ from panels.widgets.templates import render
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDE_INCHES, NARROW_INCHES = 7.5, 4.2  # of the pictures, for wide screens and for phones
+WIDE_INCHES, NARROW_INCHES = 7.5, 4.2  # widths of the pictures, for wide screens and for phones
 NARROW_PIXELS = 640
 
 

@@ -17,17 +17,18 @@ which empties inputs that a user has filled by then.
 """
 
 AWAY = "away"
-"""The same as a class of the style sheet."""
+"""The class of the style sheet that hides an element."""
 
 
 def seen(now: bool) -> Literal["hidden"] | bool:
-    """Returns the `visible` of a component that is shown and hidden."""
+    """Returns the value of `visible` for a component that events show and hide."""
     return now or HIDDEN
 
 
 def seen_classes(now: bool, *others: str) -> list[str]:
-    """Returns the `elem_classes` of a row or a column that is shown and hidden, as Gradio's "hidden" does not hide
-    those.
+    """Returns the `elem_classes` of a row or a column that events show and hide.
+
+    Gradio's "hidden" does not hide rows and columns.
 
     Args:
         others: its other classes.

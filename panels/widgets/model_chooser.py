@@ -21,7 +21,7 @@ from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 from workbench.system.memory import size
 
-MOST_LANGUAGES = 6  # that are named
+MOST_LANGUAGES = 6  # languages that a line names
 LOADING = '<p class="muted small loading" role="status">Looking up which models can run here</p>'
 
 

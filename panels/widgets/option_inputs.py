@@ -42,7 +42,7 @@ def label_of(name: str) -> str:
 
 
 def capitalised(words: str) -> str:
-    """Returns a text with its first letter in upper case: help texts on the page stand beside sentences."""
+    """Returns a text with its first letter in upper case: on the page, help texts stand beside sentences."""
     return words[:1].upper() + words[1:]
 
 
@@ -82,7 +82,7 @@ class Shown:
 def shown_options(registry: Registry, *tasks: str) -> tuple[Shown, ...]:
     """Returns the options of every family for some tasks, by default for transcribing.
 
-    First come those that all families have, last the beam search's.
+    Options of all families come first, options of the beam search last.
     """
     wanted = set(tasks or ("transcribe",))
     listed_families = dict.fromkeys(card.family for card in registry.cards() if wanted & set(card.tasks))
@@ -105,7 +105,7 @@ def make_inputs(
     """Creates an input for each option, by `Shown.key`, at the current position of the page.
 
     Args:
-        prefix: of their ids in the page, different for every tab.
+        prefix: the beginning of their ids in the page, different for every tab.
     """
     return {option.key: _input(option, registry, prefix) for option in options}
 
@@ -115,7 +115,7 @@ def _input(option: Shown, registry: Registry, prefix: str) -> gr.components.Comp
     common: dict[str, Any] = {"label": option.label, "info": option.info, "elem_id": f"{prefix}-{option.key}"}
     choices = {"vad": vad_choices, "neural_lm": neural_choices}.get(spec.name, lambda _: spec.choices)(registry)
     if spec.file:
-        # A longer label would cover what the box says.
+        # A longer label would cover the text of the box.
         return gr.File(type="filepath", label=option.label, height=110, elem_id=common["elem_id"], elem_classes="boxed")
     if choices and spec.default is None:
         return gr.Dropdown([("default", ""), *((each, each) for each in choices)], value="", **common)

@@ -38,7 +38,7 @@ def check_recording(path: Path) -> None:
 
 
 def first_fault_html(check: Callable[[Path], None], files: Sequence[str] | None) -> str:
-    """Returns the sentence of the first of these files that `check` refuses; empty if it refuses none."""
+    """Returns what is wrong with the first file that `check` refuses; empty if it refuses none."""
     for path in files or ():
         try:
             check(Path(path))
@@ -48,7 +48,7 @@ def first_fault_html(check: Callable[[Path], None], files: Sequence[str] | None)
 
 
 class RecordingActions:
-    """A part of a tab's events."""
+    """The event handlers of the inputs for recordings; a tab's own class inherits them."""
 
     def forget_sample(self, reference: str, sample_text: str) -> tuple[Any, str, str]:
         """Removes a sample's text and credit when other recordings are chosen; text of the user stays."""

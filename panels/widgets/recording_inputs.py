@@ -1,6 +1,6 @@
 """The inputs for recordings, the same on every tab that has them: samples, a box for files, the microphone.
 
-This file wires no events; `panels.widgets.recording_actions` has what they do.
+This file wires no events; `panels.widgets.recording_actions` has the event handlers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class RecordingInputs(NamedTuple):
 
     samples: gr.HTML  # triggers `pick` with the name of a sample
     files: gr.File
-    credit: gr.HTML  # of the sample that was picked
+    credit: gr.HTML  # the author and licence of the picked sample
     microphone: gr.Audio
 
 
@@ -33,8 +33,8 @@ def recording_inputs(
     """Creates the inputs at the current position of the page.
 
     Args:
-        label: of the box for files.
-        height: of the box, in pixels.
+        label: the label of the box for files.
+        height: the height of the box, in pixels.
         tab: the name that the ids of the components begin with; empty for ids without one.
         several: whether the box takes several files, and all samples at once.
     """

@@ -9,7 +9,7 @@ import gradio as gr
 
 from workbench.registry.sources import assets
 
-# Asks for the run that the address names, if there is one. A tab other than the first is built when it is opened.
+# Asks for the run that the address names, if it names one. It waits, as Gradio builds most tabs when they are opened.
 FOLLOW = """async () => {{
   const there = () => (window.workbenchHistory || {{}})[{tab!r}];
   while (!there() && location.hash.startsWith('#{tab}?')) await new Promise((done) => setTimeout(done, 50));
@@ -30,13 +30,13 @@ def run_history(tab: str, hours: float, **settings: Any) -> gr.HTML:
         html_template='<div class="history"></div>',
         js_on_load=script,
         apply_default_css=False,
-        elem_classes="maybe",  # it takes no room while there are none
+        elem_classes="maybe",  # it takes no room while there are no runs
         **settings,
     )
 
 
 def follow_address(tab: str) -> str:
-    """Returns the script that shows the run of the page's address, for when the tab's inputs have their values."""
+    """Returns the script that shows the run of the page's address, to be called once the tab's inputs have values."""
     return FOLLOW.format(tab=tab)
 
 

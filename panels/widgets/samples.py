@@ -85,11 +85,11 @@ def reference_text(samples: Sequence[Sample]) -> str:
 
 
 def samples_named(samples: Iterable[Sample], name: str, domains: Collection[str] = ()) -> list[Sample]:
-    """Returns the sample whose file has that name, or all for `*`; raises `BadInput` if there is none.
+    """Returns the sample with that file name, or all for `*`; raises `BadInput` if there is none.
 
     Args:
-        domains: of the models that will hear them, "" for one that knows all speech. If none of them does, `*` means
-            the samples that one of them was made for.
+        domains: the domains of the models that will transcribe the samples, "" for a model without a domain. If every
+            model has a domain, `*` means the samples of these domains, or all samples if there are none.
     """
     found = [sample for sample in samples if name in ("*", sample.path.name)]
     if not found:

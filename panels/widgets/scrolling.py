@@ -1,4 +1,4 @@
-"""Brings results into view when a run begins: on a phone they stand below the window."""
+"""Brings results into view when a run begins: on a phone they are below the visible part."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ def show_results(element: str, runs: str = "() => true") -> str:
 
     Args:
         element: its id.
-        runs: a JavaScript function of the event's values that says whether a run begins. Where none does, the page says
-            what is missing, and stays where it is.
+        runs: a JavaScript function of the event's values that returns whether a run begins. If no run begins, the page
+            says what is missing, and does not scroll.
     """
     return f"""(...values) => {{
   const results = document.querySelector('#{element}');

@@ -1,4 +1,4 @@
-"""What the tabs are built of: titles of steps, cards that open, boxes for files, and the buttons of a run."""
+"""The parts of every tab: titles of steps, cards that open, boxes for files, and the buttons of a run."""
 
 from __future__ import annotations
 

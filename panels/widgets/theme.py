@@ -7,7 +7,7 @@ import gradio as gr
 from workbench.parity_lab.style import PARTS
 from workbench.registry.sources import assets
 
-# One hue carries meaning (buttons and selected items); everything else is grey with a trace of it.
+# One hue carries meaning (buttons and selected items); everything else is grey with a little of that hue.
 PETROL = gr.themes.Color(
     "#eef7f6", "#d6ecea", "#addad7", "#7cc2bf", "#46a5a3", "#1f8786",
     "#0e6e70", "#0b595c", "#0a484b", "#093b3e", "#052426", name="petrol",
@@ -47,7 +47,7 @@ def head() -> str:
 
 
 def words() -> gr.I18n:
-    """Returns the names of Gradio's own buttons in languages that it lacks; the page is in English."""
+    """Returns the texts that replace Gradio's own, such as the name of a button. The page is in English."""
     return gr.I18n(en={"common.upload": "Add files"})
 
 

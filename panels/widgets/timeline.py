@@ -1,4 +1,4 @@
-"""The timeline of recordings: what the browser is told, and what the server keeps for it.
+"""The timeline of recordings: what the server sends to the browser, and what it keeps.
 
 The component's value names recordings by keys; assets/timeline draws them from the addresses in `timeline_routes`. A
 recording is opened, and its overview computed in a thread, when a browser first asks for it.
@@ -48,7 +48,7 @@ class Opened:
         return self.overview
 
     def close(self) -> None:
-        """Ends the pass and closes the file."""
+        """Stops computing the overview, and closes the file."""
         self.stop.set()
         if self.overview is not None:
             self.overview.track.close()
@@ -58,8 +58,8 @@ class Timelines:
     """The recordings that users of the page look at, by keys that only those users have."""
 
     def __init__(self) -> None:
-        self._paths: OrderedDict[str, str] = OrderedDict()  # by key
-        self._keys: dict[str, str] = {}  # by path
+        self._paths: OrderedDict[str, str] = OrderedDict()  # paths by key
+        self._keys: dict[str, str] = {}  # keys by path
         self._opened: OrderedDict[str, Opened] = OrderedDict()  # by path; the last used one last
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(PASSES_AT_ONCE)
@@ -77,7 +77,7 @@ class Timelines:
             return key
 
     def of(self, key: str) -> Opened:
-        """Returns the recording, being opened if it was not; raises `BadInput` for a key that is none."""
+        """Returns the recording, and begins to open it if it is not open; raises `BadInput` for an unknown key."""
         closed: list[Opened] = []
         with self._lock:
             path = self._paths.get(key)

@@ -1,7 +1,8 @@
 """The addresses of the timeline: what is known of a recording, tiles of its pictures, its samples, its sound.
 
 A recording is found by a key that only its users have. All errors are `{"error": sentence}`. The sound is a WAV file
-that is made while it is read, so that a player can begin anywhere in hours of any format, on the clock of the pictures.
+that is made while it is read. So a player can begin anywhere in a long recording of any format, and its times are those
+of the pictures.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from workbench.audio.overview import COARSEST, FINEST, MEL_COLUMNS, PEAK_COLUMNS
 from workbench.core.errors import BadInput
 
 BYTES = "application/octet-stream"
-MOST_SENT = 1 << 16  # bytes of a request's body, of which there should be none
-MOST_SAMPLES = 1 << 17  # of one request for samples
+MOST_SENT = 1 << 16  # bytes of a request's body, which should be empty
+MOST_SAMPLES = 1 << 17  # samples of one request
 HEADER = 44  # bytes before the samples of a WAV file
 PIECE = 1 << 17  # samples of the sound that are decoded at a time
 KEPT = "private, max-age=86400"
-LATEST = 1 << 40  # tile; far behind the end of any recording
-TELL_AFTER = 0.25  # seconds that a browser waits for a recording to be open until it hears that it is not yet
+LATEST = 1 << 40  # tile, far behind the end of any recording
+TELL_AFTER = 0.25  # seconds until the server answers that a recording is not open yet
 
 
 def timeline_routes(timelines: Timelines) -> list[BaseRoute]:
@@ -114,7 +115,7 @@ def _tile(overview: Overview, values: np.ndarray) -> Response:
 
 
 def _sound(opened: Opened, request: Request) -> Response:
-    """Returns the recording, or its stretch `from` to `to` in seconds, as 16-bit mono WAV; or the bytes in demand."""
+    """Returns the recording, or its stretch `from` to `to` in seconds, as 16-bit mono WAV; or bytes of it."""
     overview = opened.found()
     track = overview.track
     begin, end = _stretch(request, overview)
@@ -142,7 +143,7 @@ def _sound(opened: Opened, request: Request) -> Response:
             place, odd = divmod(at - HEADER, 2)
             count = min(PIECE, end - begin - place)
             samples = await asyncio.to_thread(track.read, begin + place, count)
-            # What the file states and does not hold is silence, so that the length stays what was said.
+            # If the file has less sound than it states, silence fills the rest, so that the length stays as stated.
             data = samples.astype("<i2").tobytes().ljust(2 * count, b"\0")[odd : odd + last + 1 - at]
             yield data
             at += len(data)
@@ -151,7 +152,7 @@ def _sound(opened: Opened, request: Request) -> Response:
 
 
 def _stretch(request: Request, overview: Overview) -> tuple[int, int]:
-    """Returns the samples that are asked for, the whole recording if nothing is said."""
+    """Returns the first sample that is asked for and the one after the last; by default the whole recording."""
     rate, frames = overview.track.rate, overview.track.frames
     try:
         begin = float(request.query_params.get("from", 0.0))

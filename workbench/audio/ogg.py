@@ -1,4 +1,4 @@
-"""Finds what is missing in an Ogg file (Vorbis, Opus, FLAC in Ogg): its decoders pass over damage without a word.
+"""Finds what is missing in an Ogg file (Vorbis, Opus, FLAC in Ogg): decoders skip damaged parts without an error.
 
 An Ogg file is a row of pages. Each has a checksum and a number, and the last one of a stream is marked. This file
 decodes no sound.
@@ -15,7 +15,7 @@ _HEADER = 27  # bytes before the table of segments
 _LARGEST_TABLE = 255
 _LAST_PAGE = 4  # flag
 _PIECE = 1 << 16  # bytes that are searched at once for the next page
-_MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))  # of each byte, its bits in the other order
+_MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))  # of each byte, its bits in reverse order
 
 
 def sign_of_damage(path: Path) -> str:
@@ -67,7 +67,7 @@ def _next_page(file: BinaryIO, place: int) -> int:
 
 
 def _checksum(page: bytes) -> bytes:
-    """Returns the checksum of a page as its header has it: zlib's polynomial with the bits in the other order."""
+    """Returns the checksum of a page as its header stores it: zlib's polynomial with the bits in reverse order."""
     mirrored = (page[:22] + bytes(4) + page[26:]).translate(_MIRRORED)
     found = zlib.crc32(mirrored, 0xFFFFFFFF) ^ 0xFFFFFFFF  # begins and ends without zlib's inversion
     return found.to_bytes(4, "big").translate(_MIRRORED)

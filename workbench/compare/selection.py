@@ -31,7 +31,7 @@ class Selection:
     stages: list[str]  # in the reference's order
     only_reference: list[str]
     only_candidate: list[str]
-    inputs: Whose | None  # whose own inputs both sides computed each stage from (see `whose_inputs`)
+    inputs: Whose | None  # the side whose inputs both sides computed each stage from (see `whose_inputs`)
     warnings: list[str]
 
 

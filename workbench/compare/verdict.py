@@ -44,16 +44,16 @@ class Verdict:
     prompt come before any layer; tokens and text, which are computed from the other stages, come last.
 
     The *largest own contribution* is the stage whose relative L2 error is the largest multiple of that of the previous
-    stage. Errors below a tenth of the tolerance count as a tenth, so that the step from zero to rounding is none; the
-    sentence states the real errors. A fault in one place shows as one such jump, whatever later layers do with it. It
-    is None if no stage's error exceeds that of the previous stage and this floor.
+    stage. Errors below a tenth of the tolerance count as a tenth, so that the step from zero to rounding is not one;
+    the sentence states the real errors. A fault in one place shows as one such jump, whatever later layers do with it.
+    It is None if no stage's error exceeds that of the previous stage and this floor.
 
     If the candidate was computed from the reference's own inputs, it is the stage with the largest error, if that is
     beyond a tenth of the tolerance.
     """
 
     # Every stage is within tolerance, and a float64 trace, if used, shows no bug. If the same model was also computed
-    # in the candidate's precision, a candidate that rounds like it is within, whatever the tolerance of that type.
+    # in the candidate's precision, a candidate that rounds like that counts as within, whatever the tolerance.
     within: bool
     first_divergent: str | None
     largest_own: str | None
@@ -166,13 +166,13 @@ def _rounded(comparison: Comparison, first: StageComparison, noise: NoiseReport)
 
 
 def _by_themselves(faulty: list[StageComparison]) -> list[StageComparison]:
-    """Returns the stages without texts whose tokens are among them: no text is computed from the reference's tokens."""
+    """Returns the stages, but no text if its tokens are among them: a text is computed from the candidate's tokens."""
     held = {each.stage for each in faulty}
     return [each for each in faulty if each.kind != "text" or f"{each.stage.removesuffix('text')}tokens" not in held]
 
 
 def _named(stages: list[str], most: int = 4) -> str:
-    """Returns some stages by name and the number of the others, with their verb."""
+    """Returns the names of some stages, the number of the others, and "is" or "are"."""
     if len(stages) == 1:
         return f"{stages[0]} is"
     shown = stages if len(stages) <= most else [*stages[: most - 1], f"{len(stages) - most + 1} more"]
@@ -280,7 +280,7 @@ def _why(stage: StageComparison) -> str:
 
 
 def _hint(stage: StageComparison | None) -> list[str]:
-    """Returns what would explain the numbers of a stage, if that is known; a mismatch of shapes contains it."""
+    """Returns what would explain the numbers of a stage, if known; none for a mismatch, which has its own sentence."""
     return [as_sentence(line) for line in (stage.hint or "").splitlines()] if stage and not stage.mismatch else []
 
 
@@ -300,7 +300,7 @@ def _about_tokens(comparison: Comparison) -> list[str]:
 
 
 def _about_ids(comparison: Comparison) -> list[str]:
-    """Returns where two answers of parallel streams part, and why."""
+    """Returns where two answers of parallel streams first differ, and why."""
     first = comparison.first_id
     assert first
     ids = _said(first.reference, first.reference_name), _said(first.candidate, first.candidate_name)

@@ -1,4 +1,4 @@
-"""The result of comparing a weight file with its checkpoint: which tensors and keys are not the checkpoint's."""
+"""The result of comparing a weight file with its checkpoint: which tensors and keys differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.compare.weights import WeightDifference
 from workbench.core.phrases import counted
 
 SHOWN = 4  # differences that the sentence names
-_LEAST = 3  # tensors of one cause that are named together
+_LEAST = 3  # fewest tensors with one cause that are named together
 _MOVES = ("layers", "names")
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 
@@ -21,13 +21,13 @@ class WeightReport:
     """What differs between a weight file and its checkpoint, by more than the rounding of the file's types."""
 
     file: str
-    compared: int  # tensors
+    compared: int  # number of tensors
     tensors: tuple[WeightDifference, ...] = ()  # in the order of the computation
-    keys: tuple[str, ...] = ()  # a clause for each key of the metadata
+    keys: tuple[str, ...] = ()  # a clause for each key of the metadata that differs
 
     @property
     def differs(self) -> bool:
-        """Whether anything is not the checkpoint's."""
+        """Whether any tensor or key differs from the checkpoint."""
         return bool(self.tensors or self.keys)
 
     @property
@@ -61,7 +61,7 @@ class WeightReport:
 
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> WeightReport:
-        """Returns the report of `to_dict`."""
+        """Returns the report from the values of `to_dict`."""
         tensors = tuple(WeightDifference(**each) for each in held["tensors"])
         return cls(held["file"], held["compared"], tensors, tuple(held["keys"]))
 
@@ -96,7 +96,7 @@ def _together(found: Sequence[WeightDifference]) -> list[str]:
 
 
 def _cause(each: WeightDifference) -> tuple[str, ...]:
-    """Returns what tensors have in common that one mistake has changed: two layers, or a name and a change."""
+    """Returns a key that is the same for all tensors that one mistake has changed."""
     if not each.other:
         return each.kind, _LAYER.sub("N", each.tensor), each.sentence
     layers = [".".join(_LAYER.findall(name)) for name in (each.tensor, each.other)]

@@ -38,21 +38,21 @@ SHARES = {
 }
 """The largest rounding of a value, as a share of the largest value of its block, by the beginning of the type."""
 PRECISE = ("F64", "F32", "F16", "BF16", "Q8")  # beginnings of types that round each value well
-FEW_BITS = 0.9  # largest relative L2 of a row in a type without a share, such as Q2_K
+FEW_BITS = 0.9  # largest relative L2 of a row in a type that is not in `SHARES`, such as Q2_K
 SMALLEST = {"F16": 2.0**-24, "F32": 0.0, "F64": 0.0, "BF16": 0.0}
 SMALLEST_SCALE = 2.0**-17  # of a block, whose scale is in half precision, times its 127 steps
-# An importance matrix makes single blocks of 3 to 6 bits much worse than the share. So in these types a factor must be
-# clear, and a difference without a cause must be large.
+# An importance matrix makes single blocks of 3 to 6 bits much worse than their share in `SHARES`. So in these types a
+# factor must be clear, and a difference without a cause must be large.
 CLEAR_FACTOR = 0.4  # least distance from 1
 LARGE, LARGE_IN_FEW_BITS = 0.5, 1.2  # least relative L2 of a tensor
-MOST_ROWS = 4096  # that are looked for among all rows
+MOST_ROWS = 4096  # most rows that are looked for among all rows
 MOST_EXPLAINED = 1 << 26  # values of a tensor whose difference is explained
 _CHUNK = 256  # rows that are looked for at a time
 
 
 @dataclass(frozen=True)
 class WeightDifference:
-    """A tensor that is not the checkpoint's."""
+    """A tensor of a weight file that differs from the checkpoint's, and how."""
 
     tensor: str
     kind: Kind

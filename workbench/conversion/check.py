@@ -1,4 +1,4 @@
-"""Compares a GGUF file with the checkpoint that it should be made of: its keys, and its tensors to within rounding.
+"""Compares a GGUF file with the checkpoint that it should be made from: its keys, and its tensors to within rounding.
 
 The plan of a conversion says what the file should hold. The file may have any type, and may come from another
 converter with the same names, such as llama.cpp's for Qwen2 and Qwen3.
@@ -48,7 +48,7 @@ def check_file(directory: Path, family: str, path: Path, on_progress: OnProgress
 
 
 def _plan_for(directory: Path, family: str, file: GgufFile) -> Plan:
-    """Returns the plan of the file of this architecture, in this project's layout or in another."""
+    """Returns the plan of a file with this file's architecture, in this project's layout or in another."""
     known = []
     for layout in LAYOUTS:
         try:
@@ -90,7 +90,7 @@ def _different(tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, Plan
 
 
 def _of_large(tensor: PlannedTensor, file: GgufFile) -> WeightDifference | None:
-    """Compares a table of tokens, a few rows at a time; a difference is stated and not explained."""
+    """Returns the difference of a table of tokens, without a cause; reads a few rows at a time."""
     rows, width = tensor.shape
     info, step = file.tensors[tensor.name], max(_STEP // width, 1)
     wrong = 0
@@ -111,7 +111,7 @@ def _plain(shape: Sequence[int]) -> list[int]:
 
 
 def _keys(plan: Plan, file: GgufFile) -> Iterator[str]:
-    """Yields a clause for each key of the model that is not the checkpoint's."""
+    """Yields a clause for each key of the model that differs from the checkpoint."""
     for key, expected in plan.values.items():
         if key.startswith(NOT_THE_MODEL) or key.endswith(OF_NO_EFFECT):
             continue

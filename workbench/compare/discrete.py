@@ -66,18 +66,22 @@ def measure_tokens(reference: np.ndarray, candidate: np.ndarray) -> SequenceMeas
     """Returns the measures of two sequences of ids after alignment."""
     texts = [" ".join(map(str, ids.tolist())) for ids in (reference, candidate)]
     found = score(texts[0], texts[1], normaliser="none")
-    common = min(len(reference), len(candidate))
-    differing = np.flatnonzero(reference[:common] != candidate[:common])
-    first = int(differing[0]) if len(differing) else common if len(reference) != len(candidate) else None
     return SequenceMeasures(
         unit="token",
         errors=found.words.errors,
         reference_length=len(reference),
         candidate_length=len(candidate),
         error_rate=found.words.errors / max(len(reference) or len(candidate), 1),
-        first_difference=first,
+        first_difference=_first_difference(reference, candidate),
         edits=tuple(Edit(run.kind, run.reference, run.hypothesis) for run in found.differences[:_EXCERPT]),
     )
+
+
+def _first_difference(one: np.ndarray, other: np.ndarray) -> int | None:
+    """Returns the index of the first id that differs, or the length of the shorter one; None for equal ids."""
+    common = min(len(one), len(other))
+    differing = np.flatnonzero(one[:common] != other[:common])
+    return int(differing[0]) if len(differing) else common if len(one) != len(other) else None
 
 
 def explain_tokens(reference: np.ndarray, candidate: np.ndarray) -> str | None:
@@ -85,15 +89,11 @@ def explain_tokens(reference: np.ndarray, candidate: np.ndarray) -> str | None:
 
     Only one run of ids differs if a tokenizer lacks a merge or a special token; all ids around it agree.
     """
-    common = min(len(reference), len(candidate))
-    differing = np.flatnonzero(reference[:common] != candidate[:common])
-    first = int(differing[0]) if len(differing) else common
-    if first == len(reference) == len(candidate):
+    first = _first_difference(reference, candidate)
+    if first is None:
         return None
     ours, theirs = reference[first:], candidate[first:]
-    common = min(len(ours), len(theirs))
-    ends = np.flatnonzero(ours[::-1][:common] != theirs[::-1][:common])
-    alike = int(ends[0]) if len(ends) else common
+    alike = _first_difference(ours[::-1], theirs[::-1]) or 0  # ids after the run that differs
     ours, theirs = ours[: len(ours) - alike], theirs[: len(theirs) - alike]
     if max(len(ours), len(theirs)) > _MOST_SHOWN:
         ids = [str(side[first]) if first < len(side) else "the end" for side in (reference, candidate)]

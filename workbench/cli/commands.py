@@ -29,12 +29,13 @@ from workbench.cli.standard_input import read_prompt, recording_paths
 from workbench.cli.transcribe import ProgressLine, doubts, transcribed
 from workbench.cli.writing import chosen_embeddings, print_text
 from workbench.core.errors import BadInput, WorkbenchError, named_message_of
+from workbench.core.phrases import dimensions
 from workbench.embeddings import Embedding
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import check_options
 from workbench.session.values import Transcript
-from workbench.system.atomic_files import check_not_read, explained_file_errors
+from workbench.system.atomic_files import check_outputs, explained_file_errors
 from workbench.system.endings import end_in_order
 from workbench.system.streams import open_closed_streams, print_any_name
 from workbench.text.exports import find_format
@@ -200,7 +201,7 @@ def _trace(parsed: argparse.Namespace) -> int:
         steps = {"steps": parsed.steps, "follow": parsed.follow}
         trace = session.trace(source, stages=parsed.stages, given=parsed.given, out=parsed.out, **steps, **options)
     for stage, array in trace.items():
-        shape = "×".join(map(str, array.shape)) or one_line(str(array))
+        shape = dimensions(array.shape) or one_line(str(array))
         print(f"{stage}\t{shape}\t{array.dtype if array.dtype.kind != 'U' else 'text'}")
     return 0
 
@@ -248,10 +249,8 @@ def _parity(parsed: argparse.Namespace) -> int:
 
     reads = [*parsed.inputs, *parsed.audio, *parsed.embedding, *parsed.candidates, parsed.reference]
     reads += filter(None, (parsed.messages, parsed.baseline, parsed.mapping))
-    for flag in ("report", "junit", "summary"):
-        if path := getattr(parsed, flag):
-            check_not_read(f"--{flag}", report_place(path), reads)
-            reads.append(path)
+    outputs = {"--report": parsed.report, "--junit": parsed.junit, "--summary": parsed.summary}
+    check_outputs({flag: report_place(path) for flag, path in outputs.items() if path}, reads)
     if not 1 <= parsed.worse_by < float("inf"):
         raise BadInput(f"--worse-by is {parsed.worse_by:g}; expected a factor of at least 1")
     baseline = read_baseline(parsed.baseline) if parsed.baseline else None

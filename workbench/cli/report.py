@@ -12,7 +12,7 @@ from workbench.evaluation.report import page, read_columns, write_table
 from workbench.evaluation.report.overview import Overview, overview
 from workbench.evaluation.report.page import REPORT, sounds_in, written
 from workbench.evaluation.store import RESULTS, RUN, SKIPPED, UTTERANCES, Evaluation
-from workbench.system.atomic_files import check_not_read
+from workbench.system.atomic_files import check_outputs
 
 
 def report_on(parsed: argparse.Namespace) -> Iterator[str]:
@@ -20,10 +20,7 @@ def report_on(parsed: argparse.Namespace) -> Iterator[str]:
     evaluation = read(parsed.directory)
     stored = [evaluation.path / name for name in (RUN, UTTERANCES, SKIPPED)]
     stored += (evaluation.path / RESULTS).rglob("*.jsonl")
-    for flag in ("out", "table"):
-        if path := getattr(parsed, flag):
-            check_not_read(f"--{flag}", path, stored)
-            stored.append(path)
+    check_outputs({"--out": parsed.out, "--table": parsed.table}, stored)
     found = make_report(evaluation, parsed.out, parsed.table)
     yield from [json.dumps(found.to_dict(), ensure_ascii=False)] if parsed.json else sentences(found)
 

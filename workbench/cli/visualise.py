@@ -12,6 +12,7 @@ from workbench.cli.sources import source_of
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
 from workbench.core.options import option_specs
+from workbench.core.phrases import dimensions
 from workbench.registry.registry import Registry
 from workbench.visualise.options import ViewOptions
 
@@ -85,4 +86,4 @@ def visualise_file(parsed: argparse.Namespace, say: Callable[[str], None]) -> It
     for note in picture.notes:
         say(f"{picture.view}: {note}")
     for layer in picture.layers:
-        yield f"{layer.name}\t{layer.kind}\t{'×'.join(map(str, layer.values.shape))}"
+        yield f"{layer.name}\t{layer.kind}\t{dimensions(layer.values.shape)}"

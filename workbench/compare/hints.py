@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.compare.guesses.guess import is_range, listed
 from workbench.compare.measures import Measures, measure
+from workbench.core.phrases import dimensions
 
 _NEAR = 0.5  # relative L2 above which two arrays have nothing in common
 _NEAR_ROWS = 0.1  # the same without some rows or columns; many arrays resemble themselves a few rows later
@@ -30,7 +31,7 @@ Guess = tuple[str, np.ndarray, np.ndarray, float]
 
 def shapes(reference: np.ndarray, candidate: np.ndarray) -> str:
     """Returns both shapes in words: `740×512 and 512×740`."""
-    return " and ".join("×".join(map(str, array.shape)) or "a scalar" for array in (reference, candidate))
+    return " and ".join(dimensions(array.shape) or "a scalar" for array in (reference, candidate))
 
 
 def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from workbench.compare.guesses.guess import in_order, is_range, listed, relative_l2
-from workbench.core.phrases import counted
+from workbench.core.phrases import counted, dimensions
 from workbench.formats.gguf_types import BY_NAME
 
 Kind = Literal[
@@ -129,7 +129,7 @@ def _rows(array: np.ndarray) -> np.ndarray:
 
 
 def _of_another_shape(name: str, own: np.ndarray, stored: np.ndarray, type_name: str) -> WeightDifference:
-    shapes = f"{'×'.join(map(str, stored.shape))}, the checkpoint's {'×'.join(map(str, own.shape))}"
+    shapes = f"{dimensions(stored.shape)}, the checkpoint's {dimensions(own.shape)}"
     if stored.shape == own.shape[::-1] and not differs(_rows(own.T), _rows(stored), type_name).any():
         return WeightDifference(name, "transposed", f"is transposed: its shape is {shapes}")
     return WeightDifference(name, "shape", f"has the shape {shapes}")

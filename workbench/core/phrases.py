@@ -10,6 +10,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def dimensions(shape: Sequence[int]) -> str:
+    """Returns a shape such as `740×512`; empty for a scalar's."""
+    return "×".join(map(str, shape))
+
+
 def as_sentence(clause: str) -> str:
     """Returns a clause with a capital letter and a full stop."""
     return f"{clause[:1].upper()}{clause[1:]}."

@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from workbench.core.errors import BadInput, Unavailable
@@ -44,6 +44,20 @@ def check_not_read(flag: str, out: Path, read: Iterable[str | Path]) -> None:
         with contextlib.suppress(OSError, ValueError):
             if Path(each) == out or (out.exists() and out.samefile(each)):
                 raise BadInput(f"{flag} names {out}, which the same command uses for something else; expected another")
+
+
+def check_outputs(outputs: Mapping[str, Path | None], read: Iterable[str | Path]) -> None:
+    """Raises `BadInput` as `check_not_read`, also for two flags that name one file.
+
+    Args:
+        outputs: the file of each flag; None if the flag is not given.
+        read: as for `check_not_read`.
+    """
+    used = list(read)
+    for flag, out in outputs.items():
+        if out is not None:
+            check_not_read(flag, out, used)
+            used.append(out)
 
 
 def is_device(path: Path) -> bool:

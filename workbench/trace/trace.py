@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
+from workbench.core.phrases import dimensions
 from workbench.trace.gradients import is_gradient
 from workbench.trace.inside import is_inside, reaches_inside
 from workbench.trace.step_names import step_and_stage
@@ -49,7 +50,7 @@ class Trace(Mapping[str, np.ndarray]):
         kept = (
             list(self) if len(self) <= MOST_SHOWN else [*list(self)[: MOST_SHOWN // 2], *list(self)[-MOST_SHOWN // 2 :]]
         )
-        shapes = [f"{name} {'×'.join(map(str, self[name].shape)) or 'scalar'}" for name in kept]
+        shapes = [f"{name} {dimensions(self[name].shape) or 'scalar'}" for name in kept]
         if len(kept) < len(self):
             shapes.insert(MOST_SHOWN // 2, f"... {len(self) - len(kept)} more ...")
         return f"Trace({self.meta.get('model')}, {self.meta.get('runtime')}: {', '.join(shapes)})"

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.core.errors import BadInput
+from workbench.core.phrases import dimensions
 from workbench.plots.layers import FLAT, Layer, Scale, diverging_scale
 from workbench.visualise.picture import Picture
 
@@ -64,7 +65,7 @@ def difference(one: Picture, other: Picture) -> Picture:
 def _why(layer: Layer, other: Layer | None) -> str:
     if other is None:
         return f"only the first has {layer.title}"
-    shapes = ["×".join(map(str, each.values.shape)) for each in (layer, other)]
+    shapes = [dimensions(each.values.shape) for each in (layer, other)]
     return f"{layer.title} is {shapes[0]} values in the first and {shapes[1]} in the second"
 
 

@@ -16,11 +16,12 @@ from panels.running.choices import options_for
 from workbench.compare import find_preset, read_mapping, read_rules
 from workbench.compare.precision import AUTO
 from workbench.core.errors import BadInput
+from workbench.core.sides import GGUF_SUFFIX
 from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.parity_lab import Input, ParityOptions, Side
-from workbench.parity_lab.clean import FROM_FILE, check_precision
+from workbench.parity_lab.clean import check_precision
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.session.conversation import Messages
@@ -145,7 +146,7 @@ def _sides(registry: Registry, card: Card, asked: UncheckedRequest) -> tuple[Sid
 
 def _type(precision: str) -> str:
     """Returns a checked precision; a public page opens no file that a user names."""
-    if precision.lower().endswith(FROM_FILE):
+    if precision.lower().endswith(GGUF_SUFFIX):
         raise BadInput(f"precision is {precision!r:.80}; expected a type such as bfloat16 or q8_0, or auto")
     return check_precision(precision)
 

@@ -18,7 +18,7 @@ from workbench.core.settings import SETTINGS, check_setting
 
 DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
 """Types of arithmetic by their short names."""
-GGUF = ".gguf"
+GGUF_SUFFIX = ".gguf"
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 
@@ -72,8 +72,8 @@ def read_side(text: str | Side, options_class: type, model: str, gguf_files: boo
     if runtime not in RUNTIMES:
         path = _there(text)
         if path is not None:
-            if gguf_files and path.suffix.lower() == GGUF:
-                return Side(text, GGUF[1:], file=path)
+            if gguf_files and path.suffix.lower() == GGUF_SUFFIX:
+                return Side(text, "gguf", file=path)
             _refuse_model(path)
             return Side(text, path=path)
         raise BadInput(f"{text!r:.80} is neither a runtime nor an existing trace; expected {_expected()}")
@@ -128,7 +128,7 @@ def _there(text: str) -> Path | None:
 
 def _refuse_model(path: Path) -> None:
     """Raises `BadInput` for a checkpoint instead of a trace, with advice."""
-    if path.suffix.lower() == GGUF or any((path / name).is_file() for name in ("config.yaml", "config.json")):
+    if path.suffix.lower() == GGUF_SUFFIX or any((path / name).is_file() for name in ("config.yaml", "config.json")):
         raise BadInput(
             f"{path} is a model, not a trace; to compare it, trace it first: workbench trace AUDIO --model {path} "
             "--out FILE.safetensors (with --given REFERENCE.safetensors for a run with --isolated), and name that file"

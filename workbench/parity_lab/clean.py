@@ -17,7 +17,7 @@ from typing import Any
 from workbench.compare.precision import AUTO, HALVES, Precision, precision_of
 from workbench.compare.spread import ORDERS, Clean
 from workbench.core.errors import BadInput
-from workbench.core.sides import Side
+from workbench.core.sides import GGUF_SUFFIX, Side
 from workbench.formats.gguf_types import BY_NAME
 from workbench.parity_lab.found import found_or_why
 from workbench.parity_lab.models import file_side, float64_side, kind_side
@@ -27,7 +27,6 @@ from workbench.trace.read import read_trace
 from workbench.trace.trace import Trace
 
 FLOAT32 = ("float32", "f32")
-FROM_FILE = ".gguf"  # the suffix of a precision that is a file
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def check_precision(named: str) -> str:
     known |= {each: each for each in HALVES}
     if lower in known:
         return known[lower]
-    if lower.endswith(FROM_FILE):
+    if lower.endswith(GGUF_SUFFIX):
         if not Path(named).is_file():
             raise BadInput(f"there is no file {named}; expected a GGUF file, or a type such as q8_0")
         return named
@@ -87,7 +86,7 @@ def named_precision(trace: Trace, precision: str) -> tuple[Trace, str]:
         name, reason = precision, "as asked"
     if name in (*FLOAT32, *HALVES):
         meta = {key: value for key, value in trace.meta.items() if key != "quantization"} | {"dtype": name}
-    elif name.lower().endswith(FROM_FILE):
+    elif name.lower().endswith(GGUF_SUFFIX):
         meta = {**trace.meta, "weights": name}
     else:
         meta = {**trace.meta, "quantization": name}
@@ -95,7 +94,7 @@ def named_precision(trace: Trace, precision: str) -> tuple[Trace, str]:
     said = (
         ""
         if name in FLOAT32
-        else f"judged as {Path(name).name if name.lower().endswith(FROM_FILE) else name}: {reason}"
+        else f"judged as {Path(name).name if name.lower().endswith(GGUF_SUFFIX) else name}: {reason}"
     )
     return trace, said
 
@@ -150,7 +149,7 @@ class CleanRuns:
     def _made(self, precision: str, tag: str, stages: Sequence[str], given: Path | None) -> CleanRun:
         name = f"clean-{Path(precision).stem}{'-' if tag else ''}{tag}"
         kind = precision in (*HALVES, FLOAT32[0])
-        file = None if kind else Path(precision) if precision.endswith(FROM_FILE) else self._file_of(precision)
+        file = None if kind else Path(precision) if precision.endswith(GGUF_SUFFIX) else self._file_of(precision)
         side = kind_side(self._reference, precision) if file is None else file_side(self._reference, file)
         exact = None
         if file is not None:

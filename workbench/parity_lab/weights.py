@@ -7,8 +7,7 @@ from pathlib import Path
 
 from workbench.compare.weight_report import WeightReport
 from workbench.core.errors import BadInput
-from workbench.core.sides import Side
-from workbench.parity_lab.clean import FROM_FILE
+from workbench.core.sides import GGUF_SUFFIX, Side
 from workbench.parity_lab.found import found_or_why
 from workbench.registry.cards import Card
 from workbench.registry.sources import local_checkpoint
@@ -36,7 +35,7 @@ class WeightChecks:
     def of(self, side: Side) -> FoundWeights:
         """Returns the report on the file of a candidate."""
         file = side.file
-        if side.path is not None and self._precision.lower().endswith(FROM_FILE):
+        if side.path is not None and self._precision.lower().endswith(GGUF_SUFFIX):
             file = Path(self._precision)
         if file is None or self._several:
             return None, ""

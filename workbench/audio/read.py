@@ -7,6 +7,7 @@ possible, with a note; a file without audio raises `BadInput`. Reading never res
 This file knows nothing of features, models or segments.
 """
 
+import contextlib
 import hashlib
 import math
 import os
@@ -31,7 +32,7 @@ from workbench.audio.refused import (
     other_kind,
     reason_of,
 )
-from workbench.audio.wav_header import RepairedWav, WavLayout, wav_layout
+from workbench.audio.wav_header import RepairedWav, WavLayout, shortfall_note, wav_layout
 from workbench.core.errors import BadInput
 from workbench.core.phrases import counted
 
@@ -346,37 +347,41 @@ def _file_blocks(
     """Yields the blocks of a file. If the decoder fails part-way, the blocks end there and `notes` gets a sentence."""
     import soundfile
 
-    promised, got, reason = file.frames, 0, ""
+    promised, rate, got, reason = file.frames, file.samplerate, 0, ""
     known = promised < UNSTATED
-    size, moved = max(_CAREFUL_BLOCK, _BLOCK // file.channels) if known else _CAREFUL_BLOCK, True
-    while True:
-        try:
-            with muted_stderr(file.format == "MP3"):
-                if not moved:
-                    file.seek(got)
-                    moved = True
-                block = file.read(size, dtype="float32", always_2d=True)
-        except soundfile.LibsndfileError as error:
-            reason = reason or error.error_string.removeprefix("Error :").strip().rstrip(".")
-            if size == _CAREFUL_BLOCK:
+    size = max(_CAREFUL_BLOCK, _BLOCK // file.channels) if known else _CAREFUL_BLOCK
+    moved = True  # the file is at the place to read from
+    with contextlib.ExitStack() as opened_again:
+        while True:
+            try:
+                with muted_stderr(file.format == "MP3"):
+                    if not moved:
+                        file.seek(got)
+                        moved = True
+                    block = file.read(size, dtype="float32", always_2d=True)
+            except soundfile.LibsndfileError as error:
+                reason = reason or error.error_string.removeprefix("Error :").strip().rstrip(".")
+                if size == _CAREFUL_BLOCK:
+                    break
+                # A failed read loses its whole block, and a decoder that has failed may not seek any more.
+                size = _CAREFUL_BLOCK
+                if (fresh := again()) is None:
+                    break
+                file, moved = opened_again.enter_context(fresh), False
+                continue
+            if len(block) == 0:
                 break
-            # A failed read loses its whole block, and a decoder that has failed may not seek any more.
-            size = _CAREFUL_BLOCK
-            if (fresh := again()) is None:
-                break
-            file, moved = fresh, False
-            continue
-        if len(block) == 0:
-            break
-        got += len(block)
-        yield block
+            got += len(block)
+            yield block
     if got == 0 and reason:
         raise _not_sound(path.name, head)
-    there, stated = f"{got / file.samplerate:.1f} s", f"{promised / file.samplerate:.1f} s"
+    there, stated = got / rate, promised / rate
     if reason:
-        notes.append(f"decoding stopped early ({reason}): {f'of {stated}, ' if known else ''}{there} were read")
-    elif known and (promised - got) / file.samplerate > _SHORTFALL:
-        notes.append(f"the header promises {stated} but the file holds {there}; the {there} were read")
+        notes.append(
+            f"decoding stopped early ({reason}): {f'of {stated:.1f} s, ' if known else ''}{there:.1f} s were read"
+        )
+    elif known and (promised - got) / rate > _SHORTFALL:
+        notes.append(shortfall_note(stated, there))
     elif sign := ogg.sign_of_damage(path):
         notes.append(f"the file is cut or damaged ({sign}); what could be decoded was read")
 

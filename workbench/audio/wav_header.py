@@ -22,6 +22,11 @@ _KNOWN = {
 _SLACK_MS = 10  # fewer bytes than this behind the data chunk are a stray tail, not audio
 
 
+def shortfall_note(promised: float, seconds: float) -> str:
+    """Returns a remark for the user on a file that is shorter than its header states; both lengths in seconds."""
+    return f"the header promises {promised:.1f} s but the file holds {seconds:.1f} s; the {seconds:.1f} s were read"
+
+
 @dataclass(frozen=True)
 class WavLayout:
     """The position and length of the audio in a RIFF/WAVE file; sizes in bytes."""
@@ -47,11 +52,9 @@ class WavLayout:
 
     def note(self, seconds: float) -> str:
         """Returns a remark for the user: what the header states, and the `seconds` that were read."""
-        there = f"{seconds:.1f} s"
         if self.streaming:
-            return f"the header states no length; the {there} that the file holds were read"
-        promised = f"{self.seconds(self.promised):.1f} s"
-        return f"the header promises {promised} but the file holds {there}; the {there} were read"
+            return f"the header states no length; the {seconds:.1f} s that the file holds were read"
+        return shortfall_note(self.seconds(self.promised), seconds)
 
     def seconds(self, size: int) -> float:
         """Returns the duration of `size` bytes of the data chunk; zero if the header states no data rate."""

@@ -14,8 +14,8 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `workbench compare`."""
     parser.description = (
         "Exit status: 0 within tolerance, 1 beyond it (with --float64, also for a bug), 2 for a file that "
-        "cannot be used or any other error. With a model and a GGUF file, their weights are compared: 0 the "
-        "checkpoint's to within rounding, 1 others."
+        "cannot be used or any other error. With a model and a GGUF file, the command compares their weights: 0 equal "
+        "to within rounding, 1 different."
     )
     files = ".safetensors, .npz, or a directory or .zip of .npy files"
     parser.add_argument(

@@ -43,7 +43,7 @@ class WeightReport:
         if len(self.tensors) > self.compared / 2 and self.compared >= 2 * _LEAST and not self._moved:
             return (
                 f"{self.file} has other weights than the checkpoint: {len(self.tensors)} of {self.compared} tensors "
-                "differ; it may be made of another checkpoint."
+                "differ; it may come from another checkpoint."
             )
         clauses = self.clauses
         more = len(clauses) - SHOWN

@@ -155,11 +155,11 @@ def _whole(
     if own.ndim == 2 and min(own.shape) > 1:
         if fits(own.reshape(own.shape[::-1]).T):
             turned = (
-                "is transposed" if own.shape[0] == own.shape[1] else "is read as the transposed layout of its bytes"
+                "is transposed" if own.shape[0] == own.shape[1] else "holds the checkpoint's bytes, read in the transposed shape"
             )
             yield WeightDifference(name, "transposed", turned)
         elif fits(np.ascontiguousarray(own.T).reshape(own.shape)):
-            yield WeightDifference(name, "transposed", "holds the bytes of the transposed matrix")
+            yield WeightDifference(name, "transposed", "holds the transposed matrix, written in the old shape")
     sample = slice(None, None, max(len(ours) // 8, 1))  # rows that rule most other tensors out
     for other, values in others():
         table = _rows(values)

@@ -154,9 +154,8 @@ def _whole(
         yield WeightDifference(name, "constant", f"is the checkpoint's plus {constant:.4g}")
     if own.ndim == 2 and min(own.shape) > 1:
         if fits(own.reshape(own.shape[::-1]).T):
-            turned = (
-                "is transposed" if own.shape[0] == own.shape[1] else "holds the checkpoint's bytes, read in the transposed shape"
-            )
+            square = own.shape[0] == own.shape[1]
+            turned = "is transposed" if square else "holds the checkpoint's bytes, read in the transposed shape"
             yield WeightDifference(name, "transposed", turned)
         elif fits(np.ascontiguousarray(own.T).reshape(own.shape)):
             yield WeightDifference(name, "transposed", "holds the transposed matrix, written in the old shape")

@@ -14,7 +14,7 @@ import gradio as gr
 from panels.parity.request import UncheckedRequest, check_request, source_of
 from panels.parity.run import PARITY, compute, compute_several
 from panels.parity.several import inputs_of
-from panels.parity.sides import find_card, traceable, traces_by_name
+from panels.parity.sides import check_uploads, find_card, traceable, uploads_by_name
 from panels.running.parameters import (
     FILE,
     FILES,
@@ -82,8 +82,8 @@ COMPARE = {
     ),
     "traces": Parameter(
         "traces",
-        "Trace files that the reference and the candidates name; without a model, two files: first the reference, "
-        f"then the candidate. Files: {UPLOAD}.",
+        "Trace files that the reference and the candidates name, and GGUF files that candidates or the precision name; "
+        f"without a model, two trace files: first the reference, then the candidate. Files: {UPLOAD}.",
         FILES,
     ),
     "mapping": Parameter("mapping", "A mapping file for the arrays in the candidates' traces.", FILE),
@@ -124,7 +124,7 @@ def build(page: Page, pool: SessionPool) -> None:
         recordings: list[str] | None = None,
         prompts: list[str] | None = None,
     ) -> dict[str, Any]:
-        pool.guard.check_arrays(traces or [])
+        check_uploads(pool.guard, traces or [])
         how: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
         how |= checked(settings or {})
         if not model:
@@ -139,7 +139,7 @@ def build(page: Page, pool: SessionPool) -> None:
                 source_of(family, audio, prompt),
                 reference,
                 candidates,
-                traces_by_name(traces or []),
+                uploads_by_name(traces or []),
                 options=options or {},
                 exact=exact,
                 isolated=isolated,
@@ -175,7 +175,10 @@ def _is_texts(value: Any) -> bool:
 _EXPECTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "rules": ("a list of texts", _is_texts),
     "steps": ("a text such as first or 1,5", lambda value: isinstance(value, str)),
-    "precision": ("a type of the candidates' traces such as bfloat16", lambda value: isinstance(value, str)),
+    "precision": (
+        "a type of the candidates' traces such as bfloat16, or the name of a GGUF file in traces",
+        lambda value: isinstance(value, str),
+    ),
 }
 """For each setting that is not a switch: its valid values in words, and the function that checks them."""
 

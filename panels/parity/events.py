@@ -17,8 +17,25 @@ from panels.parity.form import Form, request_of
 from panels.parity.request import Request
 from panels.parity.run import LastRuns, follow
 from panels.parity.several import PROMPTS, RECORDINGS
-from panels.parity.sides import SideChoice, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
-from panels.parity.view import result_html, several_html, sides_html, stage_detail_html, status_html
+from panels.parity.sides import (
+    SideChoice,
+    check_uploads,
+    find_card,
+    is_gguf_file,
+    lines_of,
+    offered,
+    traceable,
+    uploads_by_name,
+    usual_sides,
+)
+from panels.parity.view import (
+    precision_choices,
+    result_html,
+    several_html,
+    sides_html,
+    stage_detail_html,
+    status_html,
+)
 from panels.running.cancel import ActiveRuns
 from panels.running.kept_views import KeptViews
 from panels.running.sessions import SessionPool
@@ -27,6 +44,7 @@ from panels.widgets.html_block import seen, seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
+from workbench.compare.precision import AUTO
 from workbench.core.caller import Caller
 from workbench.core.errors import BadInput
 from workbench.core.sides import with_changes
@@ -67,22 +85,23 @@ class ParityActions:
         """Returns the models that can be compared, as choices."""
         return [(card.name, card.id) for card in traceable(self.pool.registry)]
 
-    def choose(self, model: str, reference: str, candidates: str, traces: list[str] | None) -> tuple[Any, ...]:
-        """Returns the tab's values for a model: a note, the reference, candidates as buttons and as text, inputs and
-        experiments.
+    def choose(self, model: str, reference: str, candidates: str, uploads: list[str] | None) -> tuple[Any, ...]:
+        """Returns the tab's values for a model: a note, the reference, candidates as buttons and as text, inputs,
+        experiments, and what the names of the uploaded files fill.
         """
         card = self._card(model)
         usual = usual_sides(self.pool.registry, card)
         family = FAMILIES[card.family]
         texts = lines_of(candidates) or [usual[1]]
         first = reference or usual[0]
+        names = tuple(uploads_by_name(uploads or []))
         hears = family.input in (RECORDING, CONVERSATION)
         speech = gr.update(visible=seen(family.input == RECORDING))
         language = gr.update(visible=seen(family.has_language_model))
         return (
             _note(self.pool, card),
-            gr.update(choices=_references(self._offered(card), traces), value=first),
-            self._sides_html(card, texts, traces),
+            gr.update(choices=_references(self._offered(card), uploads), value=first),
+            self._sides_html(card, texts, uploads),
             "\n".join(filter(None, texts)),
             gr.update(elem_classes=seen_classes(hears, BARE)),
             gr.update(elem_classes=seen_classes(family.reads_text, BARE)),
@@ -92,6 +111,8 @@ class ParityActions:
             gr.update(label=PROMPTS if family.reads_text else RECORDINGS),
             *(speech, speech, speech, speech),
             *(language, language),
+            gr.update(choices=precision_choices(names)),
+            names,
         )
 
     def experiment(self, name: str, written: str | None, value: Any) -> str:
@@ -103,20 +124,28 @@ class ParityActions:
         on = {name: change for name, value in zip(EXPERIMENTS, values) if (change := _change(name, value))}
         return "\n".join(with_changes(line, on) for line in (written or "").splitlines()) if on else gr.skip()
 
-    def add_traces(
-        self, model: str, reference: str, candidates: str, traces: list[str] | None, before: tuple[str, ...]
+    def add_uploads(
+        self,
+        model: str,
+        reference: str,
+        candidates: str,
+        uploads: list[str] | None,
+        before: tuple[str, ...],
+        precision: str,
     ) -> tuple[Any, ...]:
-        """Makes uploaded traces candidates, and removes those whose file was removed."""
-        self.pool.guard.check_arrays(traces or [])
-        names = tuple(traces_by_name(traces or []))
+        """Makes uploaded files candidates, and removes those whose file was removed."""
+        check_uploads(self.pool.guard, uploads or [])
+        names = tuple(uploads_by_name(uploads or []))
         texts = [each for each in lines_of(candidates) if each not in before or each in names]
         texts += [each for each in names if each not in before and each not in texts]
         card = self._card(model)
+        is_gone = precision in before and precision not in names
         return (
-            gr.update(choices=_references(self._offered(card), traces), value=reference),
+            gr.update(choices=_references(self._offered(card), uploads), value=reference),
             "\n".join(texts),
-            self._sides_html(card, texts, traces),
+            self._sides_html(card, texts, uploads),
             names,
+            gr.update(choices=precision_choices(names), value=AUTO if is_gone else precision),
         )
 
     def pick_sample(self, event: gr.EventData) -> tuple[str, str]:
@@ -134,8 +163,8 @@ class ParityActions:
     def _offered(self, card: Card) -> tuple[SideChoice, ...]:
         return offered(self.pool.registry, card)
 
-    def _sides_html(self, card: Card, texts: Sequence[str], traces: list[str] | None) -> str:
-        return sides_html(self._offered(card), traces_by_name(traces or []), texts)
+    def _sides_html(self, card: Card, texts: Sequence[str], uploads: list[str] | None) -> str:
+        return sides_html(self._offered(card), uploads_by_name(uploads or []), texts)
 
     # Runs.
 
@@ -145,7 +174,9 @@ class ParityActions:
         Args:
             values: the values of a `Form`.
         """
-        asked = request_of(self.pool.registry, Form(*values))
+        form = Form(*values)
+        check_uploads(self.pool.guard, form.uploads or [])
+        asked = request_of(self.pool.registry, form)
         yield from self.run(asked, str(request.session_hash))
 
     def run(self, asked: Request, user: str, shown: Callable[[Any], str] | None = None) -> Iterator[tuple[Any, ...]]:
@@ -293,9 +324,10 @@ def _change(name: str, value: Any) -> str | None:
     return (value or "").strip() or None
 
 
-def _references(listed: Sequence[SideChoice], traces: list[str] | None) -> list[tuple[str, str]]:
+def _references(listed: Sequence[SideChoice], uploads: list[str] | None) -> list[tuple[str, str]]:
     named = [(f"{each.title} {kind.label}", kind.side) for each in listed for kind in each.kinds]
-    return [*named, *((f"Trace {name}", name) for name in traces_by_name(traces or []))]
+    traces = [name for name in uploads_by_name(uploads or []) if not is_gguf_file(name)]
+    return [*named, *((f"Trace {name}", name) for name in traces)]
 
 
 def _note(pool: SessionPool, card: Card) -> str:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from panels.parity.request import Request, UncheckedRequest, check_request, source_of
 from panels.parity.several import uploaded_inputs
-from panels.parity.sides import find_card, lines_of, traces_by_name, usual_sides
+from panels.parity.sides import find_card, lines_of, uploads_by_name, usual_sides
 from workbench.compare.precision import AUTO
 from workbench.families import FAMILIES
 from workbench.registry.registry import Registry
@@ -30,7 +30,7 @@ class Form(NamedTuple):
     embeddings: Any
     reference: Any
     candidates: Any
-    traces: Any
+    uploads: Any
     mapping: Any
     mode: Any
     stages: Any
@@ -43,7 +43,7 @@ class Form(NamedTuple):
     several: Any
 
 
-FILES = tuple(map(Form._fields.index, ("recording", "embeddings", "traces", "mapping", "several")))
+FILES = tuple(map(Form._fields.index, ("recording", "embeddings", "uploads", "mapping", "several")))
 """The places of the inputs that hold files."""
 
 
@@ -60,7 +60,7 @@ def request_of(registry: Registry, form: Form) -> Request:
         source_of(family, form.recording, form.prompt),
         reference,
         candidates,
-        traces_by_name(form.traces or []),
+        uploads_by_name(form.uploads or []),
         stages=(form.stages or "").strip() or "*",
         exact=form.exact,
         preset=form.preset or None,

@@ -19,8 +19,9 @@ from workbench.compare.precision import AUTO
 from workbench.compare.presets import MEASURES
 from workbench.core.settings import KV_CACHES
 
-TRACES = """<p class="muted small">Arrays that another program computed for the same input. A mapping file says which
-array is which stage; arrays that it does not name keep their names.</p>"""
+FILES = """<p class="muted small">Arrays that another program computed for the same input. A mapping file says which
+array is which stage; arrays that it does not name keep their names. A GGUF file of the model runs as a candidate, and
+its weights are compared with the checkpoint's.</p>"""
 TOGETHER = """<p class="muted small">These files replace the single input. Rounding can hide a small fault on each
 input; over several inputs, it becomes visible.</p>"""
 EXPERIMENTING = """<p class="muted small">Try a known cause of a divergence. Each switch adds an option to the
@@ -90,21 +91,21 @@ def sides_card() -> Sides:
     return Sides(reference, buttons, candidates, mode)
 
 
-class TraceFiles(NamedTuple):
-    """The card for traces of other programs."""
+class OtherPrograms(NamedTuple):
+    """The card for the files of other programs."""
 
-    traces: gr.File
+    uploads: gr.File
     mapping: gr.File
     precision: gr.Dropdown
     force: gr.Checkbox
 
 
-def trace_files() -> TraceFiles:
-    """Creates the card for traces of other programs."""
-    with folded_card("Trace files of other programs", elem_id="parity-files"):
-        html_block(TRACES)
-        return TraceFiles(
-            file_box(".safetensors, .npz, .zip of .npy", "parity-traces", several=True),
+def other_programs() -> OtherPrograms:
+    """Creates the card for the files of other programs."""
+    with folded_card("Files of other programs", elem_id="parity-files"):
+        html_block(FILES)
+        return OtherPrograms(
+            file_box(".safetensors, .npz, .zip of .npy, .gguf", "parity-uploads", several=True),
             file_box("Mapping file: .toml or .json", "parity-mapping"),
             gr.Dropdown(
                 precision_choices(), value=AUTO, label="Precision of the other program", elem_id="parity-precision"

@@ -16,14 +16,14 @@ from panels.parity.form import FILES, Form
 from panels.parity.inputs import (
     Experiments,
     ModelAndInput,
+    OtherPrograms,
     Sides,
     Tolerance,
-    TraceFiles,
     experiments_card,
     model_and_input,
+    other_programs,
     sides_card,
     tolerance_card,
-    trace_files,
 )
 from panels.parity.view import NOTHING_YET
 from panels.running.kept_views import KeptViews, note_beside
@@ -42,8 +42,8 @@ from panels.widgets.tab_parts import start_and_cancel
 SHOW_RESULTS = show_results(
     "parity-results",
     """(...values) => {
-  const [, recording, prompt, , , candidates, traces] = values;
-  const given = recording || prompt || [traces, values.at(-1)].some((each) => each && each.length);
+  const [, recording, prompt, , , candidates, uploads] = values;
+  const given = recording || prompt || [uploads, values.at(-1)].some((each) => each && each.length);
   return given && (candidates || '').trim();
 }""",
 )
@@ -76,13 +76,13 @@ class Inputs(NamedTuple):
 
     given: ModelAndInput
     sides: Sides
-    files: TraceFiles
+    files: OtherPrograms
     experiments: tuple[Experiments, Experiments]  # switches of the reference, and of the candidates
     tolerance: Tolerance
     breaking: Breaking
     start: gr.Button
     cancel: gr.Button
-    known: gr.State  # the names of the uploaded traces
+    known: gr.State  # the names of the uploaded files
 
     @property
     def sides_as_text(self) -> list[Any]:
@@ -92,7 +92,7 @@ class Inputs(NamedTuple):
     @property
     def chosen(self) -> list[Any]:
         """The inputs of `ParityActions.choose`."""
-        return [self.given.model, *self.sides_as_text, self.files.traces]
+        return [self.given.model, *self.sides_as_text, self.files.uploads]
 
     @property
     def offered(self) -> list[Any]:
@@ -101,7 +101,9 @@ class Inputs(NamedTuple):
         of_speech = [each for side in self.experiments for each in (side.cmvn, side.dither)]
         of_language = [side.kv_cache for side in self.experiments]
         shown = [given.speech, given.text, given.merged, given.prompt, given.together, given.several]
-        return [given.note, sides.reference, sides.buttons, sides.candidates, *shown, *of_speech, *of_language]
+        of_uploads = [self.files.precision, self.known]
+        chosen = [sides.reference, sides.buttons, sides.candidates]
+        return [given.note, *chosen, *shown, *of_speech, *of_language, *of_uploads]
 
     @property
     def form(self) -> Form:
@@ -114,7 +116,7 @@ class Inputs(NamedTuple):
             embeddings=given.embeddings,
             reference=sides.reference,
             candidates=sides.candidates,
-            traces=files.traces,
+            uploads=files.uploads,
             mapping=files.mapping,
             mode=sides.mode,
             stages=tolerance.stages,
@@ -160,7 +162,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
             inputs = Inputs(
                 model_and_input(actions.models(), samples),
                 sides_card(),
-                trace_files(),
+                other_programs(),
                 experiments_card(),
                 tolerance_card(),
                 breaking_card(),
@@ -192,7 +194,7 @@ def _results(hours: float, opened: gr.State) -> Results:
 
 
 def _wire_inputs(page: Page, actions: ParityActions, inputs: Inputs, fill: Callable[..., Any]) -> None:
-    given, sides, traces, known = inputs.given, inputs.sides, inputs.files.traces, inputs.known
+    given, sides, files, known = inputs.given, inputs.sides, inputs.files, inputs.known
     ready = fill(page.load, actions.choose, inputs.chosen, inputs.offered)
     wire_script(ready.success, follow_address(TAB))
     fill(given.model.input, actions.choose, inputs.chosen, inputs.offered)
@@ -203,9 +205,9 @@ def _wire_inputs(page: Page, actions: ParityActions, inputs: Inputs, fill: Calla
         for name, each in zip(EXPERIMENTS, switches):
             event = each.input  # type: ignore[attr-defined]
             wire(event, partial(actions.experiment, name), [written, each], written, trigger_mode="always_last")
-    for event in (traces.upload, traces.clear, traces.delete):
-        gives = [sides.reference, sides.candidates, sides.buttons, known]
-        fill(event, actions.add_traces, [*inputs.chosen, known], gives)
+    for event in (files.uploads.upload, files.uploads.clear, files.uploads.delete):
+        gives = [sides.reference, sides.candidates, sides.buttons, known, files.precision]
+        fill(event, actions.add_uploads, [*inputs.chosen, known, files.precision], gives)
     samples, recording, credit, microphone = given.recording
     fill(samples.pick, actions.pick_sample, None, [recording, credit], **IN_TURN)
     for event in (recording.upload, recording.clear):

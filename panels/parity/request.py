@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from panels.parity.several import check_several
-from panels.parity.sides import find_card, read_sides
+from panels.parity.sides import find_card, is_gguf_file, read_sides
 from panels.running.choices import options_for
 from workbench.compare import find_preset, read_mapping, read_rules
 from workbench.compare.precision import AUTO
 from workbench.core.errors import BadInput
-from workbench.core.sides import GGUF_SUFFIX
 from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
 from workbench.families.family import Family
@@ -45,11 +44,11 @@ class UncheckedRequest:
         source: a recording, a prompt, or messages; None or an empty text for a comparison of traces alone.
         reference: a side as text, or the name of a trace.
         candidates: the same.
-        traces: the paths of uploaded traces, by name.
+        uploads: the paths of uploaded traces and GGUF files, by name.
         mapping: the path of a mapping file.
         embeddings: paths of embeddings for the placeholders in a prompt; models that take a recording accept none.
         steps: decoding steps, in the notation of `workbench.trace.steps.read_steps`.
-        precision: the type of the candidates that are traces, or `auto`.
+        precision: the type of the candidates that are traces, the name of an uploaded GGUF file, or `auto`.
         inputs: several recordings or prompts in place of the source.
     """
 
@@ -57,7 +56,7 @@ class UncheckedRequest:
     source: AudioSource | Prompt | Messages | None
     reference: str
     candidates: Sequence[str]
-    traces: Mapping[str, str] = field(default_factory=dict)
+    uploads: Mapping[str, str] = field(default_factory=dict)
     stages: str = "*"
     options: Mapping[str, Any] = field(default_factory=dict)
     exact: bool = True
@@ -128,7 +127,7 @@ def check_request(registry: Registry, asked: UncheckedRequest) -> Request:
         rules=tuple(asked.rules),
         mapping=read_mapping(asked.mapping) if asked.mapping else None,
         force=asked.force,
-        precision=_type(asked.precision),
+        precision=_precision(asked.precision, asked.uploads),
     )
     return Request(card.id, source, reference, candidates, how, tuple(asked.inputs))
 
@@ -137,18 +136,24 @@ def _sides(registry: Registry, card: Card, asked: UncheckedRequest) -> tuple[Sid
     """Returns the reference and the candidates."""
     if not asked.reference.strip():
         raise BadInput("no reference is named; choose one, such as pytorch:f32")
-    [reference] = read_sides(registry, card, [asked.reference.strip()], asked.traces, "the reference")
-    candidates = read_sides(registry, card, asked.candidates, asked.traces, "the candidate")
+    [reference] = read_sides(registry, card, [asked.reference.strip()], asked.uploads, "the reference")
+    if reference.file is not None:
+        raise BadInput(
+            f"the reference {reference.name} is a GGUF file; make it a candidate, and choose pytorch:f32 here"
+        )
+    candidates = read_sides(registry, card, asked.candidates, asked.uploads, "the candidate")
     if not candidates:
-        raise BadInput("no candidate is chosen; press at least one, or upload a trace")
+        raise BadInput("no candidate is chosen; press at least one, or upload a file")
     return reference, candidates
 
 
-def _type(precision: str) -> str:
-    """Returns a checked precision; a public page opens no file that a user names."""
-    if precision.lower().endswith(GGUF_SUFFIX):
-        raise BadInput(f"precision is {precision!r:.80}; expected a type such as bfloat16 or q8_0, or auto")
-    return check_precision(precision)
+def _precision(named: str, uploads: Mapping[str, str]) -> str:
+    """Returns a checked precision; a GGUF file must be an uploaded one, as the page opens no other file."""
+    if is_gguf_file(named):
+        if named not in uploads:
+            raise BadInput(f"precision is {named!r:.80}; expected a type such as q8_0, auto, or an uploaded GGUF file")
+        return check_precision(uploads[named])
+    return check_precision(named)
 
 
 def _read(paths: Sequence[str]) -> tuple[Embedding, ...]:

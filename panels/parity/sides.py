@@ -12,10 +12,11 @@ from pathlib import Path
 from panels.running.choices import runtime_title, vad_choices
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
-from workbench.core.sides import DTYPES, Side, read_side
+from workbench.core.sides import DTYPES, GGUF_SUFFIX, Side, read_side
 from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
+from workbench.serving.guard import Guard
 from workbench.system.memory import size
 
 
@@ -100,37 +101,54 @@ def lines_of(text: str | None) -> list[str]:
     return list(dict.fromkeys(line.strip() for line in (text or "").splitlines() if line.strip()))
 
 
-def traces_by_name(paths: Iterable[str]) -> dict[str, str]:
-    """Returns uploaded trace files by their names; the second of two files with one name gets a number."""
+def is_gguf_file(name: str) -> bool:
+    """Returns whether the name of an uploaded file is that of a GGUF file."""
+    return name.lower().endswith(GGUF_SUFFIX)
+
+
+def check_uploads(guard: Guard, paths: Sequence[str]) -> None:
+    """Checks uploaded traces and GGUF files.
+
+    Raises `BadInput` for an archive that unpacks into too much, and `Refused` for a GGUF file in public mode, where
+    visitors run the owner's models only.
+    """
+    guard.check_arrays(paths)
+    if any(map(is_gguf_file, paths)):
+        guard.owners("running an uploaded GGUF file")
+
+
+def uploads_by_name(paths: Iterable[str]) -> dict[str, str]:
+    """Returns uploaded files by their names; the second of two files with one name gets a number."""
     found: dict[str, str] = {}
     for path in paths:
         name = whole = Path(path).name
         number = 2
         while whole in found:
-            whole, number = f"{name} ({number})", number + 1
+            whole, number = f"{Path(name).stem} ({number}){Path(name).suffix}", number + 1
         found[whole] = path
     return found
 
 
 def read_sides(
-    registry: Registry, card: Card, texts: Sequence[str], traces: Mapping[str, str], whose: str
+    registry: Registry, card: Card, texts: Sequence[str], uploads: Mapping[str, str], whose: str
 ) -> tuple[Side, ...]:
     """Returns the sides that a user wrote. Raises `BadInput` for an invalid one.
 
     Args:
-        traces: uploaded files by name; no other file is opened.
+        uploads: uploaded traces and GGUF files by name; no other file is opened.
         whose: the word for these sides in messages.
     """
-    return tuple(_side(registry, card, text, traces, whose) for text in texts)
+    return tuple(_side(registry, card, text, uploads, whose) for text in texts)
 
 
-def _side(registry: Registry, card: Card, text: str, traces: Mapping[str, str], whose: str) -> Side:
-    if text in traces:
-        return Side(text, path=Path(traces[text]))
+def _side(registry: Registry, card: Card, text: str, uploads: Mapping[str, str], whose: str) -> Side:
+    if text in uploads:
+        path = Path(uploads[text])
+        return Side(text, "gguf", file=path) if is_gguf_file(text) else Side(text, path=path)
     if text.partition("+")[0].partition(":")[0].strip() not in RUNTIMES:
-        files = f"an uploaded trace file ({', '.join(traces)})" if traces else "an uploaded trace file"
+        files = f"an uploaded file ({', '.join(uploads)})" if uploads else "an uploaded trace or GGUF file"
         raise BadInput(
-            f"{whose} {text!r:.80} is neither a runtime nor an uploaded trace file; expected {', '.join(RUNTIMES)}, a "
+            f"{whose} {text!r:.80} is neither a runtime nor an uploaded file; expected {', '.join(RUNTIMES)}, a "
             f"type behind a colon as in gguf:q8_0, or the name of {files}"
         )
     side = read_side(text, registry.options_class(card.id), card.id)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from markupsafe import Markup
 
 from panels.parity.run import Step
-from panels.parity.sides import SideChoice
+from panels.parity.sides import SideChoice, is_gguf_file
 from panels.widgets.templates import render
 from workbench.compare import PRESETS
 from workbench.compare.precision import AUTO, HALVES
@@ -41,21 +41,26 @@ def preset_choices() -> list[tuple[str, str]]:
     return [AUTOMATIC, *((f"{name}: {preset.title}", name) for name, preset in PRESETS.items())]
 
 
-def precision_choices() -> list[tuple[str, str]]:
-    """Returns the precisions that another program's traces can have, and the choice that finds it automatically."""
+def precision_choices(uploads: Iterable[str] = ()) -> list[tuple[str, str]]:
+    """Returns the precisions that another program's traces can have, and the choice that finds it automatically.
+
+    Args:
+        uploads: names of uploaded files. The program may have read the GGUF files among them.
+    """
     found = "automatic: named in the trace, or detected from its values"
-    return [(found, AUTO), *((each, each) for each in ("float32", *HALVES, *(n for n in TYPES if n.startswith("q"))))]
+    types = ("float32", *HALVES, *(name for name in TYPES if name.startswith("q")))
+    return [(found, AUTO), *((each, each) for each in (*types, *filter(is_gguf_file, uploads)))]
 
 
-def sides_html(listed: Sequence[SideChoice], traces: Iterable[str], chosen: Collection[str]) -> str:
+def sides_html(listed: Sequence[SideChoice], uploads: Iterable[str], chosen: Collection[str]) -> str:
     """Returns the possible candidates: for each runtime its types as toggle buttons, or why it is missing.
 
     Args:
-        traces: names of uploaded trace files.
+        uploads: names of uploaded files.
         chosen: the candidates as text; a candidate with its own settings counts for its type.
     """
     pressed = {side.partition("+")[0] for side in chosen} | set(chosen)
-    return render(VIEW, "sides", listed, list(traces), pressed)
+    return render(VIEW, "sides", listed, list(uploads), pressed)
 
 
 def status_html(step: Step) -> str:

@@ -254,8 +254,8 @@ def test_a_trace_of_another_program_is_a_candidate(lab: Served, page: Any, tmp_p
     mapping = tmp_path / "names.toml"
     mapping.write_text('[stages]\n"encoder.output" = { from = "enc_out", transpose = true }\n')
     open_tab(page, lab)
-    unfold(page, "Trace files of other programs")
-    page.set_input_files("#parity-traces input[type=file]", str(tmp_path / "port.npz"))
+    unfold(page, "Files of other programs")
+    page.set_input_files("#parity-uploads input[type=file]", str(tmp_path / "port.npz"))
     expect(candidates(page)).to_have_value("gguf:f32\nport.npz")
     page.set_input_files("#parity-mapping input[type=file]", str(mapping))
     expect(page.locator("#parity-mapping")).to_contain_text("names")
@@ -271,7 +271,7 @@ def test_a_phone_never_scrolls_sideways(lab: Served, page: Any) -> None:
     open_tab(page, lab)
     assert no_sideways_scroll(page)
     compare(page, "gguf:f32", "pytorch:f64", "gguf:q8_0+cmvn=off+threads=1")
-    for name in ("Trace files of other programs", "Experiments", "Stages and tolerance"):
+    for name in ("Files of other programs", "Experiments", "Stages and tolerance"):
         unfold(page, name)
     for details in page.locator("#parity-result details").all():
         details.evaluate("each => { each.open = true; }")
@@ -314,7 +314,7 @@ def test_mistakes_are_named_and_nothing_is_lost(lab: Served, page: Any, tmp_path
     pick(page)
     for wrong, says in [
         ("", "no candidate is chosen"),
-        ("/etc/passwd", "'/etc/passwd' is neither a runtime nor an uploaded trace file"),
+        ("/etc/passwd", "'/etc/passwd' is neither a runtime nor an uploaded file"),
         ("gguf:q8_0+cmvn=perhaps", "expected one of checkpoint, off"),
         ("gguf+vad=/etc", "is not one of"),
     ]:
@@ -329,8 +329,8 @@ def test_mistakes_are_named_and_nothing_is_lost(lab: Served, page: Any, tmp_path
     expect(page.locator(".toast-body").last).to_contain_text("'loudness=1' is not understood")
     expect(page.locator("#parity-rules textarea")).to_have_value("loudness=1")
     page.locator("#parity-rules textarea").fill("")
-    unfold(page, "Trace files of other programs")
-    page.set_input_files("#parity-traces input[type=file]", str(broken(tmp_path / "theirs.npz")))
+    unfold(page, "Files of other programs")
+    page.set_input_files("#parity-uploads input[type=file]", str(broken(tmp_path / "theirs.npz")))
     expect(candidates(page)).to_have_value("gguf:f32\ntheirs.npz")
     page.locator("#parity-run").click()
     expect(page.locator("section.verdict.unusable")).to_contain_text("theirs.npz is truncated or not a .npz file")
@@ -456,7 +456,7 @@ def test_the_endpoint_for_scripts(lab: Served, tmp_path: Path) -> None:
         ({"traces": files[:1]}, "there are 1 trace files"),
         ({**asked, "model": "/etc"}, "there is no model '/etc' to compare"),
         ({**asked, "candidates": []}, "no candidate is chosen"),
-        ({**asked, "candidates": [str(paths[0])]}, "neither a runtime nor an uploaded trace file"),
+        ({**asked, "candidates": [str(paths[0])]}, "neither a runtime nor an uploaded file"),
         ({**asked, "audio": None}, "there is no recording for pytorch:f32"),
         ({**asked, "options": "[1]"}, "expected a JSON object"),
         ({**asked, "options": '{"loudness": 1}'}, "no option 'loudness'"),

@@ -20,12 +20,12 @@ from panels.parity.events import ParityActions, first_look, text_field
 from panels.parity.request import UncheckedRequest, check_request, source_of
 from panels.parity.run import LastRuns, Step, compute, follow
 from panels.parity.several import inputs_of, uploaded_inputs
-from panels.parity.sides import lines_of, offered, traceable, traces_by_name, usual_sides
+from panels.parity.sides import check_uploads, lines_of, offered, traceable, uploads_by_name, usual_sides
 from panels.parity.view import precision_choices, result_html, several_html, sides_html, stage_detail_html, status_html
 from tests.support.fake_lab import dies, waits
 from tests.support.fake_parity import FakeParityRegistry
 from tests.support.networks import META, computed
-from workbench.core.errors import BadInput, SessionDied
+from workbench.core.errors import BadInput, Refused, SessionDied
 from workbench.families import FAMILIES
 from workbench.parity_lab import Input, ParityRuns, page
 from workbench.parity_lab.clean import check_precision
@@ -80,7 +80,7 @@ def test_candidates_are_buttons_and_what_is_missing_says_why(registry: Any) -> N
 @given(st.lists(st.text("ab.n", min_size=1, max_size=4)))
 def test_every_uploaded_file_has_a_name_of_its_own(names: list[str]) -> None:
     paths = [f"/tmp/{number}/{name}" for number, name in enumerate(names)]
-    found = traces_by_name(paths)
+    found = uploads_by_name(paths)
     assert list(found.values()) == paths
 
 
@@ -100,7 +100,7 @@ def test_every_uploaded_file_has_a_name_of_its_own(names: list[str]) -> None:
         (["gguf"], {"model": "fake/text", "source": ""}, "there is no prompt for pytorch:f32; write one"),
         (["gguf"], {"model": "/etc"}, "there is no model '/etc' to compare"),
         (["gguf"], {"model": "fake/vad"}, "there is no model 'fake/vad' to compare"),
-        (["/etc/passwd"], {}, "neither a runtime nor an uploaded trace file"),
+        (["/etc/passwd"], {}, "neither a runtime nor an uploaded file"),
         (["gguf+vad=/etc"], {}, "is not one of auto, silero, none, fake/vad"),
         (["gguf:f32+dtype=f16"], {}, "not understood"),
         (["gguf"], {"options": {"vad": "/etc"}}, "option vad is '/etc'"),
@@ -122,7 +122,7 @@ def test_what_is_wrong_is_said_before_anything_runs(
 
 def test_traces_alone_need_no_input(registry: Any, tmp_path: Path) -> None:
     paths = {name: str(Trace(computed(), META).save(tmp_path / name)) for name in ("a.safetensors", "b.safetensors")}
-    request = ask(registry, "b.safetensors", reference="a.safetensors", traces=paths, source=None)
+    request = ask(registry, "b.safetensors", reference="a.safetensors", uploads=paths, source=None)
     with compute(registry, request) as run:
         assert [each.status for each in run.outcomes] == ["within"] and run.source == "traces only"
         assert run.outcomes[0].name == "b.safetensors" and registry.traced == []
@@ -192,7 +192,7 @@ def test_an_uploaded_dump_is_isolated_from_its_own_inputs(registry: Any, tmp_pat
     dump = Trace({stage: array for stage, array in whole.items() if stage.startswith("encoder.")}, {})
     traces = {"port.npz": str(dump.save(tmp_path / "port.safetensors"))}
     (tmp_path / "names.toml").write_text('[meta]\ndtype = "float32"\n', encoding="utf-8")
-    asked = ask(registry, "port.npz", traces=traces, isolated=True, mapping=str(tmp_path / "names.toml"))
+    asked = ask(registry, "port.npz", uploads=traces, isolated=True, mapping=str(tmp_path / "names.toml"))
     with compute(registry, asked) as run:
         assert first_look(run) == (0, "encoder.layers.3")
         assert run.outcomes[0].verdict and run.outcomes[0].verdict.faulty_stages == ("encoder.layers.3",)
@@ -207,7 +207,7 @@ def test_a_server_reads_no_trace_and_finds_the_same(
     stages = computed(faults={"encoder.layers.3": lambda x: 1.02 * x})
     traces = {"port.npz": str(Trace(stages, {}).save(tmp_path / "port.safetensors"))}
     (tmp_path / "names.toml").write_text('[meta]\nprogram = "a port"\n', encoding="utf-8")
-    asked = ask(registry, "gguf", "port.npz", traces=traces, isolated=isolated, mapping=str(tmp_path / "names.toml"))
+    asked = ask(registry, "gguf", "port.npz", uploads=traces, isolated=isolated, mapping=str(tmp_path / "names.toml"))
     with compute(registry, asked) as run:
         here = told(run)
 
@@ -328,9 +328,9 @@ def test_uploaded_lists_hold_prompts_and_never_name_recordings(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("model", "how", "says"),
     [
-        ("fake/sense", {"traces": {"a.npz": "a.npz"}, "candidates": ["a.npz"]}, "a trace file belongs to one input"),
+        ("fake/sense", {"uploads": {"a.npz": "a.npz"}, "candidates": ["a.npz"]}, "a trace file belongs to one input"),
         ("fake/text", {"embeddings": ["a.npy"]}, "embeddings belong to one prompt"),
-        ("fake/sense", {"precision": "/etc/model.gguf"}, "expected a type such as bfloat16"),
+        ("fake/sense", {"precision": "/etc/model.gguf"}, "expected a type such as q8_0"),
         ("fake/sense", {"precision": "f33"}, "precision is 'f33'"),
     ],
 )
@@ -345,13 +345,43 @@ def test_what_several_inputs_or_a_precision_cannot_be(registry: Any, model: str,
 def test_the_precision_reaches_the_verdict_on_a_trace(registry: Any, tmp_path: Path) -> None:
     meta = {name: value for name, value in META.items() if name not in ("dtype", "runtime", "quantization")}
     path = str(Trace(computed(), meta).save(tmp_path / "port.safetensors"))
-    asked = ask(registry, "port.safetensors", traces={"port.safetensors": path}, precision="bf16")
+    asked = ask(registry, "port.safetensors", uploads={"port.safetensors": path}, precision="bf16")
     assert asked.how.precision == "bfloat16"
     with compute(registry, asked) as run:
         assert "judged as bfloat16" in run.outcomes[0].precision
     assert {value for _, value in precision_choices()} >= {"auto", "float32", "bfloat16", "float16", "q8_0"}
     for _, value in precision_choices():
         check_precision(value)
+
+
+def test_an_uploaded_gguf_file_is_a_candidate_or_the_precision_of_a_trace(registry: Any, tmp_path: Path) -> None:
+    uploads = {name: str(tmp_path / name) for name in ("port.gguf", "port.npz")}
+    Path(uploads["port.gguf"]).write_bytes(b"GGUF")
+    asked = ask(registry, "port.gguf", "port.npz", uploads=uploads, precision="port.gguf")
+    [file, trace] = asked.candidates
+    assert (file.name, file.runtime, file.file) == ("port.gguf", "gguf", Path(uploads["port.gguf"]))
+    assert trace.path == Path(uploads["port.npz"]) and trace.file is None
+    assert asked.how.precision == uploads["port.gguf"]
+    assert ("port.gguf", "port.gguf") in precision_choices(uploads)
+    assert uploads_by_name(["/a/port.gguf", "/b/port.gguf"]) == {
+        "port.gguf": "/a/port.gguf",
+        "port (2).gguf": "/b/port.gguf",
+    }
+    for how, says in [
+        ({"reference": "port.gguf"}, "the reference port.gguf is a GGUF file; make it a candidate"),
+        ({"precision": "other.gguf"}, "or an uploaded GGUF file"),
+        ({"precision": "/etc/other.gguf"}, "or an uploaded GGUF file"),
+    ]:
+        with pytest.raises(BadInput, match=re.escape(says)):
+            ask(registry, "port.npz", uploads=uploads, **how)
+
+
+def test_visitors_of_a_public_page_run_no_gguf_file_of_their_own() -> None:
+    check_uploads(Guard("local"), ["/uploads/1/port.gguf"])
+    check_uploads(Guard("public"), ["/uploads/1/port.npz"])
+    for name in ("port.gguf", "PORT.GGUF"):
+        with pytest.raises(Refused, match="running an uploaded GGUF file is for the owner of this page"):
+            check_uploads(Guard("public"), ["/uploads/1/port.npz", f"/uploads/1/{name}"])
 
 
 def test_a_prompt_is_never_the_name_of_a_list(tmp_path: Path) -> None:

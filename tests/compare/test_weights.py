@@ -146,7 +146,7 @@ def test_values_that_are_not_finite_and_other_shapes_are_said() -> None:
     broken[2, 3] = np.nan
     said = [found(own, each, "F32") for each in (broken, own[:32], drawn(1, (32, 64)).T)]
     assert [each.sentence for each in said if each] == [
-        "holds 1 value that are infinite or not a number",
+        "holds 1 infinite or NaN value",
         "has the shape 32×64, the checkpoint's 64×64",
         "has the shape 64×32, the checkpoint's 64×64",
     ]

@@ -46,7 +46,6 @@ SMALLEST_SCALE = 2.0**-17  # of a block, whose scale is in half precision, times
 CLEAR_FACTOR = 0.4  # least distance from 1
 LARGE, LARGE_IN_FEW_BITS = 0.5, 1.2  # least relative L2 of a tensor
 MOST_ROWS = 4096  # most rows that are looked for among all rows
-MOST_EXPLAINED = 1 << 26  # values of a tensor whose difference is explained
 _CHUNK = 256  # rows that are looked for at a time
 
 
@@ -98,13 +97,13 @@ def weight_difference(
         return None
     finite = np.isfinite(theirs)
     if not finite.all():
-        count = counted(int((~finite).sum()), "value")
-        return WeightDifference(name, "values", f"holds {count} that are infinite or not a number")
+        count = counted(int((~finite).sum()), "infinite or NaN value")
+        return WeightDifference(name, "values", f"holds {count}")
     apart = relative_l2(ours, theirs)
-    if _share(type_name) is None:
+    if has_few_bits(type_name):
         if theirs.any() and apart < LARGE_IN_FEW_BITS:
             return None
-    elif own.size <= MOST_EXPLAINED:
+    else:
         found = [*_whole(name, own, ours, theirs, type_name, others)] or [*_parts(name, ours, theirs, wrong, type_name)]
         if len(found) == 1:
             return found[0]
@@ -116,6 +115,11 @@ def weight_difference(
     rows = int(wrong.any(axis=1).sum())
     where = f" in {counted(rows, 'row')} of {len(ours)}" if 1 < len(ours) != rows else ""
     return WeightDifference(name, "values", f"differs from the checkpoint's by a relative L2 of {apart:.2g}{where}")
+
+
+def has_few_bits(type_name: str) -> bool:
+    """Returns whether a type, such as `Q2_K`, rounds so much that no cause can be proved."""
+    return _share(type_name) is None
 
 
 def _share(type_name: str) -> float | None:
@@ -146,9 +150,9 @@ def _whole(
     if not theirs.any():
         yield WeightDifference(name, "zero", "is zero")
         return
-    factor = _factor(ours, theirs, type_name)
-    if _clear(factor, type_name) and fits(ours * np.float32(factor)):
-        yield WeightDifference(name, "factor", f"is {_times(factor)} the checkpoint's")
+    factor = factor_of(ours, theirs, type_name)
+    if is_clear(factor, type_name) and fits(ours * np.float32(factor)):
+        yield WeightDifference(name, "factor", f"is {times(factor)} the checkpoint's")
     constant = float(np.mean(theirs - ours, dtype=np.float64))
     if BY_NAME[type_name].block == 1 and fits(ours + np.float32(constant)):
         yield WeightDifference(name, "constant", f"is the checkpoint's plus {constant:.4g}")
@@ -177,24 +181,24 @@ def _parts(
     if is_matrix and not found.any():
         yield WeightDifference(name, "zero", f"is zero in {many}")
         return
-    factor = _factor(mine, found, type_name)
-    if is_matrix and _clear(factor, type_name) and not differs(mine * np.float32(factor), found, type_name).any():
-        yield WeightDifference(name, "factor", f"is {_times(factor)} the checkpoint's in {many}")
+    factor = factor_of(mine, found, type_name)
+    if is_matrix and is_clear(factor, type_name) and not differs(mine * np.float32(factor), found, type_name).any():
+        yield WeightDifference(name, "factor", f"is {times(factor)} the checkpoint's in {many}")
         return
     if wrong.shape[1] > 1 and (said := _blocks(ours, theirs, wrong, type_name)):
         yield WeightDifference(name, "factor", said)
         return
     if is_matrix and len(rows) <= MOST_ROWS:
-        sources = _nearest(found, ours)
+        sources = nearest_rows(found, ours)
         if len(np.unique(sources)) == len(rows) and not differs(ours[sources], found, type_name).any():
             order = np.arange(len(ours))
             order[rows] = sources
-            yield WeightDifference(name, "rows", _order("row", order))
+            yield WeightDifference(name, "rows", in_another_order("row", order))
             return
     if is_matrix and ours.shape[1] <= MOST_ROWS:
-        sources = _nearest(theirs.T, ours.T)
+        sources = nearest_rows(theirs.T, ours.T)
         if len(np.unique(sources)) == len(sources) and not differs(ours[:, sources], theirs, type_name).any():
-            yield WeightDifference(name, "columns", _order("column", sources))
+            yield WeightDifference(name, "columns", in_another_order("column", sources))
 
 
 def _blocks(ours: np.ndarray, theirs: np.ndarray, wrong: np.ndarray, type_name: str) -> str:
@@ -209,19 +213,20 @@ def _blocks(ours: np.ndarray, theirs: np.ndarray, wrong: np.ndarray, type_name: 
         where = f"row {rows[0]}, columns {blocks[0] * width} to {(blocks[-1] + 1) * width - 1}"
     if not found.any():
         return f"is zero in {where}"
-    factor = _factor(mine, found, type_name)
-    if not _clear(factor, type_name):
+    factor = factor_of(mine, found, type_name)
+    if not is_clear(factor, type_name):
         return ""
     predicted = np.array(ours)
     predicted.reshape(*wrong.shape, width)[wrong] *= np.float32(factor)
-    return "" if differs(predicted, theirs, type_name).any() else f"is {_times(factor)} the checkpoint's in {where}"
+    return "" if differs(predicted, theirs, type_name).any() else f"is {times(factor)} the checkpoint's in {where}"
 
 
-def _clear(factor: float, type_name: str) -> bool:
+def is_clear(factor: float, type_name: str) -> bool:
+    """Returns whether a factor is further from 1 than the rounding of the type explains."""
     return type_name.startswith(PRECISE) or abs(factor - 1) >= CLEAR_FACTOR
 
 
-def _factor(ours: np.ndarray, theirs: np.ndarray, type_name: str) -> float:
+def factor_of(ours: np.ndarray, theirs: np.ndarray, type_name: str) -> float:
     """Returns the factor that fits best; a round one near it, which rounding has moved, such as 2 for 1.9987."""
     size = float(np.vdot(ours, ours))
     found = float(np.vdot(ours, theirs)) / size if size else 0.0
@@ -230,18 +235,19 @@ def _factor(ours: np.ndarray, theirs: np.ndarray, type_name: str) -> float:
     return near if near and abs(found - near) < most * abs(near) else found
 
 
-def _times(factor: float) -> str:
+def times(factor: float) -> str:
+    """Returns the words for a factor, before "the checkpoint's"."""
     return "the negative of" if factor == -1 else f"{factor:.4g} times"
 
 
-def _nearest(rows: np.ndarray, table: np.ndarray) -> np.ndarray:
+def nearest_rows(rows: np.ndarray, table: np.ndarray) -> np.ndarray:
     """Returns for each row the nearest row of a table."""
     half = 0.5 * np.einsum("rc,rc->r", table, table)
     chunks = [rows[first : first + _CHUNK] for first in range(0, len(rows), _CHUNK)]
     return np.concatenate([np.argmax(chunk @ table.T - half, axis=1) for chunk in chunks])
 
 
-def _order(what: str, order: np.ndarray) -> str:
+def in_another_order(what: str, order: np.ndarray) -> str:
     """Returns words for rows or columns that stand in another order: `order` names the checkpoint's."""
     count = len(order)
     for heads in (each for each in range(1, count // 4 + 1) if count % (2 * each) == 0):

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from workbench.compare.weight_report import WeightReport
-from workbench.compare.weights import MOST_EXPLAINED, WeightDifference, differs, weight_difference
+from workbench.compare.weight_table import RowReader, Table, table_difference
+from workbench.compare.weights import WeightDifference, weight_difference
 from workbench.conversion import LAYOUTS
 from workbench.conversion.checkpoint import plans_of
 from workbench.conversion.plan import Plan, PlannedTensor, Value
@@ -27,7 +28,7 @@ NOT_THE_MODEL = ("general.", "workbench.")  # beginnings of keys
 NEEDED = (".rope.freq_base", ".layer_norm_rms_epsilon")  # ends of keys that readers have another default for
 CLOSE = 1e-6  # relative difference of two numbers that are the same in float32
 UNUSED = 5  # llama.cpp's type of a token that no text has
-_STEP = 1 << 22  # values of a large tensor that are compared at a time
+MOST_HELD = 1 << 26  # values of a tensor that is compared as a whole
 
 
 def check_file(directory: Path, family: str, path: Path, on_progress: OnProgress | None = None) -> WeightReport:
@@ -75,8 +76,8 @@ def _different(tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, Plan
     shape = info.shape
     if math.prod(shape) == math.prod(tensor.shape) and _plain(shape) == _plain(tensor.shape):
         shape = tensor.shape
-    if math.prod(tensor.shape) > MOST_EXPLAINED and shape == tensor.shape and len(shape) == 2:
-        return _of_large(tensor, file)
+    if math.prod(tensor.shape) > MOST_HELD and shape == tensor.shape and len(shape) == 2:
+        return _of_large(tensor, file, planned)
 
     def others() -> Iterator[tuple[str, np.ndarray]]:
         for each in planned.values():
@@ -89,17 +90,22 @@ def _different(tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, Plan
     return found
 
 
-def _of_large(tensor: PlannedTensor, file: GgufFile) -> WeightDifference | None:
-    """Returns the difference of a table of tokens, without a cause; reads a few rows at a time."""
+def _of_large(tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, PlannedTensor]) -> WeightDifference | None:
+    """Returns the difference of a table of tokens; reads some rows at a time."""
+    info = file.tensors[tensor.name]
+
+    def stored(first: int, last: int) -> np.ndarray:
+        found = file.rows(tensor.name, np.arange(first, last))
+        file.let_go(info.offset, info.nbytes)
+        return found
+
+    def others() -> Iterator[tuple[str, RowReader]]:
+        for each in planned.values():
+            if each.shape == tensor.shape and each.name != tensor.name:
+                yield each.name, each.rows
+
     rows, width = tensor.shape
-    info, step = file.tensors[tensor.name], max(_STEP // width, 1)
-    wrong = 0
-    for first in range(0, rows, step):
-        last = min(first + step, rows)
-        stored = file.rows(tensor.name, np.arange(first, last))
-        wrong += int(differs(tensor.rows(first, last), stored, info.type).any(axis=1).sum())
-    file.let_go(info.offset, info.nbytes)
-    return WeightDifference(tensor.name, "values", f"differs in {wrong} of {rows} rows") if wrong else None
+    return table_difference(Table(tensor.name, (rows, width), tensor.rows, stored, info.type), others())
 
 
 def _values(tensor: PlannedTensor) -> np.ndarray:

@@ -1,0 +1,175 @@
+"""Compares a table of tokens that is too large to hold, and recognises what was done to it, as `compare.weights` does.
+
+All rows are compared, some at a time. A few wrong rows suggest a cause. The cause is named only if it predicts every
+wrong row; where rows have moved, as many may be new as the move has made room for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.compare.guesses.guess import listed
+from workbench.compare.weights import (
+    LARGE,
+    LARGE_IN_FEW_BITS,
+    PRECISE,
+    WeightDifference,
+    differs,
+    factor_of,
+    has_few_bits,
+    in_another_order,
+    is_clear,
+    nearest_rows,
+    times,
+)
+from workbench.core.phrases import counted
+
+RowReader = Callable[[int, int], np.ndarray]
+"""Returns the rows from the first to before the last of a table, float32 [rows, values]."""
+
+STEP = 1 << 22  # values that are compared at a time
+MOST_SAMPLED = 32  # wrong rows that suggest a cause
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the file beside the checkpoint's.
+
+    Args:
+        own: reads the checkpoint's rows.
+        stored: reads the file's rows, dequantised.
+        type_name: the type in the file, such as `Q8_0`.
+    """
+
+    name: str
+    shape: tuple[int, int]
+    own: RowReader
+    stored: RowReader
+    type_name: str
+
+    def parts(self) -> Iterator[tuple[int, int]]:
+        """Yields the first row and the row after the last of each part."""
+        rows, width = self.shape
+        step = max(STEP // width, 1)
+        for first in range(0, rows, step):
+            yield first, min(first + step, rows)
+
+
+def table_difference(table: Table, others: Iterable[tuple[str, RowReader]]) -> WeightDifference | None:
+    """Returns how a table differs from the checkpoint's; None if it differs by rounding only.
+
+    Args:
+        others: the checkpoint's other tables of the same shape, by name.
+    """
+    wrong, apart, infinite = _wrong_rows(table)
+    if not len(wrong):
+        return None
+    if infinite:
+        return WeightDifference(table.name, "values", f"holds {counted(infinite, 'infinite or NaN value')}")
+    few_bits = has_few_bits(table.type_name)
+    if not few_bits:
+        sample = wrong[np.unique(np.linspace(0, len(wrong) - 1, MOST_SAMPLED).astype(int))]
+        found = next(_causes(table, wrong, sample, others), None)
+        if found is not None:
+            return found
+    if apart < (LARGE_IN_FEW_BITS if few_bits else LARGE) and not table.type_name.startswith(PRECISE):
+        return None
+    where = f" in {counted(len(wrong), 'row')} of {table.shape[0]}" if len(wrong) < table.shape[0] else ""
+    return WeightDifference(
+        table.name, "values", f"differs from the checkpoint's by a relative L2 of {apart:.2g}{where}"
+    )
+
+
+def _wrong_rows(table: Table) -> tuple[np.ndarray, float, int]:
+    """Returns the rows that differ by more than rounding, the relative L2 of the whole table, and how many values of
+    the file are infinite or NaN.
+    """
+    wrong, squares, error, infinite = [], 0.0, 0.0, 0
+    for first, last in table.parts():
+        own, stored = table.own(first, last), table.stored(first, last)
+        wrong.append(first + np.flatnonzero(differs(own, stored, table.type_name).any(axis=1)))
+        squares += float(np.vdot(own, own))
+        error += float(np.vdot(stored - own, stored - own))
+        infinite += int((~np.isfinite(stored)).sum())
+    return np.concatenate(wrong), (error / squares) ** 0.5 if squares else float("inf"), infinite
+
+
+def _causes(
+    table: Table, wrong: np.ndarray, sample: np.ndarray, others: Iterable[tuple[str, RowReader]]
+) -> Iterator[WeightDifference]:
+    """Yields every change that predicts the wrong rows; the others are right."""
+    mine, theirs = _at(table.own, sample), _at(table.stored, sample)
+    where = "" if len(wrong) == table.shape[0] else f" in {'row' if len(wrong) == 1 else 'rows'} {listed(wrong)}"
+
+    def predicts(reader: RowReader, rows: np.ndarray) -> bool:
+        if differs(_at(reader, sample), theirs, table.type_name).any():
+            return False
+        return len(_predicted(table, reader, rows)) == len(rows)
+
+    if not theirs.any() and predicts(lambda first, last: np.zeros((last - first, table.shape[1]), np.float32), wrong):
+        yield WeightDifference(table.name, "zero", f"is zero{where}")
+        return
+    factor = factor_of(mine, theirs, table.type_name)
+    if is_clear(factor, table.type_name) and predicts(lambda *rows: table.own(*rows) * np.float32(factor), wrong):
+        yield WeightDifference(table.name, "factor", f"is {times(factor)} the checkpoint's{where}")
+    for other, reader in others:
+        if predicts(reader, np.arange(table.shape[0])):
+            yield WeightDifference(table.name, "other tensor", f"holds {other}", other)
+    sources = _sources(table, theirs)
+    order = np.arange(table.shape[0])
+    if len(wrong) == len(sample):
+        order[wrong] = sources
+        once = len(np.unique(sources)) == len(sources)
+        if once and not differs(_at(table.own, sources), theirs, table.type_name).any():
+            yield WeightDifference(table.name, "rows", in_another_order("row", order))
+        return
+    [(shift, _)] = Counter((sources - sample).tolist()).most_common(1)
+    moved = wrong[(wrong + shift >= 0) & (wrong + shift < len(order))]
+    moved = _predicted(table, _shifted(table, shift), moved)
+    if len(wrong) - len(moved) <= abs(shift):
+        order[moved] = moved + shift
+        yield WeightDifference(table.name, "rows", in_another_order("row", order))
+
+
+def _at(reader: RowReader, rows: np.ndarray) -> np.ndarray:
+    return np.concatenate([reader(row, row + 1) for row in rows.tolist()])
+
+
+def _predicted(table: Table, reader: RowReader, rows: np.ndarray) -> np.ndarray:
+    """Returns those of the rows at which the reader gives the file's values, to within rounding."""
+    found = []
+    for first, last in table.parts():
+        inside = rows[(first <= rows) & (rows < last)]
+        if len(inside):
+            expected, stored = (read(first, last)[inside - first] for read in (reader, table.stored))
+            found.append(inside[~differs(expected, stored, table.type_name).any(axis=1)])
+    return np.concatenate(found) if found else rows[:0]
+
+
+def _shifted(table: Table, shift: int) -> RowReader:
+    """Returns a reader of the checkpoint's rows that are `shift` rows further; rows outside the table are zero."""
+
+    def read(first: int, last: int) -> np.ndarray:
+        found = np.zeros((last - first, table.shape[1]), np.float32)
+        begin, end = max(first + shift, 0), min(last + shift, table.shape[0])
+        if begin < end:
+            found[begin - first - shift : end - first - shift] = table.own(begin, end)
+        return found
+
+    return read
+
+
+def _sources(table: Table, rows: np.ndarray) -> np.ndarray:
+    """Returns for each of the file's rows the nearest row of the checkpoint."""
+    best, found = np.full(len(rows), np.inf), np.zeros(len(rows), int)
+    for first, last in table.parts():
+        own = table.own(first, last)
+        near = nearest_rows(rows, own)
+        apart = np.linalg.norm(rows - own[near], axis=1)
+        better = apart < best
+        best[better], found[better] = apart[better], first + near[better]
+    return found

@@ -12,9 +12,10 @@ from typing import Any
 import gradio as gr
 
 from panels.decode.follow import follow
+from panels.decode.form import Form, job_of
 from panels.decode.heads import headed_offers, layout_of
 from panels.decode.knowledge import FILES, Checked, check_file, find_example, read_examples
-from panels.decode.run import TASK, Decodings, Job, Row, prepare, run
+from panels.decode.run import TASK, Decodings, Row, run
 from panels.decode.sweep import SWEPT, NBestLists, Pair, check_swept, read_grid, run_sweep, same_lists
 from panels.decode.view import results_html, rival_html, status_html, sweep_html, sweep_status_html
 from panels.running.cancel import ActiveRuns
@@ -24,15 +25,14 @@ from panels.running.last_results import LastResults
 from panels.running.sessions import SessionPool
 from panels.widgets.html_block import seen_classes
 from panels.widgets.markup import datum, element, text
-from panels.widgets.option_inputs import Shown, read_inputs
+from panels.widgets.option_inputs import Shown
 from panels.widgets.recording_actions import RecordingActions, sample_values
 from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
 from panels.widgets.templates import render
 from workbench.core.errors import BadInput, WorkbenchError
-from workbench.core.options import build_options, option_specs
+from workbench.core.options import option_specs
 from workbench.decoding.ctc_beam.options import SearchOptions
-from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.decoding.rivals import find_rival
 from workbench.families.ctc_layouts import LogitsLayout
 from workbench.pipelines.token_files import blank_of, read_tokens
@@ -127,52 +127,15 @@ class DecodeActions(RecordingActions):
         except WorkbenchError as error:
             return Checked(str(error), wrong=True)
 
-    def _job(
-        self,
-        recordings: list[str] | None,
-        logits: list[str] | None,
-        tokens: str | None,
-        blank: str,
-        model: str | None,
-        reference: str,
-        neural: str | None,
-        decoders: list[str],
-        values: Sequence[Any],
-    ) -> Job:
-        """Returns the job that the inputs describe; `values` are the files, then the options."""
-        self.pool.guard.check_arrays(logits or [])
-        given = {name: path or None for name, path in zip(FILES, values)}
-        chosen = read_inputs(self.options, values[len(FILES) :])
-        options = build_options(CtcBeamOptions, {**given, **chosen, "neural_lm": neural or None}, "the beam search")
-        return prepare(
-            self.pool.registry,
-            recordings or [],
-            model or "",
-            logits or [],
-            tokens,
-            blank,
-            reference or "",
-            options,
-            decoders,
-        )
-
     # Runs.
 
-    def start(
-        self,
-        recordings: list[str] | None,
-        logits: list[str] | None,
-        tokens: str | None,
-        blank: str,
-        model: str | None,
-        reference: str,
-        neural: str | None,
-        decoders: list[str],
-        request: gr.Request,
-        *values: Any,
-    ) -> Iterator[tuple[Any, ...]]:
-        """Decodes; yields table, progress, Decode and Cancel button, the answer to why, and the followed search."""
-        job = self._job(recordings, logits, tokens, blank, model, reference, neural, decoders, values)
+    def start(self, request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """Decodes; yields table, progress, Decode and Cancel button, the answer to why, and the followed search.
+
+        Args:
+            values: the inputs of a run, in the order of `Form`.
+        """
+        job = job_of(self.pool, self.options, Form.of(values))
         user = str(request.session_hash)
         kept = Decodings(job)
         hidden = gr.update(elem_classes=seen_classes(False, "card"))
@@ -263,26 +226,17 @@ class DecodeActions(RecordingActions):
 
     # The sweep.
 
-    def sweep(
-        self,
-        pair: str,
-        first: str,
-        second: str,
-        recordings: list[str] | None,
-        logits: list[str] | None,
-        tokens: str | None,
-        blank: str,
-        model: str | None,
-        reference: str,
-        neural: str | None,
-        decoders: list[str],
-        request: gr.Request,
-        *values: Any,
-    ) -> Iterator[tuple[Any, ...]]:
-        """Sweeps two weights; yields the heat map, the progress, and the buttons."""
+    def sweep(self, pair: str, first: str, second: str, request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """Sweeps two weights; yields the heat map, the progress, and the buttons.
+
+        Args:
+            first: the values of the first weight, as `panels.decode.sweep.read_grid` reads them.
+            second: the same for the second weight.
+            values: the inputs of a run, in the order of `Form`.
+        """
         swept = _pair(pair)
         grid = read_grid(first, swept.weight), read_grid(second, swept.bonus)
-        job = self._job(recordings, logits, tokens, blank, model, reference, neural, decoders, values)
+        job = job_of(self.pool, self.options, Form.of(values))
         check_swept(job, swept)
         user = str(request.session_hash)
         lists, earlier = self.lists.get(user), self.kept.get(user)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from panels.decode.events import SWEPT, DecodeActions
+from panels.decode.form import PLACES_OF_FILES, Form
 from panels.decode.inputs import Knowledge, Search, Sources, knowledge_card, search_card, sources_card
 from panels.decode.knowledge import FILES
 from panels.decode.view import NOTHING_YET
@@ -41,7 +42,6 @@ def show(place: str) -> str:
 
 
 TAB = "decode"
-FILES_ASKED = (0, 1, 2, *range(8, 8 + len(FILES)))  # places of the inputs of a run that hold files
 
 
 class Inputs(NamedTuple):
@@ -74,12 +74,21 @@ class Inputs(NamedTuple):
         return [*knowledge.files.values(), knowledge.neural, *self.options, *logits, *heard]
 
     @property
-    def form(self) -> list[Any]:
+    def form(self) -> Form:
         """The inputs of a run."""
         sources, knowledge = self.sources, self.knowledge
-        given = [sources.recording.files, sources.logits, sources.tokens, sources.blank, sources.model]
-        how = [sources.reference, knowledge.neural, self.search.decoders]
-        return [*given, *how, *knowledge.files.values(), *self.options]
+        return Form(
+            recordings=sources.recording.files,
+            logits=sources.logits,
+            tokens=sources.tokens,
+            blank=sources.blank,
+            model=sources.model,
+            reference=sources.reference,
+            neural=knowledge.neural,
+            decoders=self.search.decoders,
+            files=list(knowledge.files.values()),
+            options=self.options,
+        )
 
 
 class Sweep(NamedTuple):
@@ -233,12 +242,12 @@ def _wire_knowledge(actions: DecodeActions, inputs: Inputs, fill: Callable[..., 
 
 def _wire_runs(page: Page, actions: DecodeActions, inputs: Inputs, results: Results, fill: Callable[..., Any]) -> None:
     """Wires the run, and the runs that are kept."""
-    form, table, status = inputs.form, results.table, results.status
+    form, table, status = inputs.form.inputs, results.table, results.status
     shown = [table, status, inputs.start, inputs.cancel, results.why, results.followed]
     ran = wire(inputs.start.click, actions.start, form, shown, js=SHOW_RESULTS, **COMPUTING)
     wire(ran.success, actions.look_at_first, None, results.followed_search, **COMPUTING)
     wire(ran.failure, partial(note_beside, NOTHING_YET), table, status)
-    views = KeptViews(page.runs, TAB, len(form), len(results.kept), FILES_ASKED)
+    views = KeptViews(page.runs, TAB, len(form), len(results.kept), PLACES_OF_FILES)
 
     def keep(request: gr.Request, *values: Any) -> Any:
         return actions.keep(views, str(request.session_hash), values)
@@ -261,7 +270,7 @@ def _wire_results(actions: DecodeActions, results: Results) -> None:
 
 def _wire_sweep(actions: DecodeActions, inputs: Inputs, sweep: Sweep) -> None:
     """Wires the card that sweeps two weights."""
-    swept = [sweep.pair, sweep.first, sweep.second, *inputs.form]
+    swept = [sweep.pair, sweep.first, sweep.second, *inputs.form.inputs]
     wire(sweep.start.click, actions.sweep, swept, [sweep.heat, sweep.status, sweep.start, sweep.cancel], **COMPUTING)
     wire(sweep.cancel.click, actions.cancel, None, sweep.cancel, queue=False)
     wire(sweep.heat.use, actions.use, [sweep.pair], inputs.options)

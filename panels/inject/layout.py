@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 
-from panels.inject.embedding_view import EMPTY
 from panels.inject.events import InjectActions
+from panels.inject.inputs import Embeddings, Prompt, embeddings_card, prompt_card
 from panels.inject.run import TASK
 from panels.inject.view import NOTHING_YET
 from panels.running.kept_views import KeptViews, note_beside
@@ -17,14 +18,13 @@ from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING, wire, wire_script, wire_value
 from panels.transcribe.segment_editor import saver
 from panels.widgets.early_presses import IN_TURN, before_press
-from panels.widgets.html_block import html_block, seen_classes
-from panels.widgets.model_chooser import model_chooser
-from panels.widgets.option_inputs import make_inputs, shown_options
+from panels.widgets.html_block import html_block
+from panels.widgets.model_chooser import Models, models_card
+from panels.widgets.option_inputs import options_card, shown_options
 from panels.widgets.recording_actions import unreadable_html
-from panels.widgets.recording_inputs import samples_html
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
-from panels.widgets.tab_parts import file_box, folded, folded_card, start_and_cancel, step_title
+from panels.widgets.tab_parts import start_and_cancel
 from workbench.families.language import PLACEHOLDER
 
 NOT_SHOWN = ("alternatives",)  # options that the tab sets itself
@@ -42,8 +42,53 @@ INSERT = f"""(prompt) => {{
   return prompt.slice(0, at) + '{PLACEHOLDER}' + prompt.slice(at);
 }}"""
 
-
 TAB = "inject"
+
+
+class Inputs(NamedTuple):
+    """The left column, from top to bottom."""
+
+    embeddings: Embeddings
+    prompt: Prompt
+    models: Models
+    options: dict[str, gr.components.Component]
+    start: gr.Button
+    cancel: gr.Button
+    held: gr.State  # the embeddings in the list
+    waiting: gr.State  # the files with several arrays of which none is chosen yet
+    made_prompt: gr.State  # the prompt that a recording brought
+
+    @property
+    def adding(self) -> list[Any]:
+        """The outputs of `InjectActions.take`."""
+        card = self.embeddings
+        return [self.held, card.listed, card.which, card.tensors, self.waiting]
+
+    @property
+    def making(self) -> list[Any]:
+        """The inputs of `InjectActions.make`."""
+        return [self.embeddings.recording, self.embeddings.speech, self.held, self.prompt.text, self.made_prompt]
+
+    @property
+    def form(self) -> list[Any]:
+        """The inputs of a run."""
+        return [self.held, self.prompt.text, self.models.cells, *self.options.values()]
+
+
+class Results(NamedTuple):
+    """The right column, from top to bottom."""
+
+    history: gr.HTML
+    earlier: gr.HTML
+    status: gr.HTML
+    answers: gr.HTML
+    look: gr.HTML  # the embedding that is open
+    download: gr.HTML
+
+    @property
+    def kept(self) -> list[Any]:
+        """The outputs whose HTML is stored with a run."""
+        return [self.answers, self.status, self.look]
 
 
 def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
@@ -51,100 +96,112 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     samples = read_samples()
     options = tuple(each for each in shown_options(pool.registry, TASK) if each.spec.name not in NOT_SHOWN)
     actions = InjectActions(pool, samples, options)
-    held, waiting = gr.State(()), gr.State(())
-    made_prompt = gr.State("")  # the prompt that a recording brought
+    held, waiting, made_prompt = gr.State(()), gr.State(()), gr.State("")
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
-            with gr.Column(elem_classes="card"):
-                step_title(1, "Embeddings")
-                chips = html_block(samples_html(samples, several=False), "pick", elem_id="inject-samples")
-                recording = gr.Audio(
-                    sources=["microphone", "upload"],
-                    type="filepath",
-                    label="Recording",
-                    buttons=["download"],  # no button that sends the recording elsewhere
-                    elem_id="inject-recording",
-                )
-                fault = html_block("", elem_id="inject-recording-fault", elem_classes="maybe")
-                speech = gr.Dropdown(
-                    actions.speech_models(),
-                    label="Speech model",
-                    info="The output of its adaptor goes into the prompt of its language model.",
-                    elem_id="speech-model",
-                )
-                make = gr.Button("Add embeddings of the recording", size="sm", elem_id="make-embeddings")
-                listed = html_block(EMPTY, "look", "earlier", "remove", "save", elem_id="embeddings")
-                with folded("Add embedding files"):
-                    files = file_box(".npy, .npz, .pt or .safetensors", "embedding-files", several=True)
-                    with gr.Row(elem_id="which-tensor", elem_classes=seen_classes(False)) as which:
-                        tensors = gr.Dropdown([], multiselect=True, label="Arrays", elem_id="tensor")
-                        take = gr.Button("Add", size="sm", min_width=90, elem_id="take-tensor")
-                        leave_out = gr.Button("Skip", size="sm", min_width=90, elem_id="leave-out-tensor")
-            with gr.Column(elem_classes="card"):
-                step_title(2, "Prompt")
-                prompt = gr.Textbox(
-                    label="Prompt",
-                    info=f"Each {PLACEHOLDER} is replaced by an embedding, in the order of the list above.",
-                    lines=4,
-                    max_lines=16,
-                    elem_id="inject-prompt",
-                )
-                insert = gr.Button("Insert a placeholder", size="sm", elem_id="insert-placeholder")
-            with gr.Column(elem_classes="card"):
-                step_title(3, "Language models")
-                cells = model_chooser(elem_id="inject-models")
-                unavailable = html_block("", elem_classes="maybe")
-            with folded_card("Options of the models"):
-                inputs = make_inputs(options, pool.registry, "inject")
-            start, cancel = start_and_cancel("Inject", "inject", "cancel-inject")
-
+            inputs = Inputs(
+                embeddings_card(samples, actions.speech_models()),
+                prompt_card(),
+                models_card(3, "Language models", "inject-models"),
+                options_card(options, pool.registry, "inject"),
+                *start_and_cancel("Inject", "inject", "cancel-inject"),
+                held,
+                waiting,
+                made_prompt,
+            )
         with gr.Column(scale=8, min_width=300, elem_id="inject-results", elem_classes="results"):
-            history = run_history(TAB, page.runs.hours, elem_id="inject-history")
-            earlier = html_block("", elem_id="inject-earlier", elem_classes="maybe")
-            status = html_block("", elem_id="inject-status", elem_classes="status")
-            answers = html_block(NOTHING_YET, elem_id="answers")
-            look = html_block("", elem_id="embedding-look")
-            download = saver(elem_id="inject-saver")
+            results = _results(page.runs.hours)
 
-    fill = before_press(start, make)
-    ready = fill(page.load, actions.refresh, cells, [cells, unavailable])
+    fill = before_press(inputs.start, inputs.embeddings.make)
+    _wire_models(page, actions, inputs, fill)
+    _wire_embeddings(actions, inputs, results, fill)
+    _wire_runs(page, actions, inputs, results, fill)
+    page.unload(actions.leave)
+
+
+def _results(hours: float) -> Results:
+    """Creates the right column; returns its components."""
+    return Results(
+        run_history(TAB, hours, elem_id="inject-history"),
+        html_block("", elem_id="inject-earlier", elem_classes="maybe"),
+        html_block("", elem_id="inject-status", elem_classes="status"),
+        html_block(NOTHING_YET, elem_id="answers"),
+        html_block("", elem_id="embedding-look"),
+        saver(elem_id="inject-saver"),
+    )
+
+
+def _wire_models(page: Page, actions: InjectActions, inputs: Inputs, fill: Callable[..., Any]) -> None:
+    """Wires the list of models."""
+    cells = inputs.models.cells
+    ready = fill(page.load, actions.refresh, cells, [*inputs.models])
     wire_script(ready.success, follow_address(TAB))
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
-    adding = [held, listed, which, tensors, waiting]
-    fill(files.upload, actions.add, [files, held, waiting], [*adding, files])
-    wire(take.click, actions.take, [waiting, tensors, held], adding)
-    wire(leave_out.click, actions.leave_out, waiting, adding[2:])
-    for event, function in ((listed.remove, actions.remove), (listed.earlier, actions.earlier)):
-        wire(event, function, held, [held, listed])
-    wire(listed.save, actions.save, held, download)
-    looked = wire(listed.look, actions.look, [held, cells], look, **IN_TURN)
+
+
+def _wire_embeddings(actions: InjectActions, inputs: Inputs, results: Results, fill: Callable[..., Any]) -> None:
+    """Wires the files of embeddings, and the list."""
+    card, held, waiting, adding = inputs.embeddings, inputs.held, inputs.waiting, inputs.adding
+    fill(card.files.upload, actions.add, [card.files, held, waiting], [*adding, card.files])
+    wire(card.take.click, actions.take, [waiting, card.tensors, held], adding)
+    wire(card.leave_out.click, actions.leave_out, waiting, [card.which, card.tensors, waiting])
+    for event, function in ((card.listed.remove, actions.remove), (card.listed.earlier, actions.earlier)):
+        wire(event, function, held, [held, card.listed])
+    wire(card.listed.save, actions.save, held, results.download)
+    looked = wire(card.listed.look, actions.look, [held, inputs.models.cells], results.look, **IN_TURN)
     wire_script(looked.success, SHOW_LOOK)
-    picked = wire(chips.pick, actions.pick_sample, None, recording)
-    wire(recording.change, unreadable_html, recording, fault, trigger_mode="always_last")
-    wire_script(insert.click, INSERT, prompt, prompt)
-    own_chat = inputs.get("chat") or gr.Checkbox(True, visible=False)  # the list may have no language model
-    made = [held, listed, prompt, own_chat, status, made_prompt]
-    wire(make.click, actions.make, [recording, speech, held, prompt, made_prompt], made, **COMPUTING)
-    taken = [held, prompt, cells, *inputs.values()]
-    ran = [wire(start.click, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **COMPUTING)]
+
+
+def _wire_runs(page: Page, actions: InjectActions, inputs: Inputs, results: Results, fill: Callable[..., Any]) -> None:
+    """Wires the recording, the runs that it and the button begin, and the runs that are kept."""
+    card, text = inputs.embeddings, inputs.prompt.text
+    picked = wire(card.samples.pick, actions.pick_sample, None, card.recording)
+    wire(card.recording.change, unreadable_html, card.recording, card.fault, trigger_mode="always_last")
+    wire_script(inputs.prompt.insert.click, INSERT, text, text)
+    own_chat = inputs.options.get("chat") or gr.Checkbox(True, visible=False)  # the list may have no language model
+    made = [inputs.held, card.listed, text, own_chat, results.status, inputs.made_prompt]
+    wire(card.make.click, actions.make, inputs.making, made, **COMPUTING)
+    ran = [_wire_start(inputs.start.click, actions, inputs, results)]
     # A new recording runs all the steps: embeddings are made, shown and injected.
-    for event in (picked.success, recording.stop_recording, recording.upload):
-        begun = wire(event, actions.begin_with, [recording, held], [held, listed, look])
-        heard = wire(begun.success, actions.make, [recording, speech, held, prompt, made_prompt], made, **COMPUTING)
-        wire(heard.success, actions.look_at_last, [held, cells], look)
-        ran.append(
-            wire(heard.success, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **COMPUTING)
-        )
-    views = KeptViews(page.runs, TAB, len(taken), 3, files=(0,))
+    for event in (picked.success, card.recording.stop_recording, card.recording.upload):
+        gives = [inputs.held, card.listed, results.look]
+        begun = wire(event, actions.begin_with, [card.recording, inputs.held], gives)
+        heard = wire(begun.success, actions.make, inputs.making, made, **COMPUTING)
+        wire(heard.success, actions.look_at_last, [inputs.held, inputs.models.cells], results.look)
+        ran.append(_wire_start(heard.success, actions, inputs, results))
+    _wire_kept(page, actions, inputs, results, fill, ran)
+    wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
+
+
+def _wire_start(event: Callable[..., Any], actions: InjectActions, inputs: Inputs, results: Results) -> Any:
+    """Wires an event to a run of the models; returns the event of the run."""
+    shown = [results.answers, results.status, inputs.start, inputs.cancel]
+    return wire(event, actions.start, inputs.form, shown, js=SHOW_ANSWERS, **COMPUTING)
+
+
+def _wire_kept(
+    page: Page,
+    actions: InjectActions,
+    inputs: Inputs,
+    results: Results,
+    fill: Callable[..., Any],
+    ran: Sequence[Any],
+) -> None:
+    """Wires the runs that are kept.
+
+    Args:
+        ran: the events of runs.
+    """
+    form, kept = inputs.form, results.kept
+    views = KeptViews(page.runs, TAB, len(form), len(kept), files=(0,))
 
     def restore(event: gr.EventData) -> list[Any]:
         return actions.restore(views, event)
 
     for each in ran:
-        wire(each.success, partial(actions.keep, views), [*taken, answers, status, look], history)
-        wire(each.failure, partial(note_beside, NOTHING_YET), answers, status)
-    wire_value(start.click, "", earlier)
-    fill(history.restore, restore, None, [history, *taken, answers, status, look, earlier, listed], **IN_TURN)
-    wire(cancel.click, actions.cancel, None, cancel, queue=False)
-    page.unload(actions.leave)
+        wire(each.success, partial(actions.keep, views), [*form, *kept], results.history)
+        wire(each.failure, partial(note_beside, NOTHING_YET), results.answers, results.status)
+    wire_value(inputs.start.click, "", results.earlier)
+    restored = [results.history, *form, *kept, results.earlier, inputs.embeddings.listed]
+    fill(results.history.restore, restore, None, restored, **IN_TURN)

@@ -7,13 +7,10 @@ from typing import NamedTuple
 
 import gradio as gr
 
-from panels.running.sessions import SessionPool
 from panels.transcribe.live import live_microphone
 from panels.transcribe.view import normaliser_label
 from panels.widgets.engine_inputs import make_settings
 from panels.widgets.html_block import HIDDEN, html_block
-from panels.widgets.model_chooser import model_chooser
-from panels.widgets.option_inputs import Shown, make_inputs
 from panels.widgets.recording_inputs import RecordingInputs, recording_inputs
 from panels.widgets.samples import Sample
 from panels.widgets.tab_parts import folded, folded_card, step_title
@@ -33,20 +30,6 @@ def recording_card(samples: Sequence[Sample]) -> RecordingInputs:
         with folded("Live: write while you speak"):
             live_microphone()
     return recording
-
-
-class Models(NamedTuple):
-    """The card with the models."""
-
-    cells: gr.HTML  # a chooser of models on runtimes
-    unavailable: gr.HTML  # why the others cannot be chosen
-
-
-def models_card() -> Models:
-    """Creates the card with the models; returns its components."""
-    with gr.Column(elem_classes="card"):
-        step_title(2, "Models")
-        return Models(model_chooser(elem_id="models"), html_block("", elem_classes="maybe"))
 
 
 class Reference(NamedTuple):
@@ -75,12 +58,6 @@ def reference_card() -> Reference:
             elem_id="normaliser",
         )
     return Reference(text, normaliser)
-
-
-def options_card(options: Sequence[Shown], pool: SessionPool) -> list[gr.components.Component]:
-    """Creates the card with the options of the models; returns its inputs."""
-    with folded_card("Options of the models"):
-        return list(make_inputs(options, pool.registry).values())
 
 
 class Engine(NamedTuple):

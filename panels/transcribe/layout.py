@@ -12,16 +12,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING, wire, wire_script
 from panels.transcribe.events import Actions
-from panels.transcribe.inputs import (
-    Engine,
-    Models,
-    Reference,
-    engine_card,
-    models_card,
-    options_card,
-    recording_card,
-    reference_card,
-)
+from panels.transcribe.inputs import Engine, Reference, engine_card, recording_card, reference_card
 from panels.transcribe.keeping import TAB
 from panels.transcribe.kept_events import KeptRunActions
 from panels.transcribe.live import live_files
@@ -32,7 +23,8 @@ from panels.transcribe.view import NOTHING_YET
 from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.engine_inputs import SHOWN
 from panels.widgets.html_block import html_block
-from panels.widgets.option_inputs import shown_options
+from panels.widgets.model_chooser import Models, models_card
+from panels.widgets.option_inputs import options_card, shown_options
 from panels.widgets.recording_inputs import RecordingInputs
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
@@ -118,9 +110,9 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
             inputs = Inputs(
                 recording_card(samples),
-                models_card(),
+                models_card(2, "Models", "models"),
                 reference_card(),
-                options_card(options, pool),
+                list(options_card(options, pool.registry).values()),
                 engine_card(),
                 *start_and_cancel("Transcribe", "run", "cancel"),
                 sample_text,

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 
 from panels.running.choices import ModelOnRuntime, RuntimeOffer, offers, runtime_title
+from panels.widgets.html_block import html_block
 from panels.widgets.markup import text
+from panels.widgets.tab_parts import step_title
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.runtimes import RUNTIMES
 from workbench.registry.cards import Card
@@ -39,6 +41,20 @@ def model_chooser(**settings: Any) -> gr.HTML:
         apply_default_css=False,
         **settings,
     )
+
+
+class Models(NamedTuple):
+    """The card with the models."""
+
+    cells: gr.HTML  # the chooser
+    unavailable: gr.HTML  # why the others cannot be chosen
+
+
+def models_card(number: int, title: str, elem_id: str) -> Models:
+    """Creates the card with the models, a numbered step; returns its components."""
+    with gr.Column(elem_classes="card"):
+        step_title(number, title)
+        return Models(model_chooser(elem_id=elem_id), html_block("", elem_classes="maybe"))
 
 
 def chooser_value(

@@ -14,6 +14,7 @@ from typing import Any
 import gradio as gr
 
 from panels.running.choices import ModelOnRuntime, neural_choices, vad_choices
+from panels.widgets.tab_parts import folded_card
 from workbench.core.errors import BadInput
 from workbench.core.options import OptionSpec, option_specs
 from workbench.decoding.ctc_options import CtcBeamOptions
@@ -108,6 +109,14 @@ def make_inputs(
         prefix: the beginning of their ids in the page, different for every tab.
     """
     return {option.key: _input(option, registry, prefix) for option in options}
+
+
+def options_card(
+    options: Iterable[Shown], registry: Registry, prefix: str = "option"
+) -> dict[str, gr.components.Component]:
+    """Creates the card with the options of the models; returns what `make_inputs` returns."""
+    with folded_card("Options of the models"):
+        return make_inputs(options, registry, prefix)
 
 
 def _input(option: Shown, registry: Registry, prefix: str) -> gr.components.Component:

@@ -9,20 +9,20 @@ reference's own model was also computed in the candidate's precision (its *peer*
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from workbench.compare.answers import FOLLOWING, SETTINGS, same_answer
+from workbench.compare.answers import FOLLOWING, same_answer
 from workbench.compare.distances import Distances, by_channel, distances
-from workbench.compare.inputs import computed_from, whose_inputs
+from workbench.compare.judged_stages import AllowedRounding, judged_stages
+from workbench.compare.noise_inputs import check_alone, check_exact, check_peer
 from workbench.compare.noise_limits import (
     ALONE,
     APART,
     END_TO_END,
-    FRONT_END,
     LEADING,
     LEADING_PEER,
     ROUNDED,
@@ -31,12 +31,11 @@ from workbench.compare.noise_limits import (
     WORST,
     Factors,
 )
-from workbench.compare.presets import PRESETS, Preset, half_of, preset_of
+from workbench.compare.presets import PRESETS, Preset, preset_of
 from workbench.compare.steps import alike_steps
 from workbench.core.errors import BadInput
 from workbench.trace.cuts import cut_like
-from workbench.trace.order import computation_order, is_aside, kind_of
-from workbench.trace.trace import StageFilter, Trace
+from workbench.trace.trace import Trace
 
 REFERENCE = "the reference"
 EXACT = "float64"
@@ -204,70 +203,105 @@ def noise_or_bug(
     isolated = check_alone(reference, candidate, exact)
     reference, candidate, _ = alike_steps(reference, candidate)
     reference, exact = cut_like(reference, candidate), cut_like(exact, candidate)
-    peer = None if peer is None else cut_like(peer, candidate)
-    if peer is not None:
-        _check_peer(peer, candidate, exact)
-    yardstick, beside = (reference, REFERENCE) if peer is None else (peer, f"this model in {peer.meta['dtype']}")
-    preset, _ = preset_of(candidate.meta)
-    base, _ = preset_of(yardstick.meta)
-    wanted, usual = StageFilter(stages, held=True), SAME if peer is not None else ALONE if isolated else END_TO_END
-    found = []
-    least_of_all = base.roundoff * (1 if peer is None else ROUNDED)
-    # The error of the candidate's front end, which float64 does not judge, enters all later stages.
-    entering = least_of_all
-    alike = isolated or same_answer(reference, candidate, exact, yardstick)
-    for stage in computation_order([s for s in reference if wanted(s)], recorded=bool(reference.meta)):
-        if is_aside(stage) or any(stage not in each for each in (candidate, exact, yardstick)):
-            continue
-        truth, near, other = exact[stage], yardstick[stage], candidate[stage]
-        if kind_of(stage, truth) in ("tokens", "streams", "text", "logprobs") or stage in SETTINGS:
-            continue
-        if not alike and (stage in FOLLOWING or stage.startswith("answer.")):
-            continue  # another answer, which `workbench.compare.answers` judges
-        ours, theirs = (distances(truth, side) for side in (near, other))
-        factors = usual.of(len(truth) if truth.ndim else 1)
-        # Quantisation does not affect the front end, which has no weights.
-        own = base if stage.startswith("frontend.") and candidate.meta.get("quantization") else preset
-        least = entering if truth.dtype.itemsize >= 8 else max(FRONT_END, least_of_all)
-        # If the reference happens to be exact, such as copied values, one rounding is still allowed.
-        bound, typical_bound = (
-            _bound(factor * max(distance, least), own, base)
-            for factor, distance in (
-                (factors.whole, ours.whole),
-                (factors.typical if truth.ndim > 1 else factors.whole, ours.typical),
-            )
-        )
-        worst_bound = factors.worst * max(ours.worst, least)
-        if peer is None:
-            worst_bound = max(factors.whole * max(ours.worst, least), _most_off(own))
-        found.append(
-            StageNoise(
-                stage=stage,
-                reference=ours.whole,
-                candidate=theirs.whole,
-                bound=bound,
-                reference_bound=factors.whole * base.limits.relative_l2,
-                reference_typical=ours.typical,
-                candidate_typical=theirs.typical,
-                typical_bound=typical_bound,
-                reference_worst=ours.worst,
-                candidate_worst=theirs.worst,
-                worst_bound=worst_bound,
-                worst_position=theirs.position,
-                beside=beside,
-                rounding=least,
-                **(
-                    {} if peer is None else farthest_channel(truth, [near], other, theirs, ours.typical, least, factors)
-                ),
-            )
-        )
-        if truth.dtype.itemsize < 8 and not isolated and not found[-1].is_bug:
-            entering = max(entering, theirs.whole)
+    beside = _beside(reference, candidate, exact, peer, isolated)
+    alike = isolated or same_answer(reference, candidate, exact, beside.trace)
+    allowed = AllowedRounding(beside.rounding, isolated)
+    found = list[StageNoise]()
+    for stage, truth in judged_stages(stages, reference, exact, (candidate, beside.trace), alike):
+        found.append(_judged(stage, truth, candidate, beside, allowed.of(truth)))
+        if not found[-1].is_bug:
+            allowed.enter(truth, found[-1].candidate)
     if not found:
         raise BadInput("the three traces have no stage of numbers in common; expected one of the reference in float64")
     if not isolated:
         lead_to_first(found, LEADING if peer is None else LEADING_PEER)
-    return NoiseReport(tuple(found), preset, isolated, preset.roundoff > base.roundoff, beside)
+    preset, _ = preset_of(candidate.meta)
+    return NoiseReport(tuple(found), preset, isolated, preset.roundoff > beside.preset.roundoff, beside.name)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """The side whose distances say how far rounding reaches: the reference, or its peer."""
+
+    trace: Trace
+    name: str  # in words
+    is_peer: bool
+    preset: Preset  # of its arithmetic
+    factors: Factors  # for a stage with many positions
+
+    @property
+    def rounding(self) -> float:
+        """The error of one rounding in its arithmetic."""
+        return self.preset.roundoff * (ROUNDED if self.is_peer else 1)
+
+
+def _beside(reference: Trace, candidate: Trace, exact: Trace, peer: Trace | None, isolated: bool) -> _Beside:
+    """Returns the side that the candidate is measured beside; raises `BadInput` for a peer that does not fit."""
+    if peer is None:
+        preset, _ = preset_of(reference.meta)
+        return _Beside(reference, REFERENCE, False, preset, ALONE if isolated else END_TO_END)
+    peer = cut_like(peer, candidate)
+    check_peer(peer, candidate, exact)
+    preset, _ = preset_of(peer.meta)
+    return _Beside(peer, f"this model in {peer.meta['dtype']}", True, preset, SAME)
+
+
+def _judged(stage: str, truth: np.ndarray, candidate: Trace, beside: _Beside, least: float) -> StageNoise:
+    """Returns the distances of a stage from float64, and their bounds.
+
+    Args:
+        least: the error that is always allowed.
+    """
+    near, other = beside.trace[stage], candidate[stage]
+    ours, theirs = (distances(truth, side) for side in (near, other))
+    factors = beside.factors.of(len(truth) if truth.ndim else 1)
+    bound, typical_bound, worst_bound = _bounds(
+        ours, factors, least, _preset_of_stage(stage, candidate, beside), beside, positions=truth.ndim > 1
+    )
+    channel = farthest_channel(truth, [near], other, theirs, ours.typical, least, factors) if beside.is_peer else {}
+    return StageNoise(
+        stage=stage,
+        reference=ours.whole,
+        candidate=theirs.whole,
+        bound=bound,
+        reference_bound=factors.whole * beside.preset.limits.relative_l2,
+        reference_typical=ours.typical,
+        candidate_typical=theirs.typical,
+        typical_bound=typical_bound,
+        reference_worst=ours.worst,
+        candidate_worst=theirs.worst,
+        worst_bound=worst_bound,
+        worst_position=theirs.position,
+        beside=beside.name,
+        rounding=least,
+        **channel,
+    )
+
+
+def _preset_of_stage(stage: str, candidate: Trace, beside: _Beside) -> Preset:
+    """Returns the preset of a stage's arithmetic. Quantisation does not affect the front end, which has no weights."""
+    if stage.startswith("frontend.") and candidate.meta.get("quantization"):
+        return beside.preset
+    return preset_of(candidate.meta)[0]
+
+
+def _bounds(
+    ours: Distances, factors: Factors, least: float, preset: Preset, beside: _Beside, positions: bool
+) -> tuple[float, float, float]:
+    """Returns how far the candidate may be: in the whole stage, at its median position and at its worst position.
+
+    Args:
+        ours: the distances of the side beside it.
+        preset: that of the candidate's arithmetic.
+        positions: whether the stage has positions; otherwise the median position is the whole stage.
+    """
+    # If the reference happens to be exact, such as copied values, one rounding is still allowed.
+    whole, typical, worst = (max(each, least) for each in (ours.whole, ours.typical, ours.worst))
+    whole_bound = _bound(factors.whole * whole, preset, beside.preset)
+    typical_bound = _bound((factors.typical if positions else factors.whole) * typical, preset, beside.preset)
+    if beside.is_peer:
+        return whole_bound, typical_bound, factors.worst * worst
+    return whole_bound, typical_bound, max(factors.whole * worst, _most_off(preset))
 
 
 def farthest_channel(
@@ -328,57 +362,7 @@ def _most_off(preset: Preset) -> float:
 
 
 def _bound(noise: float, preset: Preset, base: Preset) -> float:
+    """Returns the bound where `noise` is the one for the arithmetic of `base`: coarser arithmetic rounds more."""
     if preset.roundoff <= base.roundoff:
         return noise
     return max(noise, min(noise * preset.roundoff / base.roundoff, preset.limits.relative_l2))
-
-
-def check_alone(reference: Trace, candidate: Trace, exact: Trace) -> bool:
-    """Returns whether each stage is judged alone.
-
-    Raises `BadInput` if the float64 trace was not computed in the same way as the trace that it judges.
-    """
-    whose = whose_inputs(reference, candidate)
-    if whose == "candidate" and computed_from(exact, candidate):
-        return True
-    judged = "reference" if whose == "candidate" else "candidate"
-    if bool(whose) != bool(exact.meta.get("isolated")) or whose == "candidate":
-        alone, whole = (judged, "float64 trace") if whose else ("float64 trace", judged)
-        raise BadInput(
-            f"the {alone} was computed from substituted stages and the {whole} end to end, or from other stages; "
-            "expected the same for both (workbench trace --dtype float64, with the same --given, or without)"
-        )
-    return bool(whose)
-
-
-def _check_peer(peer: Trace, candidate: Trace, exact: Trace) -> None:
-    """Raises `BadInput` unless both have the same half precision, the same input and the same way of computation."""
-    named = [half_of(trace.meta) for trace in (peer, candidate)]
-    if named[0] is None or named[0] != named[1]:
-        said = [f"{trace.meta.get('quantization') or trace.meta.get('dtype')!s:.40}" for trace in (peer, candidate)]
-        raise BadInput(
-            f"the trace in the same precision has {said[0]} and the candidate {said[1]}; expected both in "
-            "bfloat16, or both in float16"
-        )
-    digests = peer.meta.get("input_digest"), exact.meta.get("input_digest")
-    if None not in digests and digests[0] != digests[1]:
-        raise BadInput(
-            "the trace in the same precision and the float64 trace have different inputs; expected the same input"
-        )
-    if bool(peer.meta.get("isolated")) != bool(exact.meta.get("isolated")):
-        raise BadInput(
-            "the trace in the same precision and the float64 trace were computed differently: one from substituted "
-            "stages, one end to end; expected the same for both"
-        )
-
-
-def check_exact(reference: Mapping[str, Any], exact: Mapping[str, Any]) -> None:
-    """Raises `BadInput` if a trace's metadata do not fit float64, or name another input than the reference's."""
-    dtype = exact.get("dtype")
-    if isinstance(dtype, str) and dtype.lower().removeprefix("torch.") not in ("float64", "f64", "fp64", "double"):
-        raise BadInput(
-            f"the trace that tells noise from bugs states the dtype {dtype!r:.40}; expected one computed in float64"
-        )
-    digests = reference.get("input_digest"), exact.get("input_digest")
-    if None not in digests and digests[0] != digests[1]:
-        raise BadInput("the float64 trace and the reference have different inputs; expected the same input")

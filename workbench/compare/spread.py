@@ -14,24 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.compare.answers import FOLLOWING, SETTINGS, same_answer
+from workbench.compare.answers import same_answer
 from workbench.compare.distances import distances, steady
-from workbench.compare.noise import (
-    EXACT,
-    NoiseReport,
-    StageNoise,
-    check_alone,
-    check_exact,
-    farthest_channel,
-    lead_to_first,
-)
-from workbench.compare.noise_limits import APART_FROM_SPREAD, FRONT_END, LEADING_PEER, ROUNDED, SPREAD
+from workbench.compare.judged_stages import AllowedRounding, judged_stages
+from workbench.compare.noise import EXACT, NoiseReport, StageNoise, farthest_channel, lead_to_first
+from workbench.compare.noise_inputs import check_alone, check_exact
+from workbench.compare.noise_limits import APART_FROM_SPREAD, LEADING_PEER, ROUNDED, SPREAD
 from workbench.compare.presets import half_of, preset_of
 from workbench.compare.steps import alike_steps
 from workbench.core.errors import BadInput
 from workbench.trace.cuts import cut_like
-from workbench.trace.order import computation_order, is_aside, kind_of
-from workbench.trace.trace import StageFilter, Trace
+from workbench.trace.trace import Trace
 
 ORDERS = 5  # clean computations that a run makes
 OF_FLOAT32 = 5e-7  # distance of other libraries' sinusoids, exp and sums in float32, for stages where ours are exact
@@ -74,25 +67,16 @@ def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: st
     exact = cut_like(clean.exact, candidate)
     traces = [cut_like(each, candidate) for each in clean.traces]
     preset, _ = preset_of(candidate.meta)
-    wanted = StageFilter(stages, held=True)
     half = half_of(clean.traces[0].meta)
-    least_of_all = ROUNDED * preset_of({"dtype": half})[0].roundoff if half else OF_FLOAT32
-    entering = least_of_all  # as in `noise_or_bug`
+    least = ROUNDED * preset_of({"dtype": half})[0].roundoff if half else OF_FLOAT32
     alike = isolated or same_answer(cut_like(reference, candidate), candidate, exact, *traces)
+    allowed = AllowedRounding(least, isolated)
     found = list[StageNoise]()
-    for stage in computation_order([each for each in exact if wanted(each)], recorded=bool(exact.meta)):
-        if is_aside(stage) or any(stage not in each for each in (candidate, *traces)):
-            continue
-        truth, other = exact[stage], candidate[stage]
-        if kind_of(stage, truth) in ("tokens", "streams", "text", "logprobs") or stage in SETTINGS:
-            continue
-        if not alike and (stage in FOLLOWING or stage.startswith("answer.")):
-            continue
-        least = entering if truth.dtype.itemsize >= 8 else max(FRONT_END, least_of_all)
+    for stage, truth in judged_stages(stages, exact, exact, (candidate, *traces), alike):
         near = [each[stage] for each in traces]
-        found.append(_judged(stage, truth, other, near, least, clean, preset.limits.relative_l2))
-        if truth.dtype.itemsize < 8 and not isolated and not found[-1].is_bug:
-            entering = max(entering, found[-1].candidate)
+        found.append(_judged(stage, truth, candidate[stage], near, allowed.of(truth), clean, preset.limits.relative_l2))
+        if not found[-1].is_bug:
+            allowed.enter(truth, found[-1].candidate)
     if not found:
         raise BadInput("the traces have no stage of numbers in common; expected one of the reference in float64")
     if not isolated:

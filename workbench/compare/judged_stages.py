@@ -1,0 +1,64 @@
+"""Which stages tell noise from bugs, and the rounding error that is always allowed in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from workbench.compare.answers import FOLLOWING, SETTINGS
+from workbench.compare.noise_limits import FRONT_END
+from workbench.trace.order import computation_order, is_aside, kind_of
+from workbench.trace.trace import StageFilter, Trace
+
+_OTHERS = ("tokens", "streams", "text", "logprobs")  # kinds of stages that hold no numbers to measure
+
+
+def judged_stages(
+    stages: str, ordered: Trace, exact: Trace, sides: Sequence[Trace], alike: bool
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the stages of numbers that all traces have, each with its values in float64.
+
+    Args:
+        stages: a pattern of names.
+        ordered: the trace that gives the order of the computation.
+        alike: whether all traces hold the same answer; `workbench.compare.answers` judges other answers.
+    """
+    wanted = StageFilter(stages, held=True)
+    for stage in computation_order([each for each in ordered if wanted(each)], recorded=bool(ordered.meta)):
+        if is_aside(stage) or any(stage not in each for each in (exact, *sides)):
+            continue
+        truth = exact[stage]
+        if kind_of(stage, truth) in _OTHERS or stage in SETTINGS:
+            continue
+        if alike or not (stage in FOLLOWING or stage.startswith("answer.")):
+            yield stage, truth
+
+
+class AllowedRounding:
+    """The rounding error that is allowed in each stage.
+
+    Args:
+        least: the error of one rounding.
+        isolated: whether each stage is judged alone, so that no error enters the next.
+    """
+
+    def __init__(self, least: float, isolated: bool):
+        self._least, self._isolated = least, isolated
+        self._entering = least
+
+    def of(self, truth: np.ndarray) -> float:
+        """Returns the allowed error of the stage with these values in the float64 trace."""
+        return self._entering if _is_float64(truth) else max(FRONT_END, self._least)
+
+    def enter(self, truth: np.ndarray, error: float) -> None:
+        """Notes the candidate's error in a stage without a bug.
+
+        That of the front end, which float64 does not judge, enters all later stages.
+        """
+        if not _is_float64(truth) and not self._isolated:
+            self._entering = max(self._entering, error)
+
+
+def _is_float64(values: np.ndarray) -> bool:
+    return values.dtype.itemsize >= 8

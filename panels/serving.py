@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from starlette.middleware import Middleware
 from starlette.requests import Request
+from starlette.routing import BaseRoute
 from starlette.types import Scope
 from starlette.websockets import WebSocket
 
@@ -150,19 +152,9 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     Args:
         opening: how the page is open to visitors; by default it has the guard of the page, and nothing else.
     """
-    from gradio import http_server
     from gradio.utils import get_upload_folder
-    from starlette.middleware import Middleware
 
-    from panels.running.built_files import built_files_route
-    from panels.running.compressed_page import CompressedPage
-    from panels.running.event_streams import event_routes
-    from panels.running.json_bodies import JsonBodies
     from panels.running.root import HANDLERS
-    from panels.running.uploads import upload_route
-    from panels.running.visitor_states import remember_little
-    from panels.sharing import LinkTags, sharing_routes
-    from panels.widgets.snippets import routes
     from panels.widgets.theme import head, theme, words
     from workbench.registry.sources import assets
 
@@ -170,42 +162,15 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     limits = opening.guard.limits
     kept = KeptFiles(Path(get_upload_folder()), limits)
     mcp = Mcp(page.service, kept) if page.service is not None else None
-    access_middleware = Middleware(
-        AccessMiddleware,
-        guard=opening.guard,
-        hosts=opening.hosts,
-        origins=opening.origins,
-        keys=opening.keys,
-        signed_in=signed_in if opening.users else None,
-        embedders=opening.embedders,
-        scripts=script_digests(head()),
-    )
-    # In a Space, Gradio would watch the files and load changed ones. That needs one more package.
-    vars(http_server)["get_space"] = lambda: None
-    remember_little()
-    # Gradio looks a thousand times a second. That takes 4 % of a core, even without visitors.
-    page._queue.sleep_when_free = LOOK_SECONDS
+    stop_spare_work(page)
     return page.launch(
         theme=theme(),
         head=head(),
         app_kwargs={
-            "routes": [
-                upload_route(page, kept),
-                built_files_route(),
-                *event_routes(page),
-                *routes(),
-                *sharing_routes(),
-                *(mcp.routes() if mcp is not None else ()),
-                *page.routes,
-            ],
+            "routes": routes_of(page, kept, mcp),
             **({"lifespan": mcp.lifespan} if mcp is not None else {}),
             "exception_handlers": HANDLERS,
-            "middleware": [
-                Middleware(CompressedPage),
-                access_middleware,
-                Middleware(LinkTags, title=str(page.title)),
-                Middleware(JsonBodies, page=page),
-            ],
+            "middleware": middleware_of(page, opening),
         },
         favicon_path=assets() / "favicon.svg",
         i18n=words(),
@@ -222,6 +187,62 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
         show_error=True,
         **settings,
     )
+
+
+def stop_spare_work(page: Page) -> None:
+    """Stops work of Gradio that the page does not need."""
+    from gradio import http_server
+
+    from panels.running.visitor_states import remember_little
+
+    # In a Space, Gradio would watch the files and load changed ones. That needs one more package.
+    vars(http_server)["get_space"] = lambda: None
+    remember_little()
+    # Gradio looks a thousand times a second. That takes 4 % of a core, even without visitors.
+    page._queue.sleep_when_free = LOOK_SECONDS
+
+
+def routes_of(page: Page, kept: KeptFiles, mcp: Mcp | None) -> list[BaseRoute]:
+    """Returns the routes of the page that Gradio lacks, or that it must not answer itself."""
+    from panels.running.built_files import built_files_route
+    from panels.running.event_streams import event_routes
+    from panels.running.uploads import upload_route
+    from panels.sharing import sharing_routes
+    from panels.widgets.snippets import routes
+
+    return [
+        upload_route(page, kept),
+        built_files_route(),
+        *event_routes(page),
+        *routes(),
+        *sharing_routes(),
+        *(mcp.routes() if mcp is not None else ()),
+        *page.routes,
+    ]
+
+
+def middleware_of(page: Page, opening: Opening) -> list[Middleware]:
+    """Returns what every request passes, the outermost first."""
+    from panels.running.compressed_page import CompressedPage
+    from panels.running.json_bodies import JsonBodies
+    from panels.sharing import LinkTags
+    from panels.widgets.theme import head
+
+    return [
+        Middleware(CompressedPage),
+        Middleware(
+            AccessMiddleware,
+            guard=opening.guard,
+            hosts=opening.hosts,
+            origins=opening.origins,
+            keys=opening.keys,
+            signed_in=signed_in if opening.users else None,
+            embedders=opening.embedders,
+            scripts=script_digests(head()),
+        ),
+        Middleware(LinkTags, title=str(page.title)),
+        Middleware(JsonBodies, page=page),
+    ]
 
 
 def signed_in(scope: Scope) -> bool:

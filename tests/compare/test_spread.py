@@ -112,6 +112,16 @@ def test_quantised_candidates_are_measured_from_float64_with_their_own_weights()
     assert said in found.sentence
 
 
+def test_clean_computations_of_another_shape_tell_nothing() -> None:
+    half = Half(0)
+    shorter = {stage: x[:-1] if stage == "llm.norm" else x for stage, x in half.clean.traces[0].items()}
+    traces = [Trace(shorter, META_HALF), *half.clean.traces[1:]]
+    found = noise_by_spread(half.reference, half.computed(), Clean(traces, half.exact, "bfloat16"))
+    assert found.first_bug is None and found.noise == {"llm.layers.0", "llm.layers.1"}
+    said = "llm.norm of this model in bfloat16, in 5 orders of sums, has another shape, or values that are not finite, "
+    assert found.sentence == said + "so noise cannot be told from a bug"
+
+
 def test_without_clean_computations_or_common_stages_it_is_refused() -> None:
     half = Half(0)
     with pytest.raises(BadInput, match="no computation in the candidate's precision"):

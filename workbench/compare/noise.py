@@ -174,10 +174,14 @@ class NoiseReport:
         if bug := self.first_bug:
             return f"a bug, not noise: {bug.distances}"
         if off := self._off:
+            side = self.beside.removesuffix(" at most")
+            unknown = "so noise cannot be told from a bug"
+            if math.isinf(off.reference):
+                return f"{off.stage} of {side} has another shape, or values that are not finite, {unknown}"
+            explains = "float32" if self.beside == REFERENCE else "that precision"
             return (
-                f"{self.beside} itself is {off.reference:.2g} from float64 at {off.stage}, more than "
-                f"{'float32' if self.beside == REFERENCE else 'that precision'} explains, so noise cannot be told from "
-                "a bug"
+                f"{side} itself is {off.reference:.2g} from float64 at {off.stage}, more than {explains} explains, "
+                f"{unknown}"
             )
         if self.isolated:
             shown = max(self.stages, key=lambda each: each.candidate)

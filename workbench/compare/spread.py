@@ -119,11 +119,11 @@ def _judged(
 
 def _beyond_chance(values: Sequence[float]) -> float:
     """Returns the distance that clean computations do not reach, by the spread of their logarithms; 0 for exact or
-    single ones.
+    single ones, and for those of another shape.
 
     If a few directions carry all errors of a stage, such as those of logits, the mean over positions varies widely.
     """
-    if len(values) < 2 or min(values) <= 0:
+    if len(values) < 2 or min(values) <= 0 or not all(map(math.isfinite, values)):
         return 0.0
     logs = [math.log(value) for value in values]
     return math.exp(statistics.mean(logs) + DEVIATIONS * statistics.stdev(logs))

@@ -83,7 +83,7 @@ def test_a_port_in_half_precision_is_held_to_ours_in_it(capsys: Capture) -> None
     status, out, _ = run(capsys, "reference.safetensors", "wrong.safetensors", *both)
     assert status == 1 and out[0].startswith("encoder.layers.3 is the first stage in error, though within ")
     status, out, _ = run(capsys, "reference.safetensors", "port.safetensors", *both)
-    assert status == 0 and ", this model in bfloat16 0.0" in out[1]
+    assert status == 0 and "; that of this model in bfloat16 is 0.0" in out[1]
     assert any("from float64: this model in bfloat16" in line for line in out)
 
 

@@ -61,7 +61,7 @@ def test_a_trace_in_float64_tells_noise_from_bugs(capsys: Capture, tmp_path: Pat
         status, out, err = run(capsys, *words, "--out", file)
         assert (status, err) == (0, []) and {line.split("\t")[2] for line in out} == {dtype}
     status, out, _ = run(capsys, "compare", files["float32"], files["float32"], "--float64", files["float64"])
-    assert status == 0 and "Arithmetic noise: at logits the candidate is " in out[1]
+    assert status == 0 and "Arithmetic noise: at logits the candidate's distance from float64 is " in out[1]
 
 
 def test_a_trace_can_substitute_the_stages_of_another(capsys: Capture, tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ from workbench.trace.trace import Trace
 def test_other_rounding_is_noise(dtype: str, seed: int) -> None:
     found = noise_or_bug(computed("float32", seed), computed(dtype, seed, reverse=True), computed("float64", seed))
     assert [each.stage for each in found.stages] == NUMBERS
-    assert found.first_bug is None and found.sentence.startswith("arithmetic noise: at logits the candidate is ")
+    assert found.first_bug is None and found.sentence.startswith(
+        "arithmetic noise: at logits the candidate's distance from float64 is "
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -63,7 +65,7 @@ def test_a_reference_beyond_its_bound_is_reported() -> None:
     off = computed(faults={"encoder.layers.2": lambda x: 1.1 * x})
     found = noise_or_bug(off, computed(), computed("float64"))
     assert found.stages[4].reference_is_off
-    assert found.sentence.startswith("the reference itself is 0.1 from float64 at encoder.layers.2, more than float32")
+    assert found.sentence.startswith("at encoder.layers.2 the distance of the reference from float64 is 0.1, more than")
 
 
 def traces(*arrays: np.ndarray, stage: str = "encoder.output", isolated: bool = False) -> list[Trace]:
@@ -90,7 +92,7 @@ def test_a_change_of_every_position_stands_out_from_few_far_positions(isolated: 
     [bug] = everywhere.stages
     assert bug.is_bug and bug.candidate <= bug.bound
     assert bug.deciding == (bug.candidate_typical, bug.reference_typical, bug.typical_bound, " at the median position")
-    assert "the candidate is" in everywhere.sentence and "at the median position, the reference" in everywhere.sentence
+    assert "the candidate's distance from float64 at the median position is " in everywhere.sentence
 
 
 @pytest.mark.parametrize("dtype", ["float32", "q8_0"])
@@ -108,7 +110,7 @@ def test_one_wrong_position_among_many_is_found(dtype: str) -> None:
     if dtype == "q8_0":
         assert stage.candidate <= stage.bound
         assert stage.deciding[:3] == (stage.candidate_worst, stage.reference_worst, stage.worst_bound)
-        assert f"from float64 at position {stage.worst_position}, the reference 0" in found.sentence
+        assert f"from float64 at position {stage.worst_position} is " in found.sentence
 
 
 def test_of_zeros_and_of_one_value_a_position_the_whole_is_typical() -> None:
@@ -156,8 +158,8 @@ def test_a_fault_barely_within_its_bound_is_named_and_not_where_it_grows(isolate
         return
     assert [each.stage for each in found.bugs] == names[1:]
     assert found.first_bug and found.first_bug.leads_to == names[2]
-    assert "explains, and beyond that from encoder.layers.1 on" in found.sentence
-    assert "encoder.layers.0 the candidate is 3.6e-06 from float64 at the median position" in found.sentence
+    assert "here, and less than the candidate's distance at encoder.layers.1" in found.sentence
+    assert "encoder.layers.0 the candidate's distance from float64 at the median position is 3.6e-06" in found.sentence
 
 
 @pytest.mark.parametrize("key", ["quantization", "dtype"])
@@ -237,5 +239,5 @@ def test_noise_of_an_answer_is_that_of_its_states_not_of_the_codec() -> None:
         for error, dtype in ((2e-7, "float32"), (-3e-7, "float32"), (0, "float64"))
     )
     assert noise_or_bug(one, other, truth).sentence.startswith(
-        "arithmetic noise: at answer.norm the candidate is 3e-07"
+        "arithmetic noise: at answer.norm the candidate's distance from float64 is 3e-07"
     )

@@ -53,7 +53,7 @@ def test_clean_computations_raise_no_alarm() -> None:
         half = Half(seed, positions=12 + seed % 50)
         found = half.judged(half.computed())
         assert found.first_bug is None, (seed, found.sentence)
-        assert ", this model in bfloat16, in 5 orders of sums, at most 0.0" in found.sentence
+        assert "; that of this model in bfloat16 in 5 orders of summation is at most 0.0" in found.sentence
 
 
 def wrong_epsilon(x: np.ndarray) -> np.ndarray:
@@ -108,7 +108,7 @@ def test_quantised_candidates_are_measured_from_float64_with_their_own_weights()
     clean = [Trace({s: x * 1.03 for s, x in each.items()}, META | {"dtype": "float32"}) for each in half.clean.traces]
     found = noise_by_spread(half.reference, candidate, Clean(clean, moved, "the weights of x.gguf", same_weights=True))
     assert found.first_bug is None
-    said = "from float64 with the same weights, this model with the weights of x.gguf, in 5 orders of sums, at most"
+    said = "that of this model with the weights of x.gguf in 5 orders of summation is at most"
     assert said in found.sentence
 
 
@@ -118,7 +118,9 @@ def test_clean_computations_of_another_shape_tell_nothing() -> None:
     traces = [Trace(shorter, META_HALF), *half.clean.traces[1:]]
     found = noise_by_spread(half.reference, half.computed(), Clean(traces, half.exact, "bfloat16"))
     assert found.first_bug is None and found.noise == {"llm.layers.0", "llm.layers.1"}
-    said = "llm.norm of this model in bfloat16, in 5 orders of sums, has another shape, or values that are not finite, "
+    said = (
+        "llm.norm of this model in bfloat16 in 5 orders of summation has another shape, or values that are not finite, "
+    )
     assert found.sentence == said + "so noise cannot be told from a bug"
 
 

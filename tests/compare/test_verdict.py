@@ -108,7 +108,8 @@ def test_a_bug_within_tolerance_is_no_pass() -> None:
     verdict = judge(comparison, noise_or_bug(ours, bug, exact))
     assert not verdict.within and verdict.first_divergent is None
     assert (
-        "A bug, not noise: at encoder.layers.3 the candidate is 3e-05 from float64, the reference " in verdict.sentence
+        "at encoder.layers.3 the candidate's distance from float64 is 3e-05; that of the reference is "
+        in verdict.sentence
     )
 
 

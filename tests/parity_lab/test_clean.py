@@ -39,7 +39,7 @@ def wrong(tmp_path: Path) -> str:
     return str(trace.save(tmp_path / "wrong.safetensors"))
 
 
-BESIDE = "this model in bfloat16, in 5 orders of sums, at most"
+BESIDE = "this model in bfloat16 in 5 orders of summation, at most"
 
 
 def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
@@ -52,15 +52,17 @@ def test_a_fault_within_the_tolerance_of_the_type_is_found(fakes: FakeRegistry, 
         assert [settings for _, settings, _ in fakes.traced if settings.get("stepwise")] == ORDERS * [PEER]
         verdict = run[wrong].verdict
         assert verdict and (verdict.faulty_stage, verdict.found_by) == ("encoder.layers.3", "float64")
-        assert "A bug, not noise: at encoder.layers.3 the candidate is 0.0" in run[wrong].sentence
-        assert ", this model in bfloat16, in 5 orders of sums, at most 0.00" in run[wrong].sentence
-        assert "Arithmetic noise: at logits the candidate is " in run[port].sentence
+        assert "A bug, not noise: at encoder.layers.3 the candidate's distance from float64 " in run[wrong].sentence
+        assert "; that of this model in bfloat16 in 5 orders of summation is at most 0.00" in run[wrong].sentence
+        assert "Arithmetic noise: at logits the candidate's distance from float64 is " in run[port].sentence
         assert run.to_dict()["same_precision"] == ["pytorch:bfloat16+stepwise=on"]
         noise = run.to_dict()["candidates"][1]["comparison"]["noise"]
-        assert noise["beside"].startswith("this model in bfloat16, in 5 orders")
+        assert noise["beside"].startswith("this model in bfloat16 in 5 orders")
         assert noise["first_bug"] == "encoder.layers.3"
         shown = unescape(page(run, figures=1))
-        assert "the same precision" in shown and "this model in bfloat16, in 5 orders of sums, at most 0.00" in shown
+        assert (
+            "the same precision" in shown and "this model in bfloat16 in 5 orders of summation is at most 0.00" in shown
+        )
     with parity(fakes, wrong, same_precision=False) as run:
         assert run.status == 0 and "Arithmetic noise" in run[wrong].sentence
 

@@ -99,7 +99,7 @@ def test_right_ports_are_noise(models: Models, family: str) -> None:
             found.append(model.ported())
         verdict = model.judged(found[-1])
         assert verdict.within and verdict.faulty_stage is None, (port.changes, verdict.sentence)
-        assert "Arithmetic noise: at logits the candidate is " in verdict.sentence
+        assert "Arithmetic noise: at logits the candidate's distance from float64 is " in verdict.sentence
     assert len({trace["logits"].tobytes() for trace in found}) > SEEDS / 2, "they are the same port"
     assert model.judged(model.ported()).within
 
@@ -110,9 +110,10 @@ def test_so_are_those_in_float16() -> None:
         for seed in range(4):
             with Port(seed):
                 verdict = model.judged(model.ported())
-            assert verdict.within and ", this model in float16, in 5 orders of sums, at most " in verdict.sentence, (
-                verdict.sentence
-            )
+            assert (
+                verdict.within
+                and "; that of this model in float16 in 5 orders of summation is at most " in verdict.sentence
+            ), verdict.sentence
 
 
 def wrong_activation(parts: Parts) -> str:
@@ -148,7 +149,7 @@ def test_a_fault_within_the_tolerance_of_a_type_is_named(models: Models, family:
         port = model.ported()
     verdict = model.judged(port)
     assert verdict.faulty_stage == stage and not verdict.within, verdict.sentence
-    assert f"A bug, not noise: at {stage} the candidate is " in verdict.sentence
+    assert f"A bug, not noise: at {stage} the candidate's distance from " in verdict.sentence
     if family == "causal_lm" and seed == 0:
         without = model.judged(port, with_spread=False)
         assert without.within and "Arithmetic noise" in without.sentence, "the spread is needed for it"

@@ -38,6 +38,7 @@ from workbench.trace.cuts import cut_like
 from workbench.trace.trace import Trace
 
 REFERENCE = "the reference"
+AT_MOST = ", at most"  # ends the words for several computations, whose largest distance counts
 EXACT = "float64"
 MIDDLE = 0.67  # median / root mean square of the absolute value of normally distributed errors
 
@@ -113,17 +114,24 @@ class StageNoise:
         candidate, reference, bound, where = self.deciding
         if math.isinf(candidate):
             return f"{self.stage} of the candidate has another shape, or values that are not finite"
+        most = "at most " if self.beside.endswith(AT_MOST) else ""
         said = (
-            f"at {self.stage} the candidate is {candidate:.2g} from {self.truth}{where}, {self.beside} {reference:.2g}"
+            f"at {self.stage} the candidate's distance from {self.truth}{where} is {candidate:.2g}; that of "
+            f"{side_of(self.beside)} is {most}{reference:.2g}"
         )
         if self.leads_to is None:
             return said
-        return f"{said}, which is near the {bound:.2g} that noise explains, and beyond that from {self.leads_to} on"
+        return f"{said}; noise explains {bound:.2g} here, and less than the candidate's distance at {self.leads_to}"
 
     @property
     def reference_is_off(self) -> bool:
         """Whether the reference is beyond its bound: then it or the float64 trace belongs to another computation."""
         return not self.reference <= self.reference_bound
+
+
+def side_of(beside: str) -> str:
+    """Returns the words for the other side without "at most", which belongs to its distances."""
+    return beside.removesuffix(AT_MOST)
 
 
 @dataclass(frozen=True)
@@ -174,14 +182,14 @@ class NoiseReport:
         if bug := self.first_bug:
             return f"a bug, not noise: {bug.distances}"
         if off := self._off:
-            side = self.beside.removesuffix(" at most")
+            side = side_of(self.beside)
             unknown = "so noise cannot be told from a bug"
             if math.isinf(off.reference):
                 return f"{off.stage} of {side} has another shape, or values that are not finite, {unknown}"
             explains = "float32" if self.beside == REFERENCE else "that precision"
             return (
-                f"{side} itself is {off.reference:.2g} from float64 at {off.stage}, more than {explains} explains, "
-                f"{unknown}"
+                f"at {off.stage} the distance of {side} from float64 is {off.reference:.2g}, more than {explains} "
+                f"explains, {unknown}"
             )
         if self.isolated:
             shown = max(self.stages, key=lambda each: each.candidate)

@@ -17,7 +17,7 @@ from typing import Any
 from workbench.compare.answers import same_answer
 from workbench.compare.distances import distances, steady
 from workbench.compare.judged_stages import AllowedRounding, judged_stages
-from workbench.compare.noise import EXACT, NoiseReport, StageNoise, farthest_channel, lead_to_first
+from workbench.compare.noise import AT_MOST, EXACT, NoiseReport, StageNoise, farthest_channel, lead_to_first
 from workbench.compare.noise_inputs import check_alone, check_exact
 from workbench.compare.noise_limits import APART_FROM_SPREAD, LEADING_PEER, ROUNDED, SPREAD
 from workbench.compare.presets import half_of, preset_of
@@ -43,9 +43,9 @@ class Clean:
     @property
     def beside(self) -> str:
         """The clean computations in words."""
-        orders = f"in {len(self.traces)} orders of sums" if len(self.traces) > 1 else "with its sums in one order"
+        orders = f"in {len(self.traces)} orders of summation" if len(self.traces) > 1 else "with one order of summation"
         how = "with" if self.same_weights else "in"
-        return f"this model {how} {self.precision}, {orders}, at most"
+        return f"this model {how} {self.precision} {orders}{AT_MOST}"
 
     @property
     def truth(self) -> str:

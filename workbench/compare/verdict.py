@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from workbench.compare.comparison import AS_ASKED, Comparison
 from workbench.compare.guesses.guess import Hint
 from workbench.compare.logits import Choice
-from workbench.compare.noise import REFERENCE, NoiseReport
+from workbench.compare.noise import REFERENCE, NoiseReport, side_of
 from workbench.compare.stage import StageComparison
 from workbench.compare.steps import about_steps
 from workbench.core.phrases import as_sentence, counted, enumerated
@@ -162,7 +162,7 @@ def _rounded(comparison: Comparison, first: StageComparison, noise: NoiseReport)
     count = counted(len(comparison.stages), "stage")
     how = f", each {_inputs(comparison)}" if comparison.isolated else ""
     beyond = f"{first.stage} is beyond tolerance {_tolerance(comparison)}"
-    return as_sentence(f"as near to float64 as {noise.beside}: {count}{how}, though {beyond}, {_why(first)}")
+    return as_sentence(f"as near to float64 as {side_of(noise.beside)}: {count}{how}, though {beyond}, {_why(first)}")
 
 
 def _by_themselves(faulty: list[StageComparison]) -> list[StageComparison]:

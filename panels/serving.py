@@ -30,7 +30,7 @@ from workbench.serving.limits import LOCAL, PUBLIC, read_limits
 from workbench.serving.mcp_server import Mcp
 from workbench.serving.mode import PUBLIC as PUBLIC_MODE
 from workbench.serving.mode import SPACE, mode_for
-from workbench.system.endings import Ended, end_in_order, remove_leftovers
+from workbench.system.endings import Ended, end_in_order, is_ended, remove_leftovers, stopped_status
 from workbench.system.tempdirs import make_tempdir
 
 if TYPE_CHECKING:
@@ -73,12 +73,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         opening = opening_of(chosen, host)
         end_in_order()
         serve(host, port, opening)
+        if is_ended():
+            raise Ended  # Gradio keeps the interrupt to itself
     except WorkbenchError as error:  # such as a model list that cannot be read
         parser.exit(error.exit_status, f"workbench: {error}\n")
     except (OSError, OverflowError) as error:
         parser.exit(1, f"workbench: the page cannot be served: {message_of(error, None)}\n")
     except Ended:
-        parser.exit(0)
+        parser.exit(stopped_status())
 
 
 def opening_of(chosen: argparse.Namespace, host: str) -> Opening:

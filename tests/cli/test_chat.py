@@ -199,9 +199,9 @@ class Terminal:
     def say(self, line: str) -> None:
         os.write(self.ours, f"{line}\n".encode())
 
-    def interrupt(self) -> None:
-        """As Ctrl-C does."""
-        self.process.send_signal(signal.SIGINT)
+    def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
+        """As Ctrl-C does, or another signal."""
+        self.process.send_signal(number)
 
     def end(self) -> int:
         """Waits for the end and returns the exit status."""
@@ -258,6 +258,18 @@ def test_ctrl_c_stops_the_answer_and_keeps_it() -> None:
     assert soundfile.info("stopped.wav").frames > 0
     terminal.say("/quit")
     assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("answering", [True, False])
+def test_sigterm_ends_a_chat_in_a_terminal(answering: bool) -> None:
+    terminal = Terminal("-m", "slow", "--modalities", "audio", "--max-audio-rows", "1900")
+    terminal.until("> ")
+    if answering:
+        terminal.say("say three")
+        terminal.until("speaking: 20 rows")
+    terminal.interrupt(signal.SIGTERM)
+    terminal.until("workbench: stopped\n")
+    assert terminal.end() == 143
 
 
 def test_ctrl_c_in_one_answer_keeps_what_was_made() -> None:

@@ -1,12 +1,15 @@
-"""What `workbench evaluate` says of recordings that a model has failed on, and its exit status then."""
+"""What `workbench evaluate` says of recordings that a model has failed on or when it is stopped; its exit status."""
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.support.command_line import Capture, run
+from workbench.core.progress import OnProgress
 
 
 @pytest.mark.parametrize(
@@ -26,3 +29,22 @@ def test_failures_are_counted_and_a_model_with_nothing_else_is_1(
     found, out, err = run(capsys, "evaluate", str(manifest), "-m", "sensevoice", "--out", str(tmp_path / "out"))
     assert found == status and out[-1].startswith("the report is ") and len(err) == len(said)
     assert all(sentence in line for line, sentence in zip(err, said, strict=True)), err
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.usefixtures("in_folder")
+def test_a_signal_stops_it_with_the_status_that_shells_use(
+    capsys: Capture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    status: int,
+) -> None:
+    def stopped(*_: object, on_progress: OnProgress, **__: object) -> None:
+        signal.raise_signal(number)
+        on_progress(0.5, "computing")
+
+    monkeypatch.setattr("workbench.system.endings._ended", threading.Event())
+    monkeypatch.setattr("workbench.cli.evaluate.run", stopped)
+    found, _, err = run(capsys, "evaluate", "list.csv", "-m", "sensevoice", "--out", str(tmp_path / "out"))
+    assert found == status and err[-1].startswith("workbench: stopped; ")

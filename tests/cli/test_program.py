@@ -1,4 +1,4 @@
-"""The `workbench` command as a program of its own: its pipes, a full disk, Ctrl-C."""
+"""The `workbench` command as a program of its own: its pipes, a full disk, Ctrl-C, SIGTERM."""
 
 from __future__ import annotations
 
@@ -76,18 +76,19 @@ def test_ctrl_c_while_the_commands_are_imported_is_one_line(
     assert capsys.readouterr().err == "workbench: stopped\n"
 
 
-def interrupted(program: subprocess.Popen[str]) -> list[str]:
-    """What the program says on stderr to Ctrl-C."""
-    program.send_signal(signal.SIGINT)
+def interrupted(program: subprocess.Popen[str], number: signal.Signals = signal.SIGINT) -> list[str]:
+    """What the program says on stderr to Ctrl-C, or to another signal."""
+    program.send_signal(number)
     _, err = program.communicate(timeout=PATIENCE)
     return err.splitlines()
 
 
-def test_ctrl_c_during_a_call_stops_the_child_too() -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_during_a_call_stops_the_child_too(number: signal.Signals, status: int) -> None:
     with workbench("transcribe", "one.wav", "block.wav", "-m", "sensevoice", fake=True) as program:
         assert program.stdout and program.stdout.readline()
         [child] = psutil.Process(program.pid).children()
-        assert interrupted(program) == ["workbench: stopped"] and program.returncode == 130
+        assert interrupted(program, number) == ["workbench: stopped"] and program.returncode == status
     eventually(lambda: gone(child.pid))  # its new parent may take a moment to note its end
 
 

@@ -14,6 +14,7 @@ from workbench.cli.chat import Say, print_answer, report, sound_place, user_mess
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.registry.handle import OpenSession
 from workbench.session.conversation import Answer
+from workbench.system.endings import Ended, is_ended
 
 PROMPT = "> "
 HELP = """\
@@ -66,6 +67,8 @@ class TerminalChat:
             except KeyboardInterrupt:
                 print(flush=True)
                 self.recordings.clear()
+                if is_ended():
+                    raise
                 continue
             if line == "/quit":
                 return 0
@@ -73,6 +76,8 @@ class TerminalChat:
                 self._take(line)
             except WorkbenchError as error:
                 self.say(f"workbench: {error}")  # and the chat goes on
+            if is_ended():
+                raise Ended  # an answer that was stopped keeps the interrupt to itself
 
     def _take(self, line: str) -> None:
         word, _, rest = line.partition(" ")

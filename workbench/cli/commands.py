@@ -36,7 +36,7 @@ from workbench.registry.registry import Registry
 from workbench.registry.resolve import check_options
 from workbench.session.values import Transcript
 from workbench.system.atomic_files import check_outputs, explained_file_errors
-from workbench.system.endings import end_in_order
+from workbench.system.endings import end_in_order, is_ended, stopped_status
 from workbench.system.streams import open_closed_streams, print_any_name
 from workbench.text.exports import find_format
 from workbench.trace.steps import read_steps
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = COMMANDS[parsed.command](parsed)
         print(end="", flush=True)
-        return status
+        return stopped_status() if is_ended() else status  # a command may finish its work after SIGTERM
     except WorkbenchError as error:
         return _failed(error, str(error), error.exit_status if error.exit_status != 1 else _else(parsed.command))
     except BrokenPipeError:

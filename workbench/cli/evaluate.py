@@ -22,6 +22,7 @@ from workbench.evaluation import Outcome, read, run
 from workbench.evaluation.manifests import Bad
 from workbench.evaluation.models import split_models
 from workbench.evaluation.report import REPORT
+from workbench.system.endings import note_signal, stopped_status
 from workbench.system.memory import size
 
 MOST_SHOWN = 5  # rows that cannot be used; skipped.jsonl has all
@@ -68,7 +69,7 @@ def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:
                 progress.clear()
     except KeyboardInterrupt:
         say(f"workbench: stopped; {_done(parsed.out)}, and the same command continues the run")
-        return 128 + signal.SIGINT
+        return stopped_status()
     if skipped > MOST_SHOWN:
         say(f"workbench: {skipped - MOST_SHOWN} more rows cannot be used; skipped.jsonl in {parsed.out} has them all")
     if outcome.torn:
@@ -162,6 +163,7 @@ def _stop_once() -> Iterator[threading.Event]:
 
     def once(number: int, frame: FrameType | None) -> None:
         stop.set()
+        note_signal(number)
         for each, handler in before.items():
             signal.signal(each, handler)
 

@@ -1,8 +1,7 @@
-"""The program `workbench`. Ctrl-C ends it cleanly at any time, also while it still imports the commands."""
+"""The program `workbench`. Ctrl-C and SIGTERM end it cleanly at any time, also while it still imports the commands."""
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -15,4 +14,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(arguments)
     except KeyboardInterrupt:
         print("workbench: stopped", file=sys.stderr)
-        return 128 + signal.SIGINT  # the status that shells use for Ctrl-C
+        from workbench.system.endings import stopped_status
+
+        return stopped_status()

@@ -13,6 +13,8 @@ from types import FrameType
 
 from workbench.system.tempdirs import OWNER, PREFIX
 
+_ended = threading.Event()
+
 
 class Ended(KeyboardInterrupt):
     """Raised in the main thread on SIGTERM, so that open files are closed and temporary files removed, as on Ctrl-C."""
@@ -27,7 +29,24 @@ def end_in_order() -> None:
 
 def _end(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_IGN)  # a second one does not disturb the cleaning up
+    note_signal(number)
     raise Ended
+
+
+def note_signal(number: int) -> None:
+    """Remembers SIGTERM for `is_ended`; for handlers that do not raise `Ended` at once."""
+    if number == signal.SIGTERM:
+        _ended.set()
+
+
+def is_ended() -> bool:
+    """Returns whether SIGTERM has asked this program to end."""
+    return _ended.is_set()
+
+
+def stopped_status() -> int:
+    """Returns the exit status that shells use for a program that SIGTERM or Ctrl-C stopped."""
+    return 128 + (signal.SIGTERM if is_ended() else signal.SIGINT)
 
 
 def remove_leftovers() -> list[Path]:

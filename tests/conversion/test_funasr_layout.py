@@ -158,9 +158,11 @@ def test_what_the_runtime_cannot_run_is_told_of(tmp_path: Path) -> None:
     config = yaml.safe_load((tiny / "config.yaml").read_text())
     config["audio_encoder_conf"]["kernel_size"] = 4
     config["dataset_conf"] = {"do_think": False}
+    config["frontend_conf"] |= {"snip_edges": False, "upsacle_samples": False}
     (tiny / "config.yaml").write_text(yaml.safe_dump(config))
     tensors = torch.load(tiny / "model.pt", weights_only=True)
     torch.save({n: v[..., :4] if "fsmn_block" in n else v for n, v in tensors.items()}, tiny / "model.pt")
     said = notes(tiny, "funasr_nano")
     assert said.startswith("FunASR's C++ runtime cannot run tiny as it should") and " and " in said
+    assert "(snip_edges false)" in said and "(upsacle_samples false)" in said
     assert "an even kernel of 4 frames in the encoder" in said and "an empty thought" in said

@@ -362,6 +362,8 @@ def test_what_is_not_a_checkpoint(tmp_path: Path) -> None:
         ("'proj_dim': 128", "'proj_dim': 0", "encoder_conf.proj_dim"),
         ("'lorder': 20, ", "", "encoder_conf.lorder"),
         ("'rorder': 0", "'rorder': 2", "encoder_conf.rorder"),
+        ("'rorder': 0", "'rorder': 0, 'use_softmax': false", "encoder_conf.use_softmax"),
+        ("frontend: WavFrontendOnline", "frontend: WhisperFrontend", "frontend in vad/config.yaml is 'WhisperFron"),
         ("'input_dim': 400", "'input_dim': 560", "stacks 5 frames of 80 mel bands, and encoder_conf.input_dim is 560"),
         ("'window_size_ms': 200", "'window_size_ms': 5", "model_conf.window_size_ms"),
         ("'window_size_ms': 200", "'window_size_ms': 'long'", "model_conf.window_size_ms"),

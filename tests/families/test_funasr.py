@@ -19,6 +19,9 @@ from workbench.families.paraformer import read_paraformer
 from workbench.families.sensevoice import read_sensevoice
 
 Config = dict[str, Any]
+FAMILIES = pytest.mark.parametrize(
+    ("write", "read"), [(tiny_sensevoice, read_sensevoice), (tiny_paraformer, read_paraformer)]
+)
 
 
 def edit(directory: Path, change: Callable[[Config], object]) -> None:
@@ -208,7 +211,7 @@ def test_sections_that_are_no_mappings(section: str, directory: Path) -> None:
         ("selfattention_layer_type", "selfattn", "only 'sanm' is supported"),
     ],
 )
-@pytest.mark.parametrize(("write", "read"), [(tiny_sensevoice, read_sensevoice), (tiny_paraformer, read_paraformer)])
+@FAMILIES
 def test_encoders_that_cannot_be(
     key: str, value: Any, says: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
@@ -225,6 +228,31 @@ def test_missing_dimensions(key: str, directory: Path) -> None:
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
     assert f"encoder_conf.{key} in config.yaml is missing; expected a whole number" in sentence(error)
+
+
+@pytest.mark.parametrize("name", [None, "WavFrontend", "wav_frontend", "WavFrontendOnline"])
+def test_the_names_of_the_filter_bank(name: str | None, directory: Path) -> None:
+    edit(directory, lambda config: config.update(frontend=name, normalize=None))
+    assert read_sensevoice(directory).frontend.width == 560
+
+
+@FAMILIES
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("frontend", "WhisperFrontend", "frontend in it/config.yaml is 'WhisperFrontend'; only WavFrontend, wav_fr"),
+        ("frontend", ["WavFrontend"], "frontend in it/config.yaml is ['WavFrontend']; only"),
+        ("normalize", "UtteranceMVN", "normalize in it/config.yaml is 'UtteranceMVN'; only features that"),
+    ],
+)
+def test_features_that_are_computed_otherwise(
+    key: str, value: Any, says: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    it = write(tmp_path / "it")
+    edit(it, lambda config: config.update({key: value}))
+    with pytest.raises(BadInput) as error:
+        read(it)
+    assert says in sentence(error)
 
 
 def test_another_model(directory: Path) -> None:

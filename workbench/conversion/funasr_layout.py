@@ -43,7 +43,8 @@ def frontend_differences(frontend: FrontendConfig) -> list[str]:
         found.append(f"{frontend.lfr_m} stacked frames of {frontend.n_mels} mel bands every {frontend.lfr_n}")
     if (frontend.window, frontend.frame_length, frontend.frame_shift) != ("hamming", 25, 10):
         found.append(f"{frontend.window} windows of {frontend.frame_length:g} ms every {frontend.frame_shift:g} ms")
-    return found
+    found += ["frames that reach beyond the recording (snip_edges false)"] if not frontend.snip_edges else []
+    return found + (["samples from -1 to 1 (upsacle_samples false)"] if not frontend.upscale_samples else [])
 
 
 def memory_differences(kernel: int, shift: int, of: str) -> list[str]:

@@ -77,7 +77,10 @@ class ListeningOptions:
         maximum=LONGEST_SILENCE_MS,
     )
     dither: float = option(
-        0.0, "amplitude of the noise added before the filter bank, in int16 steps", minimum=0.0, maximum=FULL_SCALE
+        0.0,
+        "amplitude of the noise added before the filter bank, in int16 steps; replaces the checkpoint's",
+        minimum=0.0,
+        maximum=FULL_SCALE,
     )
     cmvn: str = option("checkpoint", "apply the checkpoint's CMVN as configured, or not", ("checkpoint", "off"))
 

@@ -71,6 +71,7 @@ class FsmnConfig:
     def from_yaml(cls, section: Mapping[str, Any]) -> FsmnConfig:
         """Reads the dimensions from `encoder_conf`; raises `BadInput` for missing or impossible ones."""
         expect(section, "rorder", 0, "encoder_conf")  # a memory of future frames would need another network
+        expect(section, "use_softmax", True, "encoder_conf")  # the rules compare probabilities
         defaults = {"lstride": 1}
         names = [field.name for field in fields(cls)]
         return cls(**{name: config_number(section, name, "encoder_conf", defaults.get(name)) for name in names})
@@ -165,7 +166,7 @@ def read_fsmn_vad(directory: str | Path, weights: Path | None = None) -> FsmnVad
     section = checkpoint.section("frontend_conf")
     for key, value in (("lfr_n", VAD_LFR_N), ("frame_shift", 10), ("frame_length", 25), ("snip_edges", True)):
         expect(section, key, value, "frontend_conf")  # the decisions count frames of 10 ms
-    frontend = FrontendConfig.from_yaml(section)
+    frontend = checkpoint.frontend()
     cmvn_file = checkpoint.file("frontend_conf", "cmvn_file")
     if cmvn_file is None:
         raise BadInput(f"checkpoint directory {directory.name} has no {MVN}; FSMN-VAD needs its CMVN")

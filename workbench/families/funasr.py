@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
 from workbench.formats.text_files import check_stored
 
@@ -24,6 +25,10 @@ USUAL_FILES = {
     "bpe.model": ("tokenizer_conf", "bpemodel"),
 }
 """The place of each usual file in the configuration, if there is no `configuration.json`."""
+
+
+FRONTENDS = ("WavFrontend", "wav_frontend", "WavFrontendOnline")
+"""FunASR's names of its filter bank; the last one computes the same features in pieces."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,20 @@ class FunasrCheckpoint:
                 f"{name} in {self.directory.name}/config.yaml is {type(section).__name__}; expected a mapping"
             )
         return section
+
+    def frontend(self) -> FrontendConfig:
+        """Returns the front end; raises `BadInput` for one that is not FunASR's filter bank, and for `normalize`."""
+        where = f"{self.directory.name}/config.yaml"
+        name = self.config.get("frontend")
+        if name is not None and name not in FRONTENDS:
+            raise BadInput(f"frontend in {where} is {name!r:.80}; only {', '.join(FRONTENDS)} are supported")
+        normalize = self.config.get("normalize")
+        if normalize is not None:
+            raise BadInput(
+                f"normalize in {where} is {normalize!r:.80}; only features that nothing but a CMVN file changes are "
+                "supported"
+            )
+        return FrontendConfig.from_yaml(self.section("frontend_conf"))
 
     def file(self, section: str, key: str) -> Path | None:
         """Returns the path that `section.key` names, or None."""

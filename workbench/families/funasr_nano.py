@@ -179,7 +179,7 @@ def read_funasr_nano(directory: Path, weights: Path | None = None) -> FunasrNano
         raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected FunASRNano")
     expect(checkpoint.config, "audio_encoder", "SenseVoiceEncoderSmall", directory.name)
     expect(checkpoint.config, "audio_adaptor", "Transformer", directory.name)
-    frontend = FrontendConfig.from_yaml(checkpoint.section("frontend_conf"))
+    frontend = checkpoint.frontend()
     encoder = read_sanm_config(
         checkpoint.section("audio_encoder_conf"), frontend.width, norm_eps=1e-5, where="audio_encoder_conf"
     )

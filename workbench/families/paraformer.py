@@ -131,7 +131,7 @@ def read_paraformer(directory: Path, weights: Path | None = None) -> ParaformerM
     tokens = checkpoint.file("tokenizer_conf", "token_list") or directory / "tokens.json"
     if not tokens.is_file():
         raise BadInput(f"checkpoint directory {directory.name} has no vocabulary; expected tokens.json")
-    frontend = FrontendConfig.from_yaml(checkpoint.section("frontend_conf"))
+    frontend = checkpoint.frontend()
     encoder = read_sanm_config(checkpoint.section("encoder_conf"), frontend.width, NORM_EPS)
     return ParaformerModel(
         checkpoint=checkpoint,

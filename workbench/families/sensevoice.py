@@ -82,7 +82,7 @@ def read_sensevoice(directory: Path, weights: Path | None = None) -> SenseVoiceM
     if checkpoint.model not in MODELS:
         raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected SenseVoiceSmall")
     expect(checkpoint.config, "encoder", "SenseVoiceEncoderSmall", directory.name)
-    frontend = FrontendConfig.from_yaml(checkpoint.section("frontend_conf"))
+    frontend = checkpoint.frontend()
     vocabulary = _read_vocabulary(checkpoint)
     return SenseVoiceModel(
         checkpoint=checkpoint,

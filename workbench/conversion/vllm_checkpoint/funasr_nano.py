@@ -94,6 +94,8 @@ def _preprocessor(model: FunasrNanoModel) -> dict[str, Any]:
             "frame_shift": front.frame_shift,
             "lfr_m": front.lfr_m,
             "lfr_n": front.lfr_n,
+            "snip_edges": front.snip_edges,
+            "upsacle_samples": front.upscale_samples,
             "cmvn_file": CMVN if model.cmvn_file else None,
         },
     }

@@ -119,6 +119,19 @@ def test_sentencepiece_is_read_where_there_is_a_model(tmp_path: Path) -> None:
         opened(directory)
 
 
+def test_of_two_sentencepiece_models_the_configuration_names_one(tmp_path: Path) -> None:
+    directory = tiny_sensevoice(tmp_path / "it")
+    for number, name in enumerate(("one.bpe.model", "two.bpe.model")):
+        (directory / name).write_bytes(trained_pieces(420 + number))
+    with pytest.raises(
+        BadInput, match=r"it has several SentencePiece models, one\.bpe\.model and two\.bpe\.model; exp"
+    ):
+        read_sensevoice(directory)
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    (directory / "config.yaml").write_text(yaml.safe_dump({**config, "tokenizer_conf": {"bpemodel": "two.bpe.model"}}))
+    assert len(read_sensevoice(directory).vocabulary) == 421
+
+
 def test_no_vocabulary(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "it")
     (directory / "tokens.json").unlink()

@@ -209,6 +209,12 @@ def test_a_part_of_a_release_that_is_missing(release: Path, folder: str, what: s
     )
 
 
+def test_a_release_with_two_training_yamls(release: Path) -> None:
+    shutil.copy(release / "train_stage3_tiny.yaml", release / "other.yaml")
+    with pytest.raises(BadInput, match=r"it has several training yamls, other\.yaml and train_stage3_tiny\.yaml, with"):
+        read_speechlm(release)
+
+
 def test_stream_weights_that_do_not_fit(release: Path) -> None:
     path = release / "train_stage3_tiny.yaml"
     content = yaml.safe_load(path.read_text())

@@ -16,6 +16,7 @@ import numpy as np
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
 from workbench.core.options import TimedOptions, option
+from workbench.core.phrases import enumerated
 from workbench.decoding.confidence import known
 from workbench.decoding.ctc import CtcToken
 from workbench.decoding.ctc_options import CtcHeadOptions
@@ -95,9 +96,18 @@ def read_sensevoice(directory: Path, weights: Path | None = None) -> SenseVoiceM
 
 
 def sentencepiece_file(checkpoint: FunasrCheckpoint) -> Path | None:
-    """Returns the SentencePiece model of the checkpoint; None if it has a plain list of tokens."""
+    """Returns the SentencePiece model of the checkpoint; None if it has a plain list of tokens.
+
+    Raises `BadInput` if there are several and the configuration names none of them.
+    """
     named = checkpoint.file("tokenizer_conf", "bpemodel")
-    return named or next(iter(sorted(checkpoint.directory.glob("*.bpe.model"))), None)
+    found = [named] if named else sorted(checkpoint.directory.glob("*.bpe.model"))
+    if len(found) > 1:
+        raise BadInput(
+            f"checkpoint directory {checkpoint.directory.name} has several SentencePiece models, "
+            f"{enumerated([path.name for path in found])}; expected one, or tokenizer_conf.bpemodel that names one"
+        )
+    return found[0] if found else None
 
 
 def _read_vocabulary(checkpoint: FunasrCheckpoint) -> Vocabulary:

@@ -33,7 +33,7 @@ from workbench.families.speechlm_parts import (
     read_codec,
     window_notes,
 )
-from workbench.families.speechlm_release import read_release, training_yaml, weights_file
+from workbench.families.speechlm_release import read_release, training_yamls, weights_file
 from workbench.families.speechlm_tokenizer import SpeechTokenizer, read_global_tokenizer, read_text_tokenizer
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.plan import AnswerPlan
@@ -146,7 +146,7 @@ class SpeechLmModel:
 
 def is_speechlm(directory: Path) -> bool:
     """Returns whether this is a SpeechLM checkpoint directory of either form. Never raises an error."""
-    return is_directory_form(directory) or training_yaml(directory) is not None
+    return is_directory_form(directory) or any(training_yamls(directory))
 
 
 def read_speechlm(directory: Path, weights: Path | None = None) -> SpeechLmModel:

@@ -6,12 +6,13 @@ training's yaml names. The special ids are a constant of ESPnet's code. This fil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
+from workbench.core.phrases import enumerated
 from workbench.families.language import read_json
 from workbench.families.speechlm_directory import LANGUAGE_KEYS, read_yaml
 from workbench.families.speechlm_parts import (
@@ -45,9 +46,9 @@ class Release:
     folders: Mapping[str, Path]  # that the yaml names, by these names
 
 
-def training_yaml(directory: Path) -> Path | None:
-    """Returns the yaml of a SpeechLM's training in a directory; None if there is none. Never raises an error."""
-    return next((path for path in sorted(directory.glob("*.yaml")) if _is_training(path)), None)
+def training_yamls(directory: Path) -> Iterator[Path]:
+    """Yields the yamls of a SpeechLM's training in a directory: usually one, or none. Never raises an error."""
+    return (path for path in sorted(directory.glob("*.yaml")) if _is_training(path))
 
 
 def _is_training(path: Path) -> bool:
@@ -66,9 +67,11 @@ def read_release(directory: Path) -> Release:
     Raises `BadInput` if something is missing or does not fit together, `Unavailable` for a repository that it names and
     that is not on this machine.
     """
-    training = training_yaml(directory)
-    if training is None:
-        raise BadInput(f"{directory.name} has no training yaml with job_type: {JOB}")
+    found = list(training_yamls(directory))
+    if len(found) != 1:
+        told = f"several training yamls, {enumerated([path.name for path in found])}," if found else "no training yaml"
+        raise BadInput(f"{directory.name} has {told} with job_type: {JOB}; expected one")
+    training = found[0]
     where = f"{directory.name}/{training.name}"
     content = read_yaml(training)
     parts = _section(content, "multimodal_io", where)

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from tests.support.tiny_language import CONTEXT, VOCABULARY, change_json, put_tokenizer, tiny_language
 from workbench.core.errors import BadInput
 from workbench.families.language import (
+    FULL,
     MODEL_TYPES,
+    SLIDING,
+    UNFOLLOWED,
     LanguageTokenizer,
     is_language_directory,
     read_language_config,
@@ -67,6 +70,41 @@ def test_whatever_ends_a_text_is_taken_from_both_files(
         (directory / "generation_config.json").write_text("{}")
         change_json(directory / "generation_config.json", eos_token_id=generation)
     assert read_language_config(directory).stop_ids == stops
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        *(("qwen3", key, 0.5) for key in UNFOLLOWED),
+        ("llama", "rope_scaling", {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}),
+        ("llama", "sliding_window", CONTEXT // 2),
+        ("llama", "layer_types", [FULL, SLIDING, FULL]),
+        ("mistral", "layer_types", [SLIDING, SLIDING, FULL]),
+    ],
+)
+def test_a_key_that_the_network_does_not_follow(directory: Path, kind: str, key: str, value: Any) -> None:
+    window = {"sliding_window": 8} if kind == "mistral" else {}
+    change_json(directory / "config.json", model_type=kind, **{**window, key: value})
+    named = "partial_rotary_factor" if key == "rope_scaling" else key
+    with pytest.raises(
+        BadInput, match=rf"^{named} in it/config\.json is .*, which networks of type {kind} do not follow"
+    ):
+        read_language_config(directory)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "qwen3", "partial_rotary_factor": 1.0, "use_sliding_window": False, "sliding_window": 4},
+        {"model_type": "qwen2", "layer_types": [FULL, SLIDING, SLIDING], "use_sliding_window": True},
+        {"model_type": "llama", "sliding_window": CONTEXT, "layer_types": [FULL] * 3, "logit_scale": None},
+        {"model_type": "mistral", "sliding_window": 4, "layer_types": [SLIDING] * 3},
+        {"model_type": "mistral", "sliding_window": None, "layer_types": [FULL] * 3},
+    ],
+)
+def test_keys_that_change_nothing_or_are_followed(directory: Path, changes: dict[str, Any]) -> None:
+    change_json(directory / "config.json", **changes)
+    assert read_language_config(directory).layers == 3
 
 
 @pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings"])

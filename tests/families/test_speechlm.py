@@ -161,6 +161,23 @@ def test_a_configuration_that_does_not_fit(directory: Path, changes: dict[str, A
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("use_sliding_window", True),
+        ("layer_types", ["full_attention", "sliding_attention"]),
+        ("partial_rotary_factor", 0.5),
+        ("final_logit_softcapping", 30.0),
+    ],
+)
+def test_a_language_model_that_computes_otherwise(directory: Path, key: str, value: Any) -> None:
+    config = json.loads((directory / "config.json").read_text())
+    change_json(directory / "config.json", text_config={**config["text_config"], key: value})
+    with pytest.raises(BadInput) as caught:
+        read_speechlm(directory)
+    assert str(caught.value).startswith(f"{key} in text_config of it/config.json is {value!r}")
+
+
 def test_a_codec_with_other_codebooks(directory: Path) -> None:
     change_json(directory / "xcodec" / "config.json", target_bandwidths=[0.2, 0.4])
     with pytest.raises(BadInput, match=r"5 streams and the codec xcodec 2 codebooks; .* number of streams differs"):

@@ -25,6 +25,20 @@ PLACEHOLDER = "<|fim_pad|>"
 # Marks the speech's position in a prompt for vLLM; its row of the table is not used.
 AUDIO = "<|AUDIO|>"
 
+# Keys that other networks and vLLM follow and transformers' networks of these types do not; values that change nothing.
+UNFOLLOWED: Mapping[str, tuple[Any, ...]] = {
+    "partial_rotary_factor": (None, 1),
+    "attn_logit_softcapping": (None,),
+    "final_logit_softcapping": (None,),
+    "query_pre_attn_scalar": (None,),
+    "attention_multiplier": (None,),
+    "embedding_multiplier": (None, 1),
+    "residual_multiplier": (None, 1),
+    "logits_scaling": (None, 1),
+    "logit_scale": (None, 1),
+}
+FULL, SLIDING = "full_attention", "sliding_attention"
+
 
 @dataclass(frozen=True)
 class LanguageConfig:
@@ -65,6 +79,7 @@ def read_language_config(directory: Path) -> LanguageConfig:
     kind = config.get("model_type")
     if kind not in MODEL_TYPES:
         raise BadInput(f"{directory.name}/config.json is of model type {kind!r}; expected {', '.join(MODEL_TYPES)}")
+    check_followed(config, kind, f"{directory.name}/config.json")
     stops = [*_numbers(config.get("eos_token_id"))]
     generation = directory / "generation_config.json"
     if generation.is_file():
@@ -81,6 +96,30 @@ def read_language_config(directory: Path) -> LanguageConfig:
         pad_id=pads[0] if pads else None,
         placeholder=placeholder_in(config.get(SERVED_SECTION), f"{directory.name}/config.json"),
     )
+
+
+def check_followed(config: Mapping[str, Any], kind: str, where: str) -> None:
+    """Raises `BadInput` for a key that would change what the network computes, and that its type does not follow."""
+    rotary = [
+        section for name in ("rope_parameters", "rope_scaling") if isinstance(section := config.get(name), Mapping)
+    ]
+    for section in (config, *rotary):
+        for key, harmless in UNFOLLOWED.items():
+            if (value := section.get(key)) not in harmless:
+                raise _unfollowed(key, value, kind, where)
+    window, context = config.get("sliding_window"), config.get("max_position_embeddings")
+    if kind == "llama" and isinstance(window, int) and isinstance(context, int) and 0 < window < context:
+        raise _unfollowed("sliding_window", window, kind, where)
+    kinds = config.get("layer_types")
+    if kind in ("llama", "mistral") and isinstance(kinds, list):
+        same = SLIDING if kind == "mistral" and config.get("sliding_window") else FULL
+        if any(each != same for each in kinds):
+            raise _unfollowed("layer_types", kinds, kind, where)
+
+
+def _unfollowed(key: str, value: Any, kind: str, where: str) -> BadInput:
+    told = f"{key} in {where} is {value!r:.80}, which networks of type {kind} do not follow"
+    return BadInput(f"{told}; expected a model without it")
 
 
 def placeholder_in(section: Any, where: str) -> str:

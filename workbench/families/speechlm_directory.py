@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from workbench.core.errors import BadInput, message_of
-from workbench.families.language import read_json
+from workbench.families.language import FULL, check_followed, read_json
 from workbench.families.speechlm_parts import MOST_STREAMS, SpeechDefaults, Tower, read_tower, whole, with_inference
 from workbench.formats.text_files import check_stored
 from workbench.speech.layout import SPECIAL, SpeechLayout
@@ -92,7 +92,7 @@ def read_language_settings(config: Mapping[str, Any], layout: SpeechLayout, wher
     section = config.get("text_config")
     if not isinstance(section, Mapping):
         raise BadInput(f"{where} has no text_config; expected the settings of the language model")
-    settings = {name: section[name] for name in LANGUAGE_KEYS if section.get(name) is not None}
+    settings = language_settings(section, f"text_config of {where}")
     rows = whole(settings, "vocab_size", f"text_config of {where}", layout.vocabulary)
     if rows != layout.vocabulary:
         raise BadInput(
@@ -109,6 +109,18 @@ def read_language_settings(config: Mapping[str, Any], layout: SpeechLayout, wher
         whole(settings, name, f"text_config of {where}")
     whole(settings, "max_position_embeddings", f"text_config of {where}")
     return settings | {"vocab_size": rows, "tie_word_embeddings": bool(settings.get("tie_word_embeddings", False))}
+
+
+def language_settings(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Returns the entries that the network follows; raises `BadInput` for others that would change what it computes."""
+    check_followed(section, "qwen3", where)
+    windows = section.get("use_sliding_window"), section.get("layer_types")
+    if windows[0] or (isinstance(windows[1], list) and {*windows[1]} - {FULL}):
+        key = "use_sliding_window" if windows[0] else "layer_types"
+        raise BadInput(
+            f"{key} in {where} is {section[key]!r:.80}; only attention to the whole conversation is supported"
+        )
+    return {name: section[name] for name in LANGUAGE_KEYS if section.get(name) is not None}
 
 
 def read_directory_tower(directory: Path, config: Mapping[str, Any], where: str) -> Tower | None:

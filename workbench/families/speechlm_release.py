@@ -14,7 +14,7 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.core.phrases import enumerated
 from workbench.families.language import read_json
-from workbench.families.speechlm_directory import LANGUAGE_KEYS, read_yaml
+from workbench.families.speechlm_directory import language_settings, read_yaml
 from workbench.families.speechlm_parts import (
     CodecParts,
     Tower,
@@ -160,7 +160,7 @@ def _language_settings(folder: Path) -> dict[str, Any]:
     for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"):
         whole(config, name, where)
     whole(config, "max_position_embeddings", where)
-    return {name: config[name] for name in LANGUAGE_KEYS if config.get(name) is not None}
+    return language_settings(config, where)
 
 
 def _codec(directory: Path, audio: Mapping[str, Any], where: str) -> CodecParts:

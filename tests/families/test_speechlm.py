@@ -226,6 +226,29 @@ def test_a_part_of_a_release_that_is_missing(release: Path, folder: str, what: s
     )
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("model", "model_choice", "delay"),
+        ("preprocessor", "audio_input", "discrete_audio"),
+        ("preprocessor", "audio_output", "continuous_audio"),
+    ],
+)
+def test_a_release_that_computes_otherwise(release: Path, section: str, key: str, value: str) -> None:
+    path = release / "train_stage3_tiny.yaml"
+    content = yaml.safe_load(path.read_text())
+    content[section][key] = value
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(BadInput, match=rf"^{key} in it/train_stage3_tiny\.yaml is '{value}'; only '\w+' is supported"):
+        read_speechlm(release)
+
+
+def test_features_with_noise_are_refused(directory: Path) -> None:
+    change_json(directory / "preprocessor_config.json", dither=0.5)
+    with pytest.raises(BadInput, match=r"^dither in preprocessor_config\.json is 0\.5; only features without noise"):
+        read_speechlm(directory)
+
+
 def test_a_release_with_two_training_yamls(release: Path) -> None:
     shutil.copy(release / "train_stage3_tiny.yaml", release / "other.yaml")
     with pytest.raises(BadInput, match=r"it has several training yamls, other\.yaml and train_stage3_tiny\.yaml, with"):

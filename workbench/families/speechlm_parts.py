@@ -121,6 +121,10 @@ def read_tower(settings: Mapping[str, Any], mel: Mapping[str, Any], where: str) 
             f"preprocessor_config.json has {found} mel bins at {rate} Hz; the audio tower of {where} takes {bins} at "
             f"{SAMPLE_RATE} Hz"
         )
+    if mel.get("dither"):
+        raise BadInput(
+            f"dither in preprocessor_config.json is {mel['dither']!r:.80}; only features without noise are supported"
+        )
     features = Mel(
         bins=bins,
         hop=whole(mel, "hop_length", "preprocessor_config.json", 160),

@@ -78,6 +78,7 @@ def read_release(directory: Path) -> Release:
     _check_order(parts, where)
     text, audio = _section(parts, "text", where), _section(parts, "discrete_audio", where)
     model = _section(content, "model", where)
+    _check_kind(content, model, where)
     language = needed_folder(directory, model.get("model_hf_tag"), "language model", where)
     tokenizer = needed_folder(directory, text.get("tokenizer_name"), "tokenizer", where)
     settings = _language_settings(language)
@@ -138,6 +139,21 @@ def _check_order(parts: Mapping[str, Any], where: str) -> None:
             f"multimodal_io in {where} lists discrete_audio before text, and old versions of ESPnet then gave the "
             f"codec the ids from {FIRST_TEXT} on; expected text first, as the ids of this vocabulary are in doubt"
         )
+
+
+def _check_kind(content: Mapping[str, Any], model: Mapping[str, Any], where: str) -> None:
+    """Raises `BadInput` for another network than this one, and for audio that enters or leaves it in another way."""
+    ways = content.get("preprocessor")
+    ways = ways if isinstance(ways, Mapping) else {}
+    hears = bool(content["multimodal_io"].get("continuous_audio"))
+    for section, key, expected in (
+        (model, "model_choice", "parallel"),
+        *([(ways, "audio_input", "continuous_audio")] if hears else []),
+        (ways, "audio_output", "discrete_audio"),
+    ):
+        found = section.get(key, expected)
+        if found != expected:
+            raise BadInput(f"{key} in {where} is {found!r:.80}; only {expected!r} is supported")
 
 
 def _folders(directory: Path, content: Mapping[str, Any]) -> dict[str, Path]:

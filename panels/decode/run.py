@@ -22,6 +22,7 @@ from panels.running.progress import tables
 from panels.running.sessions import SessionPool
 from panels.transcribe.run import sentence_of
 from panels.widgets.samples import references
+from workbench.audio.check import refusals
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.decoding.ctc import greedy
@@ -235,6 +236,13 @@ def _given_up(row: Row) -> Row:
 
 def _work(pool: SessionPool, kept: Decodings, rows: Sequence[Row], stop: threading.Event, show: Show) -> None:
     """Computes the rows and shows every change."""
+    sources = kept.job.sources
+    refused = refusals(source.path for source in sources) if kept.job.offer else {}  # before a model is loaded
+    for row in rows:
+        if error := refused.get(sources[row.place].path):
+            show(_failed(row, error))
+    if not (rows := [row for row in rows if sources[row.place].path not in refused]):
+        return
     try:
         sessions = Sessions(pool, kept.job, stop, partial(_show_activity, rows[0], show))
         kept.layout = sessions.layout()
@@ -245,8 +253,10 @@ def _work(pool: SessionPool, kept: Decodings, rows: Sequence[Row], stop: threadi
             show(_failed(row, error))
         return
     broken: dict[str, Exception] = {}  # decoders that cannot be made
-    for place, source in enumerate(kept.job.sources):
+    for place, source in enumerate(sources):
         mine = [row for row in rows if row.place == place]
+        if not mine:
+            continue
         try:
             kept.keep(place, sessions.logits(source, kept.layout, partial(_show_activity, mine[0], show)))
         except Cancelled:

@@ -21,6 +21,7 @@ from panels.running.choices import ModelOnRuntime, RuntimeOffer, check_options_k
 from panels.running.progress import tables
 from panels.running.sessions import SessionPool
 from panels.widgets.samples import references
+from workbench.audio.check import refusals
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import listening
 from workbench.core.runtimes import RUNTIMES
@@ -234,6 +235,11 @@ def _work(
     show: Show,
 ) -> None:
     """Computes the rows and shows every change."""
+    refused = refusals(row.path for row in rows)  # before a model is loaded
+    for row in rows:
+        if row.path in refused:
+            show(replace(row, status="failed", error=str(refused[row.path])))
+    rows = [row for row in rows if row.path not in refused]
     hopeless: set[ModelOnRuntime] = set()  # models that could not be loaded
     loads = Loads(show)
     loads.begin(pool, job, rows, stop)
@@ -291,7 +297,7 @@ class Loads:
     def begin(self, pool: SessionPool, job: Job, rows: Sequence[Row], stop: threading.Event) -> None:
         """Starts a load for each demo model of the run, if there are several."""
         small = [offer for offer in job.offers if offer.ready and offer.card.kind == "demo"]
-        for offer in small if len(small) > 1 else ():
+        for offer in small if len(small) > 1 and rows else ():
             row = next(row for row in rows if row.cell == offer.cell)
             threading.Thread(target=self._load, args=(pool, row, job.settings_of(offer), stop), daemon=True).start()
 
@@ -314,7 +320,7 @@ def _steps(job: Job, rows: Sequence[Row]) -> list[tuple[RuntimeOffer, list[Row]]
     steps = []
     for offer in job.offers:
         mine = [row for row in rows if row.cell == offer.cell]
-        parallel = RUNTIMES[offer.cell.runtime].parallel
+        parallel = RUNTIMES[offer.cell.runtime].parallel and mine
         steps += [(offer, mine)] if parallel else [(offer, [row]) for row in mine]
     return steps
 

@@ -20,6 +20,7 @@ from panels.parity.request import source_of
 from panels.running.choices import RuntimeOffer, chosen_offers, offers, options_for
 from panels.running.progress import changes
 from panels.running.sessions import SessionPool
+from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.options import build_options
 from workbench.core.progress import listening
@@ -187,6 +188,9 @@ def compute(
     from workbench.visualise.scene import Scene
 
     begun = time.perf_counter()
+    for offer, source in zip(request.offers, request.sources, strict=True):
+        if FAMILIES[offer.card.family].input == RECORDING:
+            check_sound(source)  # before a model is loaded
     pictures, used = [], []
     for offer, source, given in zip(request.offers, request.sources, request.given, strict=True):
         session = opened(pool, offer.cell, stop, on_activity)

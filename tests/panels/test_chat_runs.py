@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from panels.running.scripts import script_routes
 from panels.running.sessions import SessionPool
 from panels.widgets.samples import read_samples
 from tests.support.fake_chat import FakeChatRegistry, FakeConverser, add_families
+from tests.support.fake_panels import broken
 from workbench.core.errors import BadInput
 from workbench.session.conversation import AudioPiece
 from workbench.speech.replay import Sound
@@ -72,6 +75,15 @@ def told_by(pool: SessionPool, columns: tuple[Column, ...], stop_at: int | None 
 
     answer_columns(pool, columns, stops, tell)
     return found
+
+
+def test_what_is_no_sound_is_refused_before_a_model_is_loaded(
+    pool: SessionPool, registry: FakeChatRegistry, tmp_path: Path
+) -> None:
+    [column] = ask(pool, request())
+    part = {"type": "audio", "audio": str(broken(tmp_path / "text.wav"))}
+    [(_, told)] = told_by(pool, (replace(column, messages=({"role": "user", "content": [part]},)),))
+    assert told["sentence"].startswith("message 1, part 1: text.wav is not a sound file") and registry.opened == []
 
 
 # Parcels.

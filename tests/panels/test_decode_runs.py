@@ -19,6 +19,7 @@ from panels.running.sessions import SessionPool
 from panels.widgets.samples import read_samples
 from tests.support.decode_jobs import job, options, ran
 from tests.support.decoding_files import TOKENS, sounds_like, write_files
+from tests.support.fake_panels import broken, tone
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options, option_specs
 from workbench.decoding.ctc_beam.options import SearchOptions
@@ -116,8 +117,15 @@ def test_a_neural_model_must_be_one_of_those_offered(language_pool: SessionPool,
     assert found.neural is not None and found.neural.cell.model == "fake/text"
 
 
+def test_what_is_no_sound_is_refused_before_a_model_is_loaded(pool: SessionPool, tmp_path: Path) -> None:
+    path = str(broken(tmp_path / "text.wav"))
+    kept = ran(pool, prepare(pool.registry, [path], "fake/sense|pytorch", [], None, "0", "", CtcBeamOptions()))
+    assert all(row.error.startswith("text.wav is not a sound file") for row in kept.state.rows)
+    assert pool.registry.opened == []  # type: ignore[attr-defined]
+
+
 def test_a_models_logits_are_those_of_its_trace(
-    pool: SessionPool, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    pool: SessionPool, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tagged = np.concatenate([sounds_like(), np.full((16, 1), -9.0, np.float32)], axis=1)
     session: Any = pool.registry.sessions["fake/sense"]  # type: ignore[attr-defined]
@@ -131,8 +139,9 @@ def test_a_models_logits_are_those_of_its_trace(
     layout = LogitsLayout((*TOKENS, "<|en|>"), 0, (5,), 0.06, -0.27)
     monkeypatch.setattr("panels.decode.run.layout_of", lambda card: layout)
     chosen = options(files, "lexicon", "word_lm")
-    kept = ran(pool, prepare(pool.registry, ["a.wav"], "fake/sense|pytorch", [], None, "0", "", chosen))
-    assert asked == [("a.wav", "logits")] and kept.state.rows[2].words[0] == ("too", "late")
+    path = str(tone(tmp_path / "a.wav"))
+    kept = ran(pool, prepare(pool.registry, [path], "fake/sense|pytorch", [], None, "0", "", chosen))
+    assert asked == [(path, "logits")] and kept.state.rows[2].words[0] == ("too", "late")
     assert np.exp(kept.logits[0]).sum(axis=1) == pytest.approx(1) and np.isneginf(kept.logits[0][:, 5]).all()
     value = follow(kept, kept.state.rows[2])
     assert (value["seconds"], value["begin"]) == (0.06, -0.27)

@@ -71,6 +71,12 @@ def test_a_broken_recording_fails_its_own_row(pool: Any, tmp_path: Path) -> None
     assert good.status == "done" and good.transcript and good.transcript.text == "three eleven one"
 
 
+def test_no_model_is_loaded_for_what_is_no_sound(pool: Any, tmp_path: Path) -> None:
+    state = last(pool, job(pool, [broken(tmp_path / "text.wav")], BOTH))
+    assert [row.error.split(":")[0] for row in state.rows] == ["text.wav is not a sound file that can be read"] * 2
+    assert state.finished and pool.registry.opened == []
+
+
 def test_a_model_that_cannot_be_loaded_fails_its_own_rows(pool: Any, tmp_path: Path) -> None:
     state = last(pool, job(pool, [tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")], ["fake/hub|pytorch", BOTH[1]]))
     assert [row.status for row in state.rows] == ["failed", "done", "failed", "done"]

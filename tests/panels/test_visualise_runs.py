@@ -22,7 +22,7 @@ from panels.visualise.events import VisualiseActions
 from panels.visualise.own_recordings import OwnRecordings
 from panels.visualise.parcel import parcel
 from panels.widgets.samples import read_samples
-from tests.support.fake_panels import tone
+from tests.support.fake_panels import broken, tone
 from tests.support.made_pictures import NASTY, WORDS, every_kind, picture_set
 from workbench.core.errors import BadInput
 from workbench.plots.layers import Axis, Layer, Scale
@@ -136,6 +136,13 @@ def test_what_cannot_be_looked_at_is_one_sentence(pool: Any) -> None:
         assert "\n" not in str(caught.value)
     fine = ask(pool, "fake/sense|pytorch", layer=3, view="attention")
     assert fine.options.layer == 3 and ask(pool, "fake/sense|pytorch", layer=3).options.layer is None, "not its option"
+
+
+def test_what_is_no_sound_is_refused_before_a_model_is_loaded(pool: Any, tmp_path: Path) -> None:
+    asked = ask(pool, "fake/sense|pytorch", recording=str(broken(tmp_path / "text.wav")))
+    with pytest.raises(BadInput, match=r"^text\.wav is not a sound file"):
+        run.compute(pool, run.Scenes(), asked, threading.Event(), lambda _: None)
+    assert pool.registry.opened == []
 
 
 def test_a_stopped_run_ends_and_a_failed_one_raises(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:

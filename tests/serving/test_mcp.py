@@ -246,6 +246,11 @@ def test_what_cannot_be_done_is_one_sentence(wav: bytes, given: dict[str, Any], 
     assert sentence in refusal(shared, "transcribe", {"model": "fake/sense", **given})
 
 
+def test_what_is_no_sound_is_refused_before_a_model_is_loaded(address: str, registry: FakeChatRegistry) -> None:
+    asked = {"model": "fake/sense", "audio": {"data": encoded(b"no sound"), "name": "x.wav"}}
+    assert "x.wav is not a sound file" in refusal(address, "transcribe", asked) and registry.opened == []
+
+
 @pytest.fixture(scope="module")
 def shared() -> Iterator[str]:
     """A public server that no test changes."""

@@ -95,6 +95,18 @@ def test_what_cannot_be_followed_is_refused_by_name(
     assert answer.status_code == status and sentence in answer.json()["error"]["message"]
 
 
+def test_what_is_no_sound_is_refused_before_a_model_is_loaded(http: TestClient, registry: FakeChatRegistry) -> None:
+    noise = b"no sound at all"
+    answer = http.post("/v1/audio/transcriptions", data={"model": "fake/sense"}, files={"file": ("talk.wav", noise)})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith("talk.wav is not a sound file that can be read")
+    part = {"type": "input_audio", "input_audio": {"data": base64.b64encode(noise).decode(), "format": "wav"}}
+    asked = {"model": "fake/speech", "messages": [{"role": "user", "content": [part]}]}
+    answer = http.post("/v1/chat/completions", json=asked)
+    assert answer.status_code == 400 and registry.opened == []
+    assert answer.json()["error"]["message"].startswith("message 1, part 1: recording.wav is not a sound file")
+
+
 def test_forms_that_are_no_recording_are_refused(http: TestClient, wav: bytes) -> None:
     def refusal(**given: Any) -> tuple[int, str]:
         answer = http.post("/v1/audio/transcriptions", **given)

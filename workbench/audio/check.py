@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from workbench.audio.read import blocks_of, read
 from workbench.audio.refused import check_path, check_rate, no_samples
+from workbench.core.errors import WorkbenchError
 
 
 def check_sound(source: str | os.PathLike[str]) -> None:
@@ -24,3 +26,14 @@ def check_sound(source: str | os.PathLike[str]) -> None:
         raise no_samples(path.name)
     if not np.isfinite(first).all():
         read(path)  # counts the samples that are not sound, and raises
+
+
+def refusals(paths: Iterable[str]) -> dict[str, WorkbenchError]:
+    """Returns the errors of `check_sound` by path, for those files that it refuses."""
+    found: dict[str, WorkbenchError] = {}
+    for path in dict.fromkeys(paths):
+        try:
+            check_sound(path)
+        except WorkbenchError as error:
+            found[path] = error
+    return found

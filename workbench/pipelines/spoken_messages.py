@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import numpy as np
 
+from workbench.audio.check import check_sound
 from workbench.audio.read import Recording, read
 from workbench.core.errors import BadInput
-from workbench.session.messages import AudioFile, AudioPart, where_of
+from workbench.session.messages import AudioFile, AudioPart, Message, where_of
 from workbench.system.tempdirs import tempdir
 
 FAINTEST = 1 / 32768  # amplitude of the quietest sound that 16 bits hold
@@ -41,13 +47,34 @@ def heard(
     return recording
 
 
+def check_recordings(messages: Sequence[Message]) -> None:
+    """Raises `BadInput`, which names message and part, for a file that holds no sound; decodes its beginning alone."""
+    for number, message in enumerate(messages):
+        for place, part in enumerate(message.parts):
+            if not isinstance(part, AudioPart) or not isinstance(part.source, (str, os.PathLike, AudioFile)):
+                continue
+            try:
+                with _at_hand(part) as source:
+                    check_sound(source)
+            except BadInput as error:
+                raise BadInput(f"{where_of(number, place)}: {error}") from error
+
+
 def _read(part: AudioPart) -> Recording:
+    with _at_hand(part) as source:
+        return read(source)
+
+
+@contextlib.contextmanager
+def _at_hand(part: AudioPart) -> Iterator[Any]:
+    """Yields the recording of a part as `read` takes it; the content of a file is in a file for that time."""
     source = part.source
     if source is None:
         raise BadInput("it has streams and no recording; expected a recording")
     if not isinstance(source, AudioFile):
-        return read(source)
+        yield source
+        return
     with tempdir() as folder:
         place = folder / f"recording.{source.format}"  # named so in messages
         place.write_bytes(source.content)
-        return read(place)
+        yield place

@@ -22,6 +22,7 @@ from workbench.openai_api.chat_request import ChatRequest, FollowedField, read_c
 from workbench.openai_api.errors import Refusal
 from workbench.openai_api.logprobs import ASKED, read_chat_logprobs
 from workbench.openai_api.stopping import Stopping, read_stops
+from workbench.pipelines.spoken_messages import check_recordings
 from workbench.pipelines.text_conversation import text_answer
 from workbench.runtimes.vllm.embedding_part import PART, read_part
 from workbench.serving.bodies import read_json
@@ -30,6 +31,7 @@ from workbench.serving.offers import RuntimeOffer, check_places
 from workbench.serving.service import Call, OnActivity, error_reply, ignore_activity
 from workbench.serving.transcriptions import EVENTS, sent
 from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent
+from workbench.session.messages import check_messages
 from workbench.session.values import PROMPT, Piece
 
 UNSHOWN = ("alternatives", "chat", "batch_size")  # options that this route sets itself
@@ -163,16 +165,20 @@ def conversation(
     on_activity: OnActivity = ignore_activity,
 ) -> Generator[ConversationEvent, None, None]:
     """Yields the events of a chat; calls `on_activity` with the activity while the model loads or waits."""
+    family = FAMILIES[offer.card.family]
+    messages: list[Any] = list(request.messages)
+    if family.input != PROMPT:
+        messages = list(check_messages(messages))
+        check_recordings(messages)  # before a model is loaded
     session = call.service.open(offer, stop, on_activity)
     options = dict(request.options)
     if embeddings:
         options.pop("modalities", None)
-        family = FAMILIES[offer.card.family]
         made = build_options(family.options_class, options, offer.card.id)
-        prompt: Any = list(request.messages)
+        prompt: Any = messages
         events = text_answer(session.generate_stream(prompt, embeddings=embeddings, **options), made)
     else:
-        events = session.converse_stream(list(request.messages), **options)
+        events = session.converse_stream(messages, **options)
     with call.service.waiting(stop, on_activity), contextlib.closing(events):
         for event in events:
             if stop.is_set():

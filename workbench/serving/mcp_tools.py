@@ -17,6 +17,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import AudioContent, CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
+from workbench.audio.check import check_sound
 from workbench.compare.presets import PRESETS
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.visitors import stoppable
@@ -112,6 +113,7 @@ def _add_transcribe(server: MCPServer, service: Service, given: Given) -> None:
 
             def work(stop: threading.Event, progress: ProgressSender) -> Generator[Transcript, None, None]:
                 with given.path(audio.data, audio.upload, audio.name, "audio") as path:
+                    check_sound(path)  # before a model is loaded
                     session = opened(service.pool, offer.cell, stop, progress.say)
                     with contextlib.closing(session.stream(str(path), **request.options)) as events:
                         for event in events:

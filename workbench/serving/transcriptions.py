@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.openai_api.errors import Refusal
 from workbench.openai_api.transcription_answer import TranscriptionStream, transcription
@@ -63,15 +64,17 @@ def transcript_events(
     call: Call, offer: RuntimeOffer, form: Form, request: TranscriptionRequest, stop: threading.Event
 ) -> Generator[Event, None, None]:
     """Yields the events of a transcription; the name that the client gave is in the sentences of errors."""
-    session = call.service.open(offer, stop)
-    with call.service.waiting(stop), contextlib.closing(session.stream(str(form.path), **request.options)) as events:
-        try:
+    try:
+        check_sound(form.path)  # before a model is loaded
+        session = call.service.open(offer, stop)
+        events = session.stream(str(form.path), **request.options)
+        with call.service.waiting(stop), contextlib.closing(events):
             for event in events:
                 if stop.is_set():
                     raise Cancelled("the client went away")
                 yield event
-        except BadInput as error:
-            raise BadInput(str(error).replace(form.path.name, form.name)) from error
+    except BadInput as error:
+        raise BadInput(str(error).replace(form.path.name, form.name)) from error
 
 
 async def _streamed(call: Call, held: contextlib.AsyncExitStack, events: AsyncGenerator[Event, None]) -> Streamed:

@@ -189,6 +189,10 @@ def test_a_file_without_sound_is_refused_before_the_model_is_loaded(
             "the path of the recording is empty; expected a sound",
         ),
         (("compare", "", "x.npz"), "argument REFERENCE: the path is empty"),
+        (("decode", "", "--tokens", "tokens.txt"), "argument LOGITS: the path is empty"),
+        (("decode", "x.npy", "--tokens", ""), "argument --tokens: the path is empty"),
+        (("decode", "x.npy", "--tokens", "tokens.txt", "--lm", ""), "argument --lm: the path is empty"),
+        (("train-lm", "", "--out", "x.arpa"), "argument TEXT: the path is empty"),
         (("evaluate", "", "-m", "sensevoice", "--out", "x"), "the path of the corpus is empty; expected a manifest"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from workbench.cli.model_flags import add_flags
+from workbench.cli.model_flags import add_flags, path_of
 from workbench.core.options import option_specs
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.decoding.ngram.tables import HIGHEST_ORDER
@@ -17,12 +17,14 @@ def add_decode(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "logits",
         nargs="+",
+        type=path_of,
         metavar="LOGITS",
         help="logits or log-probabilities [frames, vocabulary], one array in each file: .npy, .npz or .safetensors",
     )
     known = files.add_mutually_exclusive_group(required=True)
     known.add_argument(
         "--tokens",
+        type=path_of,
         metavar="tokens.txt",
         help="the token of each column, one per line, with or without its id after it",
     )
@@ -43,6 +45,7 @@ def add_train_lm(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "text",
         nargs="+",
+        type=path_of,
         metavar="TEXT",
         help="UTF-8 files, also gzipped, with one sentence per line; - for standard input",
     )

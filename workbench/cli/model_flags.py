@@ -114,7 +114,15 @@ def _add_option(group: Any, spec: OptionSpec, shown: bool) -> None:
         several = f"{text}; separated by commas, and the flag may be repeated" if shown else text
         group.add_argument(flag, action="extend", type=words, default=None, dest=dest, metavar="WORD,...", help=several)
     else:
-        group.add_argument(flag, type=spec.kind, default=None, dest=dest, metavar=_metavar(spec), help=text)
+        kind = path_of if spec.file else spec.kind
+        group.add_argument(flag, type=kind, default=None, dest=dest, metavar=_metavar(spec), help=text)
+
+
+def path_of(text: str) -> str:
+    """Returns a path as it was typed; argparse refuses an empty one, as of a variable of the shell that is not set."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return text
 
 
 def words(text: str) -> list[str]:

@@ -95,6 +95,17 @@ def test_five_channels_are_averaged(tmp_path: Path) -> None:
     np.testing.assert_allclose(recording.samples, channels.mean(axis=1), atol=1e-7)
 
 
+def test_channels_that_cancel_each_other_are_refused(tmp_path: Path) -> None:
+    one = tone(0.2)
+    path = tmp_path / "stereo.wav"
+    soundfile.write(path, np.stack([one, -one], axis=1), RATE)
+    for source, name in ((path, "stereo.wav"), ((np.stack([one, -one], axis=1), 44_100), "the array")):
+        with pytest.raises(BadInput, match=rf"^the channels of {name} cancel each other .* keep one of them alone"):
+            read(source)
+    assert np.abs(read((np.stack([one, -0.5 * one], axis=1), RATE)).samples).max() > 0.01
+    assert not read((np.zeros((RATE, 2)), RATE)).samples.any()
+
+
 def test_equal_channels_average_to_the_channel() -> None:
     samples = tone(0.1)
     np.testing.assert_array_equal(read((np.stack([samples, samples], axis=1), RATE)).samples, samples)

@@ -21,6 +21,7 @@ import numpy as np
 
 from workbench.audio import ffmpeg, ogg
 from workbench.audio.constants import INT16_MAX, INT16_MIN, INT16_SCALE, SAMPLE_RATE
+from workbench.audio.mixing import Mixer, resampler
 from workbench.audio.muted import muted_stderr
 from workbench.audio.refused import (
     EXPECTED,
@@ -89,7 +90,7 @@ def read(source: Source) -> Recording:
     """Reads a recording from a path, or from `(samples, sample_rate)` with samples [n] or [n, channels].
 
     Averages the channels. Scales integer samples to full scale 1 by their type; takes floats unchanged. Raises
-    `BadInput`, naming the file, if the source holds no usable audio.
+    `BadInput`, naming the file, if the source holds no usable audio, or if its channels cancel each other.
     """
     if isinstance(source, (str, os.PathLike)):
         path = Path(check_path(source))
@@ -133,7 +134,7 @@ def write_wav(
 def _finish(decoded: _Decoded, name: str) -> Recording:
     """Mixes, resamples and collects the blocks of one source."""
     check_rate(name, decoded.rate)
-    resample = _resampler(decoded.rate)
+    mix, resample = Mixer(), resampler(decoded.rate)
     longest = _longest_minutes() * 60 * decoded.rate  # counted while it is decoded: a header may lie
     collected = bytearray()  # grows in place, so the recording is in memory only once
     read_so_far = 0
@@ -150,8 +151,7 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
                 "here; cut it into parts"
             )
         if not not_finite:
-            mono = block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float64)
-            collected += resample(np.ascontiguousarray(mono, dtype=np.float32), False).data
+            collected += resample(mix(block), False).data
     if not_finite:
         at = f"sample {first_not_finite}, {first_not_finite / decoded.rate:.3f} s"
         raise BadInput(
@@ -160,6 +160,7 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
         )
     if read_so_far == 0:
         raise no_samples(name)
+    mix.check(name)
     collected += resample(np.empty(0, dtype=np.float32), True).data
     if not collected:
         raise BadInput(
@@ -179,16 +180,6 @@ def _longest_minutes() -> float:
         raise BadInput(
             f"{MINUTES_VARIABLE} is {os.environ[MINUTES_VARIABLE]!r:.40}; expected a number of minutes"
         ) from None
-
-
-def _resampler(rate: int) -> Callable[[np.ndarray, bool], np.ndarray]:
-    """Returns a function that takes a mono block and whether it is the last, and returns the next samples at 16 kHz."""
-    if rate == SAMPLE_RATE:
-        return lambda block, last: block
-    import soxr
-
-    stream = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32", quality="VHQ")
-    return lambda block, last: stream.resample_chunk(block, last=last)
 
 
 def _decode_array(source: Any) -> _Decoded:

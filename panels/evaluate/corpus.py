@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from panels.widgets.recording_actions import check_recording
+from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import FoundCorpus, read_manifest
 from workbench.evaluation.places import DAMAGE, SOUNDS
@@ -81,7 +81,7 @@ def check_upload(file: Path) -> None:
         with _archive(file):
             pass
     elif file.suffix.lower() in SOUNDS:
-        check_recording(file)
+        check_sound(file)
     elif file.name.lower().endswith(LISTS):
         try:
             next((row for row in read_manifest(file).rows() if isinstance(row, Utterance)), None)

@@ -33,9 +33,9 @@ from panels.widgets.html_block import seen_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
 from panels.widgets.option_inputs import Shown, read_inputs
-from panels.widgets.recording_actions import check_recording
 from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
+from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.embeddings import Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
 from workbench.families import FAMILIES
@@ -175,7 +175,7 @@ class InjectActions:
         Files that were added stay. Raises `BadInput` for a file that is not a sound file, before it loads a model.
         """
         if recording:
-            check_recording(Path(recording))
+            check_sound(recording)
         kept = tuple(each for each in listed_embeddings(held) if not each.heard)
         return kept, listed_html(kept), ""
 

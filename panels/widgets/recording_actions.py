@@ -10,7 +10,7 @@ import gradio as gr
 
 from panels.widgets.markup import element, text
 from panels.widgets.samples import Sample, reference_text
-from workbench.audio.read import blocks_of
+from workbench.audio.check import check_sound
 from workbench.core.errors import WorkbenchError
 
 SEVERAL = "Speakers, sources and licences: assets/samples/README.md"
@@ -25,16 +25,7 @@ def sample_values(found: Sequence[Sample]) -> tuple[list[str], str, str, str]:
 
 def unreadable_html(recordings: str | Sequence[str] | None) -> str:
     """Returns why the first unreadable file of these is not a recording; empty if all can be read."""
-    return first_fault_html(check_recording, [recordings] if isinstance(recordings, str) else recordings)
-
-
-def check_recording(path: Path) -> None:
-    """Raises `BadInput` for a file whose sound cannot be read from its beginning."""
-    blocks, _, close = blocks_of(path)
-    try:
-        next(blocks, None)
-    finally:
-        close()
+    return first_fault_html(check_sound, [recordings] if isinstance(recordings, str) else recordings)
 
 
 def first_fault_html(check: Callable[[Path], None], files: Sequence[str] | None) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.visualise.conftest import SAMPLE
+from workbench.audio import check
 from workbench.cli import commands
 from workbench.registry.registry import Registry
 from workbench.visualise.views import VIEWS
@@ -24,6 +25,16 @@ def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions live in this process, which starts sooner."""
     monkeypatch.setattr("workbench.cli.visualise.Registry", lambda: Registry(isolate=False))
+
+
+def test_the_beginning_of_a_recording_is_read_once(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    read: list[Path] = []
+    inner = check.blocks_of
+    monkeypatch.setattr(check, "blocks_of", lambda path: read.append(path) or inner(path))
+    words = ("-m", "demo/sensevoice", "--view", "cif", "--out", str(tmp_path / "picture.svg"))
+    assert run(capsys, str(SAMPLE), *words)[0] == 2 and read == [SAMPLE]
 
 
 def test_a_picture_is_written_and_its_layers_are_printed(capsys: Capture, here: None, tmp_path: Path) -> None:

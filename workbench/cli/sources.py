@@ -17,8 +17,11 @@ from workbench.text.prompts import check_typed, messages_of
 
 
 @contextlib.contextmanager
-def source_of(parsed: argparse.Namespace, card: Card) -> Iterator[Any]:
+def source_of(parsed: argparse.Namespace, card: Card, check: bool = True) -> Iterator[Any]:
     """Yields the recording, a language model's prompt, or the messages of a conversation.
+
+    Args:
+        check: whether to check the beginning of one recording; False where the caller does that.
 
     Raises `BadInput` for a recording as prompt, for a file without sound, and if there is nothing.
     """
@@ -44,5 +47,6 @@ def source_of(parsed: argparse.Namespace, card: Card) -> Iterator[Any]:
         yield read_prompt(parsed.source)
     else:
         with recording_paths([parsed.source]) as [recording]:
-            check_sound(recording)
+            if check:
+                check_sound(recording)
             yield recording

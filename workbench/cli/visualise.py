@@ -67,7 +67,7 @@ def visualise_file(parsed: argparse.Namespace, say: Callable[[str], None]) -> It
     given = {**chosen_options(parsed), **chosen_settings(parsed)}
     split_options(find_view(parsed.view), given)
     progress = ProgressLine()
-    with Registry() as registry, source_of(parsed, registry.card(parsed.model)) as source:
+    with Registry() as registry, source_of(parsed, registry.card(parsed.model), check=False) as source:
         progress.show(f"loading {parsed.model}")
         try:
             picture = visualise(

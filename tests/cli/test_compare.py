@@ -37,7 +37,8 @@ def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
 def test_within_tolerance_is_0(capsys: Capture) -> None:
     status, out, err = run(capsys, "reference.safetensors", "noise.safetensors")
     assert status == 0 and err == []
-    assert out[0].startswith("Within tolerance f32: 15 stages") and "Tolerance f32 (dtype is float32)." in out
+    assert out[0].startswith("Within tolerance f32: 15 stages")
+    assert "The tolerance is f32 (float32 throughout), as both traces have the dtype float32." in out
 
 
 def test_beyond_tolerance_is_1_and_names_the_stage(capsys: Capture) -> None:
@@ -49,7 +50,8 @@ def test_beyond_tolerance_is_1_and_names_the_stage(capsys: Capture) -> None:
 def test_the_preset_follows_the_metadata_or_is_chosen(capsys: Capture) -> None:
     files = ("reference.safetensors", "q8_0.safetensors")
     assert run(capsys, *files)[:2][0] == 0
-    assert "Tolerance q8_0 (dtype is q8_0)." in run(capsys, *files)[1]
+    why = "as the reference has the dtype float32 and the candidate the dtype q8_0"
+    assert f"The tolerance is q8_0 (weights in blocks of 8 bits), {why}." in run(capsys, *files)[1]
     assert run(capsys, *files, "--preset", "f32")[0] == 1
     assert run(capsys, *files, "--preset", "f32", "--stages", "frontend.*,prompt.*")[0] == 0
     assert run(capsys, *files, "--preset", "f32", "--tolerance", "relative_l2=1,peak=9,cosine_distance=1,kl=1")[0] == 0

@@ -44,13 +44,25 @@ def test_each_arithmetic_fails_the_preset_that_is_stricter(dtype: str, stricter:
 @pytest.mark.parametrize(
     "metas, name, reason",
     [
-        ([{"dtype": "float32"}, {"dtype": "float32"}], "f32", "dtype is float32"),
-        ([{"dtype": "float32"}, {"dtype": "q8_0"}], "q8_0", "dtype is q8_0"),
-        ([{"dtype": "torch.bfloat16"}, {"dtype": "F16"}], "bf16", "dtype is torch.bfloat16"),
-        ([{"dtype": "float32"}, {"dtype": "f16", "quantization": "Q4_K_M"}], "q4", "quantization is Q4_K_M"),
-        ([{}, {"dtype": "float16"}], "f16", "dtype is float16"),
-        ([{"dtype": "q5_1"}], "q4", "dtype is q5_1"),
-        ([{"dtype": "float64"}, {}], "f32", "dtype is float64"),
+        ([{"dtype": "float32"}, {"dtype": "float32"}], "f32", "both traces have the dtype float32"),
+        (
+            [{"dtype": "float32"}, {"dtype": "q8_0"}],
+            "q8_0",
+            "the reference has the dtype float32 and the candidate the dtype q8_0",
+        ),
+        (
+            [{"dtype": "torch.bfloat16"}, {"dtype": "F16"}],
+            "bf16",
+            "the reference has the dtype torch.bfloat16 and the candidate the dtype F16",
+        ),
+        (
+            [{"dtype": "float32"}, {"dtype": "f16", "quantization": "Q4_K_M"}],
+            "q4",
+            "the reference has the dtype float32 and the candidate the quantization Q4_K_M",
+        ),
+        ([{}, {"dtype": "float16"}], "f16", "the candidate has the dtype float16 and the reference names none"),
+        ([{"dtype": "q5_1"}], "q4", "the trace has the dtype q5_1"),
+        ([{"dtype": "float64"}, {}], "f32", "the reference has the dtype float64 and the candidate names none"),
         ([{"dtype": "posit8"}, {"dtype": 3}], "f32", "no trace says how it was computed"),
         ([{}], "f32", "no trace says how it was computed"),
     ],

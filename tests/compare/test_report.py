@@ -51,12 +51,15 @@ def test_profiles_are_there_where_they_are_asked_for() -> None:
     assert stage["numbers"]["error_by_channel"][7] == pytest.approx(1) and stage["numbers"]["error_by_channel"][8] == 0
 
 
+OF_FLOAT32 = "The tolerance is f32 (float32 throughout), as both traces have the dtype float32."
+
+
 def test_a_table_has_the_verdict_at_its_head_and_a_row_for_each_stage() -> None:
     comparison = compare(computed(), faulty())
     verdict = judge(comparison)
     lines = list(table(comparison, verdict))
     head, (tolerance, empty, columns, *rows) = lines[: len(verdict.sentences)], lines[len(verdict.sentences) :]
-    assert head == [*verdict.sentences] and tolerance == "Tolerance f32 (dtype is float32)." and empty == ""
+    assert head == [*verdict.sentences] and tolerance == OF_FLOAT32 and empty == ""
     assert columns.split()[:3] == ["stage", "rel.", "L2"]
     assert [row.split()[0] if row[0] != "!" else row.split()[1] for row in rows] == STAGES
     assert next(row.split()[1] for row in rows if row[0] == "!") == "encoder.layers.3"
@@ -74,7 +77,10 @@ def test_changed_limits_and_distances_from_float64_are_shown() -> None:
     comparison = compare(computed(), wordless, Tolerances(PRESETS["f16"], rules))
     noise = noise_or_bug(computed(), computed(reverse=True), computed("float64"))
     lines = list(table(comparison, judge(comparison, noise), noise))
-    place = lines.index("Tolerance f16 (as asked); relative_l2 0.5 for encoder.*.")
+    said = (
+        "The tolerance is f16 (weights or activations in float16), as it was asked for; relative_l2 0.5 for encoder.*."
+    )
+    place = lines.index(said)
     assert "from float64: reference" in lines[place + 2] and lines[0].startswith("Within tolerance f16 with changes: ")
     found = json.loads(to_json(comparison, judge(comparison, noise), noise))
     assert found["noise"]["first_bug"] is None and len(found["noise"]["stages"]) == 12

@@ -11,7 +11,7 @@ from workbench.compare.logits import Choice
 from workbench.compare.presets import Tolerances
 from workbench.compare.stage import StageComparison
 
-AS_ASKED = "as asked"  # the reason for a tolerance that was chosen
+AS_ASKED = "it was asked for"  # the reason for a tolerance that was chosen
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,12 @@ class Comparison:
             return next(each for each in self.stages if each.stage == stage)
         except StopIteration:
             raise KeyError(f"no stage {stage!r} was compared") from None
+
+    @property
+    def about_tolerance(self) -> str:
+        """The tolerance and the reason for it, as a sentence without its full stop."""
+        preset = self.tolerances.preset
+        return f"The tolerance is {preset.name} ({preset.title}), as {self.reason}"
 
     def passes(self, stage: StageComparison) -> bool:
         """Returns whether a stage is within tolerance: by its limits, or by a near tie, which excuses tokens, text, the

@@ -33,8 +33,7 @@ def _sentences(found: Verdict) -> list[Html]:
 
 
 def _judged(found: Verdict, comparison: Comparison) -> list[Html]:
-    tolerance = f"tolerance {comparison.tolerances.preset.name}: {comparison.reason}"
-    about = facts(tolerance, f"{len(comparison.stages)} stages")
+    about = facts(comparison.about_tolerance, f"{len(comparison.stages)} stages")
     warnings = [folded("Warnings", notes(comparison.warnings))] if comparison.warnings else []
     return [*_sentences(found), about, *warnings]
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -107,18 +107,39 @@ def find_preset(name: str) -> Preset:
 
 
 def preset_of(*metas: Mapping[str, Any]) -> tuple[Preset, str]:
-    """Returns the preset for traces with that metadata and the reason: the preset of the coarsest arithmetic named."""
-    found: list[tuple[str, str]] = []
-    for meta in metas:
-        for key in ("quantization", "dtype"):
-            if isinstance(value := meta.get(key), str) and (name := _arithmetic(value)):
-                found.append((name, f"{key} is {value}"))
-                break
-    if not found:
-        return PRESETS["f32"], "no trace says how it was computed"
+    """Returns the preset of the coarsest arithmetic that traces name, and the reason as a clause.
+
+    Args:
+        metas: of the trace; or of the reference and the candidate.
+    """
+    found = [_named_arithmetic(meta) for meta in metas]
     order = list(PRESETS)
-    name, reason = max(found, key=lambda each: order.index(each[0]))
-    return PRESETS[name], reason
+    names = [each[0] for each in found if each]
+    name = max(names, key=order.index, default="f32")
+    return PRESETS[name], _reason([each[1] if each else "" for each in found])
+
+
+def _named_arithmetic(meta: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Returns the preset of a trace's arithmetic, and how the trace names it; None if it names none."""
+    for key in ("quantization", "dtype"):
+        if isinstance(value := meta.get(key), str) and (name := _arithmetic(value)):
+            return name, f"the {key} {value}"
+    return None
+
+
+def _reason(named: Sequence[str]) -> str:
+    """Returns why a tolerance was chosen, from what each trace names, or does not."""
+    if not any(named):
+        return "no trace says how it was computed"
+    if len(named) == 1:
+        return f"the trace has {named[0]}"
+    reference, candidate = named
+    if reference == candidate:
+        return f"both traces have {reference}"
+    if reference and candidate:
+        return f"the reference has {reference} and the candidate {candidate}"
+    side, other = ("reference", "candidate") if reference else ("candidate", "reference")
+    return f"the {side} has {reference or candidate} and the {other} names none"
 
 
 def half_of(meta: Mapping[str, Any]) -> str | None:

@@ -168,7 +168,7 @@ def table(
         for glob, limits in comparison.tolerances.rules
         if any(fnmatchcase(each.stage, glob) for each in comparison.stages)
     )
-    yield from _wrapped(f"Tolerance {comparison.tolerances.preset.name} ({comparison.reason}){changes}.", width)
+    yield from _wrapped(f"{comparison.about_tolerance}{changes}.", width)
     yield ""
     lines = _narrowed(rows(comparison, noise), width)
     widths = _widths(lines)

@@ -46,7 +46,7 @@ def page(run: ParityRun, figures: int = 4) -> str:
 def verdict(outcome: Outcome) -> str:
     """Returns a candidate's verdict as HTML: its status in a word, its sentences, and further details."""
     comparison, found = outcome.comparison, outcome.verdict
-    lines = [f"tolerance {comparison.tolerances.preset.name}: {comparison.reason}"] if comparison else []
+    lines = [f"{comparison.about_tolerance}."] if comparison else []
     lines += comparison.warnings if comparison else ()
     # Details that the sentence already states are not repeated.
     lines += found.further_details if found else []

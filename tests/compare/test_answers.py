@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.speech_layouts import LAYOUT
 from workbench.compare import Comparison, compare, judge
+from workbench.compare.answers import name_of
 from workbench.compare.streams import explain_streams, measure_streams
 from workbench.speech.delay import delayed
 from workbench.speech.evidence import MOST
@@ -127,3 +128,32 @@ def test_ids_of_another_stream_are_named() -> None:
     wrong[3, 2] += LAYOUT.layer_size
     said = explain_streams(rows, wrong, LAYOUT) or ""
     assert said == f"1 id does not belong to its stream: {wrong[3, 2]} in row 3, stream 2, which belongs to stream 3"
+
+
+@pytest.mark.parametrize(
+    "number, name",
+    [
+        (None, "the end"),
+        (LAYOUT.assistant, "<|assistant|>"),
+        (29, "29"),  # the last id of text
+        (30, "the pad of stream 0"),
+        (31, "code 0 of stream 0"),
+        (35, "code 4 of stream 0"),
+        (36, "the pad of stream 1"),
+        (59, "code 4 of stream 4"),
+        (60, "60"),  # past the vocabulary
+    ],
+)
+def test_an_id_has_the_name_of_its_place_in_the_vocabulary(number: int | None, name: str) -> None:
+    assert name_of(number, LAYOUT) == name
+    assert name_of(number, None) == ("the end" if number is None else str(number))
+
+
+def test_a_choice_is_explained_unless_an_earlier_stage_was_wrong() -> None:
+    right, lower = answer(), answer()
+    lower = Trace({**lower, "answer.logprobs": lower["answer.logprobs"] - np.float32(0.3)}, lower.meta)
+    assert compare(right, lower)["answer.logprobs"].hint == "first at row 0 of the audio, stream 0"
+    sound = np.random.default_rng(3).standard_normal((9, 4)).astype(np.float32)
+    sides = [Trace({"frontend.features": each, **side}, side.meta) for each, side in ((sound, right), (-sound, lower))]
+    found = compare(*sides)
+    assert not found.passes(found["answer.logprobs"]) and found["answer.logprobs"].hint is None

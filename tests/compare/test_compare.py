@@ -180,6 +180,22 @@ def test_a_clear_choice_is_not_let_pass() -> None:
     assert not loose.passes(loose["tokens"])
 
 
+def test_a_near_tie_of_frames_is_one_of_their_tokens() -> None:
+    """Frames of a CTC model, more than tokens: `1 1 blank 2`, and `1 1 blank 3` by a near tie in the last frame."""
+    logits = np.zeros((4, 5), np.float32)
+    logits[[0, 1, 2, 3], [1, 1, 0, 2]] = 9
+    logits[3, 3] = 9 - 1e-5
+    other = logits.copy()
+    other[3, 3] = 9 + 1e-5
+    found = compare(
+        Trace({"logits": logits, "tokens": np.array([1, 2])}, {}),
+        Trace({"logits": other, "tokens": np.array([1, 3])}, {}),
+    )
+    first = found.first_token
+    assert first and first.choice and (first.place, first.choice.row, first.near_tie) == (1, 3, True)
+    assert (first.choice.reference_token, first.choice.candidate_token) == (2, 3)
+
+
 def test_tokens_without_logits_are_no_near_tie() -> None:
     ours, theirs, _ = nudged(1e-6)
     found = compare(without(ours, "logits"), without(theirs, "logits"))

@@ -86,6 +86,12 @@ def test_with_too_few_inputs_the_sentence_says_so() -> None:
     assert least < LEVEL <= least * (ORDERS + 1)
 
 
+def test_as_many_inputs_as_are_needed_are_enough() -> None:
+    least = Consistency((), 1, ORDERS).least_inputs
+    assert "needs at least" in Consistency((), least - 1, ORDERS).sentence
+    assert "needs at least" not in Consistency((), least, ORDERS).sentence
+
+
 def test_a_measurement_is_relative_to_the_farthest_clean_computation() -> None:
     half = Half(0)
     report = half.judged(half.computed())

@@ -59,6 +59,15 @@ def test_a_cut_file_is_read_with_a_note(subtype: str, tmp_path: Path) -> None:
     assert recording.notes == (f"the file is cut or damaged ({CUT}); what could be decoded was read",)
 
 
+@pytest.mark.parametrize("lost", [65_532, 65_533, 65_534, 65_535, 65_536, 200_001])
+def test_a_page_after_any_number_of_lost_bytes_is_found(lost: int, tmp_path: Path) -> None:
+    """A page may begin in one piece of the search and end in the next: a cut file and damage are told apart by it."""
+    path = tmp_path / "noise.ogg"
+    pages = ogg("VORBIS", path)
+    path.write_bytes(b"".join([*pages[:4], bytes(1 + lost), *pages[4:]]))
+    assert sign_of_damage(path) == DAMAGED
+
+
 def test_other_files_have_no_pages(tmp_path: Path) -> None:
     (tmp_path / "talk.wav").write_bytes(b"RIFF and more")
     assert sign_of_damage(tmp_path / "talk.wav") == ""

@@ -10,6 +10,7 @@ import soundfile
 
 from tests.support.sound_files import RATE, int16_samples, tone, wav_bytes, with_data_size, without_length
 from workbench.audio.read import read
+from workbench.core.errors import BadInput
 
 
 def test_header_that_promises_too_much(tmp_path: Path) -> None:
@@ -65,3 +66,18 @@ def test_flac_that_is_damaged_in_the_middle_is_read_up_to_there(tmp_path: Path, 
     recording = read(path)
     assert 30 * at - 0.5 < recording.seconds < 30 * at + 0.5
     assert recording.notes[0].endswith(f": of 30.0 s, {recording.seconds:.1f} s were read")
+
+
+def test_a_recording_longer_than_a_server_takes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "talk.wav"
+    path.write_bytes(wav_bytes(tone(3.0)))
+    monkeypatch.setenv("WORKBENCH_AUDIO_MINUTES", "0.05")
+    assert read(path).seconds == 3.0
+    path.write_bytes(wav_bytes(tone(3.1)))
+    with pytest.raises(BadInput, match=r"^talk\.wav is longer than 0\.05 minutes, .* cut it into parts$"):
+        read(path)
+    monkeypatch.setenv("WORKBENCH_AUDIO_MINUTES", "")  # no limit
+    assert read(path).seconds == 3.1
+    monkeypatch.setenv("WORKBENCH_AUDIO_MINUTES", "many")
+    with pytest.raises(BadInput, match=r"^WORKBENCH_AUDIO_MINUTES is 'many'; expected a number of minutes$"):
+        read(path)

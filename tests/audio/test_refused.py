@@ -172,3 +172,18 @@ def test_stderr_comes_back_after_it_was_muted(capfd: pytest.CaptureFixture[str])
 def test_any_bytes_have_a_reason(first: bytes, rest: bytes) -> None:
     assert reason_of(first + rest) and "\n" not in reason_of(first + rest)
     assert other_kind(b"RIFF" + first + rest) in (None, "a tar archive"), "no decoder would be asked"
+
+
+@pytest.mark.parametrize(
+    "report, words",
+    [
+        (b"", "it printed no reason"),
+        (b"\nConversion failed!\n", "it printed no reason"),
+        (b"[mov,mp4 @ 0x55d] moov atom not found.\nx.mp4: Invalid data found\nx.mp4 has ended\n", "Invalid data found"),
+        (b"[mov,mp4 @ 0x55d] moov atom not found.\nIt ends here\n", "moov atom not found"),
+        (b"first\nlast.\n", "last"),
+    ],
+)
+def test_the_last_line_of_a_report_that_names_a_fault_is_its_reason(report: bytes, words: str) -> None:
+    assert words in ffmpeg._last_words(io.BytesIO(report))
+    assert "0x55d" not in ffmpeg._last_words(io.BytesIO(report))

@@ -67,6 +67,32 @@ def test_options_reach_the_decision() -> None:
     assert sum(span.seconds for span in padded) > sum(span.seconds for span in patient)
 
 
+@pytest.mark.parametrize(
+    "options, slices",
+    [
+        (SileroOptions(), [slice(31 * 512 - 480, 62 * 512 + 480)]),  # 30 ms at both ends
+        (SileroOptions(pad_ms=200), [slice(31 * 512 - 3200, 62 * 512 + 3200)]),
+        (SileroOptions(pad_ms=0), [slice(31 * 512, 62 * 512)]),
+        (SileroOptions(pad_ms=0, threshold=0.95), []),
+        (SileroOptions(pad_ms=0, min_speech_ms=900), [slice(31 * 512, 62 * 512)]),
+        (SileroOptions(pad_ms=0, min_speech_ms=1000), []),
+    ],
+)
+def test_each_option_decides_as_its_name_says(
+    monkeypatch: pytest.MonkeyPatch, options: SileroOptions, slices: list[slice]
+) -> None:
+    """A second of silence, a second of speech, and silence again, in chunks of 32 ms."""
+    monkeypatch.setattr(silero, "silero_probabilities", lambda *_: np.repeat([0.0, 0.9, 0.0], 31))
+    assert [span.slice for span in silero_spans(np.zeros(93 * 512, np.float32), options)] == slices
+
+
+@pytest.mark.parametrize("longest, spans", [(100, 2), (400, 2), (600, 1)])
+def test_a_short_silence_does_not_end_speech(monkeypatch: pytest.MonkeyPatch, longest: int, spans: int) -> None:
+    """Speech, 0.5 s of silence, speech."""
+    monkeypatch.setattr(silero, "silero_probabilities", lambda *_: np.repeat([0.9, 0.0, 0.9, 0.0], [30, 16, 30, 30]))
+    assert len(silero_spans(np.zeros(106 * 512, np.float32), SileroOptions(min_silence_ms=longest))) == spans
+
+
 def test_progress_ends_at_one_and_an_exception_in_it_stops_the_work() -> None:
     seen: list[float] = []
     silero_probabilities(noisy_tones(70.0), seen.append)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
@@ -175,6 +176,41 @@ def test_only_routes_that_take_files_take_as_much_as_a_file() -> None:
     with opened(Guard("public", replace(PUBLIC, body_mb=1, file_mb=2))) as client:
         for path, status in (("/v1/completions", 413), ("/v1/audio/transcriptions", 200), ("/gradio_api/upload", 200)):
             assert client.post(path, content=bytes(3 << 19), headers=form).status_code == status
+
+
+def test_a_body_of_unstated_length_is_refused_where_it_grows_too_large() -> None:
+    """Inside an application, as the page has it: its own routes do not know this refusal."""
+
+    async def sized(request: Any) -> PlainTextResponse:
+        return PlainTextResponse(str(len(await request.body())))
+
+    guard = Guard("public", replace(PUBLIC, body_mb=1, file_mb=2))
+    inside = [Middleware(AccessMiddleware, guard=guard)]
+    client = TestClient(Starlette(routes=[Route("/x", sized, methods=["POST"])], middleware=inside), "http://localhost")
+    refused = client.post("/x", content=iter([bytes(1 << 19)] * 3))  # in chunks
+    assert "content-length" not in refused.request.headers
+    assert refused.status_code == 413 and "more than 1 MB" in refused.json()["error"]
+    assert client.post("/x", content=iter([bytes(1 << 19)] * 2)).text == str(1 << 20)
+
+
+def test_an_answer_that_has_begun_is_not_answered_once_more() -> None:
+    sent: list[Any] = []
+
+    async def breaks(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise Refusal("too late", status=413)
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    headers = [(b"host", b"localhost:7860")]
+    scope = {"type": "http", "method": "GET", "path": "/x", "headers": headers, "client": ("127.0.0.1", 1)}
+    with pytest.raises(Refusal, match="too late"):
+        finished(AccessMiddleware(breaks, Guard())(scope, receive, send))  # type: ignore[arg-type]
+    assert sent == ["http.response.start"]
 
 
 def test_a_body_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

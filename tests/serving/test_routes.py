@@ -23,6 +23,7 @@ from tests.serving.conftest import said
 from tests.support.coroutines import finished
 from tests.support.fake_chat import FakeChatRegistry
 from tests.support.fake_panels import tone
+from workbench.serving import bodies
 from workbench.serving.carried import GONE, ClientGone, events_of, whole
 from workbench.serving.gate import Gate
 from workbench.serving.limits import LOCAL
@@ -129,6 +130,15 @@ def test_forms_that_are_no_recording_are_refused(http: TestClient, wav: bytes) -
     status, said = refusal(files={"file": ("../../etc/x .wav", b"no sound " * 99)}, data=model)
     assert status == 400 and said.startswith("x .wav is not a sound file"), "the client's name, without its folders"
     assert refusal(files={"file": ("a.wav", wav)}, data={"model": "fake/hub"})[0] == 503
+
+
+def test_a_recording_that_cannot_be_kept_says_so(
+    http: TestClient, wav: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "make_tempdir", lambda: tmp_path / "gone")  # as little can be written there as if full
+    answer = http.post("/v1/audio/transcriptions", data={"model": "fake/sense"}, files={"file": ("a.wav", wav)})
+    assert answer.status_code == 503
+    assert answer.json()["error"]["message"].startswith("the recording found no room on this server: ")
 
 
 def test_a_body_beyond_the_limit_is_refused_before_it_is_kept(

@@ -184,12 +184,12 @@ def _few(found: np.ndarray, neutral: float, what: str, one: str, several: str) -
 
 def coarser(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     """Yields coarser types, if every value of the candidate is representable in them and the error has their size."""
-    held, size = c[c != 0], float(np.linalg.norm(r))
+    size = float(np.linalg.norm(r))
     error = float(np.linalg.norm(c - r)) / size if size else math.inf
     for name, roundoff, rounded in (("bfloat16", _BFLOAT16, _brain), ("float16", _FLOAT16, _half)):
         if roundoff <= scene.roundoff:
             continue  # expected anyway
-        if np.array_equal(rounded(held), held) and not np.array_equal(rounded(r), r):
+        if np.array_equal(rounded(c), c) and not np.array_equal(rounded(r), r):
             once = _same_rounding(rounded(r), c)
             if not once and not 0.1 * roundoff <= error <= _STEPS * roundoff:
                 return

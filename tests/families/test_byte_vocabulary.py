@@ -48,7 +48,9 @@ def test_texts_are_made_of_bytes() -> None:
 def test_a_broken_file_is_one_sentence(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "it.tiktoken"
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=expected):
+    with pytest.raises(BadInput) as refused:
         read_tiktoken(path, 2)
-    with pytest.raises(BadInput, match="cannot be read"):
+    assert str(refused.value).startswith(f"{tmp_path.name}/it.tiktoken") and expected in str(refused.value)
+    with pytest.raises(BadInput) as refused:
         read_tiktoken(tmp_path / "nothing", 2)
+    assert str(refused.value).startswith(f"{tmp_path.name}/nothing cannot be read: ")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +14,7 @@ from workbench.core.errors import BadInput, Busy, Refused
 from workbench.core.visitors import Visitor
 from workbench.registry.cards import Card
 from workbench.serving.addresses import FORWARDED, address_of, names_this_machine, trust_proxies
-from workbench.serving.guard import Guard, extent
+from workbench.serving.guard import Guard, Rate, extent
 from workbench.serving.limits import LIMITS, LOCAL, PUBLIC, Limits, read_limits
 from workbench.serving.mode import mode_for
 
@@ -94,10 +96,35 @@ def test_a_visitor_has_a_rate_and_an_address_has_several_times_it() -> None:
     with pytest.raises(Busy, match="takes 2 requests of one visitor in 60 s"):
         guard.arrived(one)
     guard.arrived(two)
-    with pytest.raises(Busy):
+    with pytest.raises(Busy, match="takes 4 requests of one address in 60 s"):
         guard.arrived(three)
     guard.arrived(Visitor("5.6.7.8"))
     guard.arrived(three, upload=True)
+
+
+def test_who_comes_again_when_told_to_is_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that were refused do not count, and a request counts for its time only."""
+    now = 1000.0
+    monkeypatch.setattr("workbench.serving.guard.time", SimpleNamespace(monotonic=lambda: now))
+    rate = Rate(1, 60.0, "requests", 2)
+    for name in "ab":
+        rate.count(Visitor("1.2.3.4", name))
+    now = 1010.0
+    for name in "ac":
+        with pytest.raises(Busy) as refused:
+            rate.count(Visitor("1.2.3.4", name))
+        assert refused.value.retry_seconds == 50.0
+    now = 1060.0
+    for name in "ac":
+        rate.count(Visitor("1.2.3.4", name))
+
+
+def test_invented_sessions_of_one_address_are_not_remembered() -> None:
+    rate = Rate(1, 60.0, "requests", 2)
+    for name in range(50):
+        with contextlib.suppress(Busy):
+            rate.count(Visitor("1.2.3.4", str(name)))
+    assert len(rate._times) == 3, "the address and the two that were let in"
 
 
 def test_the_owner_changes_limits_in_a_file(tmp_path: Path) -> None:

@@ -241,10 +241,15 @@ class Rate:
         self._lock = threading.Lock()
 
     def count(self, visitor: Visitor) -> None:
-        """Counts one; raises `Busy` if it is one too many."""
+        """Counts one; raises `Busy` if it is one too many, which then does not count.
+
+        The address comes first: whoever invents a session for each request must not fill the memory with them.
+        """
         now = time.monotonic()
         with self._lock:
-            for key, most in ((visitor, self._most), (visitor.address, self._most * self._per_address)):
+            counted = []
+            both = (("address", visitor.address, self._most * self._per_address), ("visitor", visitor, self._most))
+            for whose, key, most in both:
                 times = self._times.setdefault(key, deque())
                 self._times.move_to_end(key)
                 while times and times[0] <= now - self._seconds:
@@ -252,10 +257,12 @@ class Rate:
                 if len(times) >= most:
                     wait = times[0] + self._seconds - now
                     raise Busy(
-                        f"this server takes {most} {self._what} of one visitor in {spoken_seconds(self._seconds)}, "
+                        f"this server takes {most} {self._what} of one {whose} in {spoken_seconds(self._seconds)}, "
                         f"and there were as many; try again in {spoken_seconds(max(wait, 1.0))}",
                         wait,
                     )
+                counted.append(times)
+            for times in counted:
                 times.append(now)
             while len(self._times) > MOST_KNOWN:
                 self._times.popitem(last=False)

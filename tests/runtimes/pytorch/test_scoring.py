@@ -29,7 +29,7 @@ EXACT = 1e-5
 
 def reference(network: Any, row: Sequence[int]) -> np.ndarray:
     with torch.inference_mode():
-        logprobs = network(torch.tensor([row])).logits[0].double().log_softmax(-1)
+        logprobs = network(torch.tensor([row[:-1]])).logits[0].double().log_softmax(-1)
     return np.array([logprobs[place, token] for place, token in enumerate(row[1:])])
 
 
@@ -99,6 +99,19 @@ def test_rows_beyond_the_window_of_attention_are_computed_alone(
     directory = tiny_language(tmp_path / "it", kind, **changes)
     language = open_language(read_language_config(directory), torch.device("cpu"))
     check(language.score([*ROWS, *LATER]), language.network, [*ROWS, *LATER])
+
+
+FACTORS = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4, "original_max_position_embeddings": 8}
+
+
+@pytest.mark.parametrize("rotary", [{"rope_type": "dynamic", "factor": 2.0}, {"rope_type": "longrope", **FACTORS}])
+def test_rotary_rates_of_a_row_are_those_of_its_own_length(tmp_path: Path, rotary: dict[str, Any]) -> None:
+    changes = {"max_position_embeddings": 8, "rope_parameters": {"rope_theta": 10000.0, **rotary}}
+    language = open_language(read_language_config(tiny_language(tmp_path / "it", **changes)), torch.device("cpu"))
+    rows = [[458, *range(1, count)] for count in (30, 12, 5, 9, 8)]
+    for found in (language.score(rows), language.score(rows)):
+        for each, row in zip(found, rows, strict=True):
+            check([each], random_network(**changes), [row])
 
 
 def test_an_unknown_id_is_one_sentence(tmp_path: Path) -> None:

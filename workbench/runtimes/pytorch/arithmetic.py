@@ -68,6 +68,24 @@ def widen_positions(network: Any) -> None:
         body.rotary_emb = type(body.rotary_emb)(body.config)
 
 
+def forget_longer_passes(network: Any) -> None:
+    """Makes a pass of a network of transformers independent of the passes before it.
+
+    Rotary rates of the type "dynamic" grow with the longest pass so far, and stay so for the shorter ones after it.
+    """
+    body = network.model
+    if "dynamic" not in (body.config.rope_parameters or {}).get("rope_type", ""):
+        return
+
+    def begin(_module: Any, _inputs: Any, named: Mapping[str, Any]) -> None:
+        cache, rotary = named.get("past_key_values"), body.rotary_emb
+        if cache is None or not cache.get_seq_length():
+            rotary.max_seq_len_cached = rotary.original_max_seq_len
+            rotary.inv_freq = rotary.original_inv_freq
+
+    body.register_forward_pre_hook(begin, with_kwargs=True)
+
+
 class _Stepwise(TorchFunctionMode):
     """A mode in which attention in this thread runs in steps, each rounded to the type."""
 

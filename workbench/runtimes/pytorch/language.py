@@ -24,7 +24,7 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import LanguageConfig
 from workbench.formats.weight_files import check_downloaded, weight_files
-from workbench.runtimes.pytorch.arithmetic import name_of, throughout, widen_positions
+from workbench.runtimes.pytorch.arithmetic import forget_longer_passes, name_of, throughout, widen_positions
 from workbench.runtimes.pytorch.chosen_weights import note_network
 from workbench.runtimes.pytorch.decoding_steps import ForcedTokens, looking_at_pass
 from workbench.runtimes.pytorch.gradients import choice_gradients
@@ -147,7 +147,7 @@ class LanguageModel:
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """See `workbench.pipelines.language.Language.score`; raises `BadInput` for an unknown id."""
-        from workbench.runtimes.pytorch.scoring import TreeScorer, attention_window, logprobs_alone
+        from workbench.runtimes.pytorch.scoring import TreeScorer, logprobs_alone, longest_together
 
         most = len(self.network.get_input_embeddings().weight)
         for row in rows:
@@ -155,8 +155,8 @@ class LanguageModel:
                 raise BadInput(f"a text has ids from {min(row)} to {max(row)}; expected 0 to {most - 1}")
         if self._scorer is None:
             self._scorer = TreeScorer(self.network)
-        window = attention_window(self.network.config)
-        long = [window is not None and len(row) > window for row in rows]
+        longest = longest_together(self.network.config)
+        long = [longest is not None and len(row) > longest for row in rows]
         together = iter(self._scorer.score([row for row, alone in zip(rows, long, strict=True) if not alone]))
         return [
             logprobs_alone(self.network, row) if alone else next(together)
@@ -328,6 +328,7 @@ def open_language(
     _check(report, where, directory.name)
     if dtype == "float64":
         widen_positions(network)
+    forget_longer_passes(network)
     network.eval().requires_grad_(False).to(device)
     note_network(network)
     return LanguageModel(network, config, device)

@@ -125,9 +125,15 @@ def logprobs_alone(network: Any, row: Sequence[int]) -> np.ndarray:
     return found
 
 
-def attention_window(config: Any) -> int | None:
-    """Returns the number of positions that some layer's attention is limited to; None where none is limited."""
+def longest_together(config: Any) -> int | None:
+    """Returns the most tokens of a row that a `TreeScorer` may compute with others; None for any number.
+
+    Some layer's attention may be limited to a window, and rotary rates may depend on the length of the pass.
+    """
     kinds = getattr(config, "layer_types", None)
     window = getattr(config, "sliding_window", None)
-    limited = "sliding_attention" in kinds if kinds else window is not None
-    return int(window) if limited and window else None
+    limits = [int(window)] if window and ("sliding_attention" in kinds if kinds else True) else []
+    rotary = config.rope_parameters or {}
+    if rotary.get("rope_type") in ("dynamic", "longrope"):
+        limits.append(int(rotary.get("original_max_position_embeddings") or config.max_position_embeddings))
+    return min(limits, default=None)

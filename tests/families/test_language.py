@@ -92,6 +92,12 @@ def test_a_key_that_the_network_does_not_follow(directory: Path, kind: str, key:
         read_language_config(directory)
 
 
+def test_a_model_that_looks_ahead_writes_nothing(directory: Path) -> None:
+    change_json(directory / "config.json", is_causal=False)
+    with pytest.raises(BadInput, match=r"^is_causal in it/config\.json is False; only models that write"):
+        read_language_config(directory)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -107,6 +107,8 @@ def check_followed(config: Mapping[str, Any], kind: str, where: str) -> None:
         for key, harmless in UNFOLLOWED.items():
             if (value := section.get(key)) not in harmless:
                 raise _unfollowed(key, value, kind, where)
+    if config.get("is_causal") not in (None, True):
+        raise BadInput(f"is_causal in {where} is {config['is_causal']!r:.80}; only models that write are supported")
     window, context = config.get("sliding_window"), config.get("max_position_embeddings")
     if kind == "llama" and isinstance(window, int) and isinstance(context, int) and 0 < window < context:
         raise _unfollowed("sliding_window", window, kind, where)

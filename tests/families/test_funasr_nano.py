@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +23,7 @@ from workbench.families.funasr_nano import (
     LANGUAGES,
     SPEECH,
     AdaptorConfig,
+    CtcBranch,
     FunasrNanoModel,
     FunasrNanoOptions,
     audio_tokens,
@@ -225,6 +228,20 @@ def test_a_ctc_branch_whose_size_is_wrong_says_why(tmp_path: Path) -> None:
     path.write_text(re.sub(r"ctc_vocab_size: \d+", "ctc_vocab_size: many", path.read_text()))
     found = read_funasr_nano(tmp_path / "m").ctc
     assert found == "ctc_vocab_size in config.yaml is 'many'; expected a whole number from 2 to 100000"
+
+
+def test_the_tokens_of_the_ctc_branch_are_those_that_the_configuration_names(tmp_path: Path) -> None:
+    directory = tiny_funasr_nano(tmp_path / "m")
+    add_ctc_branch(directory)
+    for name in ("inner", "outer"):
+        shutil.copy(directory / "multilingual.tiktoken", directory / f"{name}.tiktoken")
+    content = yaml.safe_load((directory / "config.yaml").read_text())
+    content["dataset_conf"] = {"ctc_tokenizer_conf": {"vocab_path": "/elsewhere/inner.tiktoken"}}
+    for name in ("inner", "outer"):
+        (directory / "config.yaml").write_text(yaml.safe_dump(content))
+        found = read_funasr_nano(directory).ctc
+        assert isinstance(found, CtcBranch) and found.tokens.name == f"{name}.tiktoken"
+        content["ctc_tokenizer_conf"] = {"vocab_path": "outer.tiktoken"}
 
 
 def test_a_tokenizer_without_files_is_refused(tmp_path: Path) -> None:

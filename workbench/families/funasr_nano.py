@@ -289,7 +289,8 @@ def _read_ctc_branch(checkpoint: FunasrCheckpoint, encoder: SanmConfig) -> CtcBr
 
 
 def _ctc_tokens(checkpoint: FunasrCheckpoint) -> Path | None:
-    conf = checkpoint.section("dataset_conf").get("ctc_tokenizer_conf")
+    key = "ctc_tokenizer_conf"  # at the top, or else where published checkpoints have it
+    conf = checkpoint.config.get(key, checkpoint.section("dataset_conf").get(key))
     named = conf.get("vocab_path") if isinstance(conf, Mapping) else None
     # A path may be one of the machine that trained the model, as that of the language model.
     names = [CTC_TOKENS, *([str(named), Path(str(named)).name] if named else [])]

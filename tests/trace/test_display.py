@@ -49,7 +49,9 @@ def test_large_stages_are_listed_without_reading_them(monkeypatch: pytest.Monkey
 
 
 def test_a_trace_without_metadata_and_an_empty_one() -> None:
-    assert "Trace" in text_of(Trace({"a": np.zeros(3)}, {})._repr_html_())
+    assert "Trace by" not in text_of(Trace({"a": np.zeros(3)}, {})._repr_html_())
+    assert "Trace by m on r" in text_of(Trace({}, {"model": "m", "runtime": "r"})._repr_html_())
+    assert "Trace by r" in text_of(Trace({}, {"runtime": "r"})._repr_html_())
     assert "0 stages" in text_of(Trace({}, {})._repr_html_())
 
 

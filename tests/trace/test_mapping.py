@@ -115,7 +115,7 @@ def test_a_layout_that_does_not_fit_is_refused(rule: Rule) -> None:
 def test_an_invalid_mapping_raises_one_sentence(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         mapping(tmp_path, text)
-    assert said in str(caught.value)
+    assert said in str(caught.value) and "names.toml" in str(caught.value)
 
 
 def test_a_mapping_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -43,6 +43,25 @@ def test_names_alone_give_the_order_of_the_computation(shuffled: list[str]) -> N
     assert computation_order(shuffled) == ORDER
 
 
+ANSWER = [
+    "codec.logits",  # of the prompt, as `logits` are
+    "logits",
+    "steps.1.logits",
+    *(f"answer.{name}" for name in ("embeddings", "norm", "logprobs", "alternatives", "temperatures")),
+    *(f"answer.{name}" for name in ("candidates", "rooms")),
+    *(f"codec.{name}" for name in ("rows", "codes", "latents", "audio")),
+    "tokens",
+    "tokens.logprobs",
+    "text",
+]
+"""An answer follows the prompt; its sound follows the choices of its ids."""
+
+
+@given(st.permutations(ANSWER))
+def test_the_stages_of_an_answer_have_their_order(shuffled: list[str]) -> None:
+    assert computation_order(shuffled) == ANSWER
+
+
 @example(["e.1", "e.01"])
 @given(st.lists(st.text(alphabet="enc.layrs019²tok", max_size=24), unique=True))
 def test_any_names_have_one_order_and_all_remain(names: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from pathlib import Path
 
@@ -138,3 +139,15 @@ def test_slashes_in_names_are_dots_of_stages(tmp_path: Path, kind: str) -> None:
 def test_a_name_with_slashes_stays_beside_the_same_with_dots(tmp_path: Path) -> None:
     arrays = dict.fromkeys(("encoder/output", "encoder.output"), SMALL)
     assert set(read_trace(written(tmp_path, "npz", arrays))) == {"encoder/output", "encoder.output"}
+
+
+@pytest.mark.parametrize(
+    "stated, dtype",
+    [({}, "float16"), ({"dtype": "float32"}, "float32"), ({"quantization": "q8_0"}, None), ({"model": "x"}, "float16")],
+)
+def test_arrays_in_half_precision_state_the_arithmetic_only_where_nothing_else_does(
+    tmp_path: Path, stated: dict[str, str], dtype: str | None
+) -> None:
+    np.save(tmp_path / "logits.npy", np.zeros((2, 3), np.float16))
+    (tmp_path / "meta.json").write_text(json.dumps(stated))
+    assert read_trace(tmp_path).meta.get("dtype") == dtype

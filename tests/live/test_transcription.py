@@ -179,3 +179,26 @@ def test_closing_ends_at_once_while_the_model_works(loudness: None) -> None:
     threading.Timer(0.01, goes_on.set).start()
     live.close()
     live.close()
+
+
+def test_closing_also_ends_a_feed_that_waits_for_the_model(loudness: None) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def transcribe(samples: np.ndarray) -> Transcript:
+        begun.set()
+        assert goes_on.wait(30)
+        return heard(samples)
+
+    live = LiveTranscription(transcribe, lambda event: None)
+    segment = np.concatenate([np.full(RATE // 2, 0.5, np.float32), np.zeros(RATE // 2, np.float32)])
+    for _ in range(live_transcription.MOST_WAITING):
+        live.feed(segment)
+    feeding = threading.Thread(target=live.feed, args=(segment,), daemon=True)
+    feeding.start()
+    assert begun.wait(30)
+    feeding.join(0.05)
+    assert feeding.is_alive(), "the model is far behind"
+    threading.Timer(0.01, goes_on.set).start()
+    live.close()
+    feeding.join(10)
+    assert not feeding.is_alive()

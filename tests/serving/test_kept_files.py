@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from workbench.core.visitors import Visitor
-from workbench.serving.kept_files import KeptFiles
+from workbench.serving.kept_files import KeptFiles, NoRoom
 from workbench.serving.limits import PUBLIC
 
 MB = 1 << 20
@@ -54,3 +55,12 @@ def test_a_quota_holds_after_a_restart(kept: KeptFiles) -> None:
     names = [keep(kept, Visitor("10.0.0.1"), 9 - number) for number in range(2)]
     again = KeptFiles(kept.root, kept.limits)
     assert left(again, [*names, keep(again, Visitor("10.0.0.1"), 0)]) == [False, True, True]
+
+
+def test_a_file_for_which_the_disk_has_no_room_is_refused(kept: KeptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 MB of the disk stay free for all else."""
+    monkeypatch.setattr("workbench.serving.kept_files.shutil.disk_usage", lambda _: SimpleNamespace(free=69 * MB))
+    with pytest.raises(NoRoom, match=r"has 5 MB left, and the file needs 6 MB; try again later, or with a smaller"):
+        kept.begin(Visitor("10.0.0.1"), 6 * MB)
+    assert not [each for each in kept.root.rglob("*") if each.is_dir() and len(each.name) == 32], "no folder is left"
+    assert kept.begin(Visitor("10.0.0.1"), 5 * MB).is_dir()

@@ -98,8 +98,10 @@ def _rows(trace: Trace) -> np.ndarray | None:
         if rows.ndim != 2 or not rows.shape[1] or rows.dtype.kind not in "iuf":
             return None
         return as_tokens(ROWS, rows).reshape(rows.shape)
-    told = trace.get(ALTERNATIVES)
-    return None if told is None or told.ndim != 3 else np.empty((0, told.shape[1]), dtype=np.int64)
+    alternatives = trace.get(ALTERNATIVES)
+    return (
+        None if alternatives is None or alternatives.ndim != 3 else np.empty((0, alternatives.shape[1]), dtype=np.int64)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +114,12 @@ class Answers:
     @property
     def equal(self) -> int:
         """The number of positions before the first one that differs."""
-        ours, theirs = self.reference.table, self.candidate.table
-        common = min(len(ours), len(theirs))
-        streams = min(ours.shape[1], theirs.shape[1])
-        differing = np.flatnonzero((ours[:common, :streams] != theirs[:common, :streams]).any(axis=1))
+        reference_table, candidate_table = self.reference.table, self.candidate.table
+        common = min(len(reference_table), len(candidate_table))
+        streams = min(reference_table.shape[1], candidate_table.shape[1])
+        differing = np.flatnonzero(
+            (reference_table[:common, :streams] != candidate_table[:common, :streams]).any(axis=1)
+        )
         return int(differing[0]) if len(differing) else common
 
     @property
@@ -135,8 +139,8 @@ class Answers:
 
 def answers_of(reference: Trace, candidate: Trace) -> Answers | None:
     """Returns the answers of two traces; None if one has none."""
-    ours, theirs = ids_of(reference), ids_of(candidate)
-    return None if ours is None or theirs is None else Answers(ours, theirs)
+    reference_ids, candidate_ids = ids_of(reference), ids_of(candidate)
+    return None if reference_ids is None or candidate_ids is None else Answers(reference_ids, candidate_ids)
 
 
 def same_answer(*traces: Trace) -> bool:
@@ -199,10 +203,10 @@ def first_id(reference: Trace, candidate: Trace, answers: Answers, tolerances: T
         ids = [None if row is None or stream >= len(row) else int(row[stream]) for row in rows]
         choice, near = _choice(reference, candidate, position, stream, (ids[0], ids[1]), tolerances)
         change = _change(tables[0][:, 0], tables[1][:, 0], position, layout) if stream == 0 else ""
-        for whose, trace, number in zip(("reference", "candidate"), (reference, candidate), ids):
-            told = None if number is None else _told(trace, position, stream)
-            if not change and told and len(told[0]) and number not in told[0]:
-                change = f"the {whose}'s id is not among its own likeliest"
+        for side, trace, number in zip(("reference", "candidate"), (reference, candidate), ids):
+            likeliest = None if number is None else _likeliest_ids(trace, position, stream)
+            if not change and likeliest and len(likeliest[0]) and number not in likeliest[0]:
+                change = f"the {side}'s id is not among its own likeliest"
         found.append(
             FirstId(
                 position=position,
@@ -220,15 +224,18 @@ def first_id(reference: Trace, candidate: Trace, answers: Answers, tolerances: T
     return next((each for each in found if not each.near_tie), found[0])
 
 
-def _change(ours: np.ndarray, theirs: np.ndarray, place: int, layout: SpeechLayout | None) -> str:
+def _change(reference_ids: np.ndarray, candidate_ids: np.ndarray, place: int, layout: SpeechLayout | None) -> str:
     """Returns a phrase if one side has one id more and then both go on alike; else an empty text."""
-    for one, other, said in ((ours, theirs, "leaves out"), (theirs, ours, "puts in")):
-        if place >= len(one):
+    for longer, shorter, verb in (
+        (reference_ids, candidate_ids, "leaves out"),
+        (candidate_ids, reference_ids, "puts in"),
+    ):
+        if place >= len(longer):
             continue
-        name = name_of(int(one[place]), layout)
-        run = one[place + 1 : place + 1 + (1 if name.startswith("<|") else _RUN)]
-        if len(run) and np.array_equal(other[place : place + len(run)], run) and len(one) > len(other):
-            return f"the candidate {said} {name}"
+        name = name_of(int(longer[place]), layout)
+        run = longer[place + 1 : place + 1 + (1 if name.startswith("<|") else _RUN)]
+        if len(run) and np.array_equal(shorter[place : place + len(run)], run) and len(longer) > len(shorter):
+            return f"the candidate {verb} {name}"
     return ""
 
 
@@ -241,11 +248,16 @@ def _choice(
     tolerances: Tolerances,
 ) -> tuple[Choice | None, bool]:
     """Returns the choice of a stream at a position, and whether it is a near tie."""
-    told = [_told(trace, position, stream) for trace in (reference, candidate)]
-    ours, theirs = told
-    if ours is None or theirs is None or ids[0] is None or ids[1] is None:
+    likeliest = [_likeliest_ids(trace, position, stream) for trace in (reference, candidate)]
+    reference_likeliest, candidate_likeliest = likeliest
+    if reference_likeliest is None or candidate_likeliest is None or ids[0] is None or ids[1] is None:
         return None, False
-    choice = choice_among(ours, theirs, (ids[0], ids[1]), _spread(reference, candidate, stream, ours[1]))
+    choice = choice_among(
+        reference_likeliest,
+        candidate_likeliest,
+        (ids[0], ids[1]),
+        _spread(reference, candidate, stream, reference_likeliest[1]),
+    )
     if choice is None:
         return None, False
     noise = max(tolerances.preset.limits.relative_l2, LEAST_NOISE) * guidance_of(reference.meta)
@@ -273,15 +285,15 @@ def _drawn_near(
     return bool(max(rooms) <= most / (2 * temperature))  # False if a trace does not hold it
 
 
-def _told(trace: Trace, position: int, stream: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _likeliest_ids(trace: Trace, position: int, stream: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns (ids, log-probabilities) of the likeliest ids of a stream; None if the trace does not hold them."""
     if LOGPROBS not in trace or ALTERNATIVES not in trace:
         return None
     ids, logprobs = trace[ALTERNATIVES], trace[LOGPROBS]
     if ids.ndim != 3 or ids.shape != logprobs.shape or position >= len(ids) or stream >= ids.shape[1]:
         return None
-    there = ids[position, stream] >= 0
-    return ids[position, stream][there], logprobs[position, stream][there].astype(np.float64)
+    reported = ids[position, stream] >= 0
+    return ids[position, stream][reported], logprobs[position, stream][reported].astype(np.float64)
 
 
 def _value(trace: Trace, stage: str, position: int, stream: int) -> float:
@@ -291,7 +303,7 @@ def _value(trace: Trace, stage: str, position: int, stream: int) -> float:
     return float(held[position, stream]) if inside else math.nan if stage == ROOMS else 0.0
 
 
-def _spread(reference: Trace, candidate: Trace, stream: int, told: np.ndarray) -> float:
+def _spread(reference: Trace, candidate: Trace, stream: int, logprobs: np.ndarray) -> float:
     """Returns the standard deviation of a stream's logits at the prompt's last position, or of the likeliest ids."""
     stage = "codec.logits" if stream else "logits"
     for trace in (reference, candidate):
@@ -302,4 +314,4 @@ def _spread(reference: Trace, candidate: Trace, stream: int, told: np.ndarray) -
             return spread_of(row)
         if stream and row.ndim == 2 and stream <= len(row):
             return spread_of(row[stream - 1])
-    return spread_of(told)
+    return spread_of(logprobs)

@@ -35,7 +35,7 @@ def with_beams(each: StageComparison, reference: Trace, candidate: Trace, noise:
         return _explained_choice(each, reference, candidate, step, noise)
     beam = beam_of(each.stage)
     if beam is not None and stage.endswith(_CACHES) and not each.mismatch:
-        return replace(each, hint=_whose_rows(reference, candidate, each.stage, step, beam) or each.hint)
+        return replace(each, hint=_reordering(reference, candidate, each.stage, step, beam) or each.hint)
     return each
 
 
@@ -52,14 +52,17 @@ def _explained_choice(
         pairs = _differing(*(side.ranked for side in sides))
     else:
         return each
-    margins = [_margins(ours, theirs, *sides) for ours, theirs in pairs]
+    margins = [
+        _margins(reference_continuation, candidate_continuation, *sides)
+        for reference_continuation, candidate_continuation in pairs
+    ]
     if not margins or None in margins:
-        return replace(each, hint=_told(pairs, sides[0])) if stage != FINISHED and pairs else each
+        return replace(each, hint=_difference_in_words(pairs, sides[0])) if stage != FINISHED and pairs else each
     widest = max(max(known) for known in margins if known)
     if any(max(known) == 0 for known in margins if known):
         return replace(each, hint="the scores are equal on both sides: the tie is broken in another way")
     if widest > noise * max(1.0, *(side.size for side in sides)):
-        return replace(each, hint=_told(pairs, sides[0])) if stage != FINISHED else each
+        return replace(each, hint=_difference_in_words(pairs, sides[0])) if stage != FINISHED else each
     return replace(each, near_tie=True, hint=f"a near tie: the scores are at most {widest:.2g} apart")
 
 
@@ -86,29 +89,37 @@ class _Choice:
         return max((abs(score) for score in self.scores.values() if abs(score) < 1e8), default=0.0)
 
 
-def _told(pairs: Sequence[tuple[Continued, Continued]], reference: _Choice) -> str:
+def _difference_in_words(pairs: Sequence[tuple[Continued, Continued]], reference: _Choice) -> str:
     """Returns which hypotheses differ, in words."""
-    if sorted(ours for ours, _ in pairs) == sorted(theirs for _, theirs in pairs):
+    if sorted(reference_continuation for reference_continuation, _ in pairs) == sorted(
+        candidate_continuation for _, candidate_continuation in pairs
+    ):
         return "the same hypotheses in another order"
     return "the reference has {}, the candidate {}".format(*(_described(each, reference) for each in pairs[0]))
 
 
 def _described(each: Continued, reference: _Choice) -> str:
     score = reference.scores.get(each)
-    known = "no candidate of the reference" if score is None else f"score {score:.4g}"
-    return f"token {each[1]} after beam {each[0]}" + (f" ({known})" if reference.scores else "")
+    score_text = "no candidate of the reference" if score is None else f"score {score:.4g}"
+    return f"token {each[1]} after beam {each[0]}" + (f" ({score_text})" if reference.scores else "")
 
 
-def _differing(ours: list[Continued], theirs: list[Continued]) -> list[tuple[Continued, Continued]]:
-    return [] if len(ours) != len(theirs) else [pair for pair in zip(ours, theirs) if pair[0] != pair[1]]
+def _differing(reference: list[Continued], candidate: list[Continued]) -> list[tuple[Continued, Continued]]:
+    return (
+        [] if len(reference) != len(candidate) else [pair for pair in zip(reference, candidate) if pair[0] != pair[1]]
+    )
 
 
-def _margins(ours: Continued, theirs: Continued, *sides: _Choice) -> tuple[float, ...] | None:
+def _margins(
+    reference_continuation: Continued, candidate_continuation: Continued, *sides: _Choice
+) -> tuple[float, ...] | None:
     """Returns the difference between each side's scores of two continuations; None if no side reports them."""
-    known = [side.scores for side in sides if side.scores]
-    if not known or not all({ours, theirs} <= scores.keys() for scores in known):
+    scores_of_sides = [side.scores for side in sides if side.scores]
+    if not scores_of_sides or not all(
+        {reference_continuation, candidate_continuation} <= scores.keys() for scores in scores_of_sides
+    ):
         return None
-    return tuple(abs(scores[ours] - scores[theirs]) for scores in known)
+    return tuple(abs(scores[reference_continuation] - scores[candidate_continuation]) for scores in scores_of_sides)
 
 
 def _sums(reference: Trace, candidate: Trace, step: int) -> bool:
@@ -117,11 +128,11 @@ def _sums(reference: Trace, candidate: Trace, step: int) -> bool:
     if not all(name in reference for name in names) or names[0] not in candidate:
         return False
     sums, found = reference[names[1]], [trace[names[0]] for trace in (reference, candidate)]
-    ours, theirs = (np.isclose(each[:, None], sums, rtol=1e-5).any(axis=1) for each in found)
-    return bool(theirs.any() and not ours.any())
+    reference_matches, candidate_matches = (np.isclose(each[:, None], sums, rtol=1e-5).any(axis=1) for each in found)
+    return bool(candidate_matches.any() and not reference_matches.any())
 
 
-def _whose_rows(reference: Trace, candidate: Trace, name: str, step: int, beam: int) -> str | None:
+def _reordering(reference: Trace, candidate: Trace, name: str, step: int, beam: int) -> str | None:
     """Returns how a cache was reordered before the step; None if the rows of its positions are not recognised."""
     parents = [parent for parent, _ in _Choice.of(reference, step).living]
     if beam >= len(parents):
@@ -130,24 +141,28 @@ def _whose_rows(reference: Trace, candidate: Trace, name: str, step: int, beam: 
     # The reference's cache of a hypothesis holds the rows of its parent, then one of its own.
     places = {parent: (step_stage(step, stage, child), slice(-1)) for child, parent in enumerate(parents)}
     places |= {old: (step_stage(step - 1, stage, old), slice(None)) for old in range(len(parents))}
-    held = {old: reference[other][part] for old, (other, part) in places.items() if other in reference}
-    found = [
-        _whose(candidate[cache][:-1], held, parent) if (cache := step_stage(step, stage, each)) in candidate else None
+    caches = {old: reference[cache_name][part] for old, (cache_name, part) in places.items() if cache_name in reference}
+    sources = [
+        _source_of_rows(candidate[cache][:-1], caches, parent)
+        if (cache := step_stage(step, stage, each)) in candidate
+        else None
         for each, parent in enumerate(parents)
     ]
-    if found[beam] is None or found[beam] == parents[beam]:
+    if sources[beam] is None or sources[beam] == parents[beam]:
         return None
-    said = f"the rows before this step are those of beam {found[beam]} of step {step - 1}, not of beam {parents[beam]}"
-    if all(old in (each, None) for each, old in enumerate(found)):
-        return f"{said}: the cache was not reordered"
-    shown = ", ".join("?" if each is None else str(each) for each in found)
-    return f"{said}: the cache was reordered by {shown}, not by {', '.join(map(str, parents))}"
+    clause = (
+        f"the rows before this step are those of beam {sources[beam]} of step {step - 1}, not of beam {parents[beam]}"
+    )
+    if all(old in (each, None) for each, old in enumerate(sources)):
+        return f"{clause}: the cache was not reordered"
+    shown = ", ".join("?" if each is None else str(each) for each in sources)
+    return f"{clause}: the cache was reordered by {shown}, not by {', '.join(map(str, parents))}"
 
 
-def _whose(rows: np.ndarray, held: Mapping[int, np.ndarray], parent: int) -> int | None:
+def _source_of_rows(rows: np.ndarray, caches: Mapping[int, np.ndarray], parent: int) -> int | None:
     """Returns the hypothesis that rows of a cache belong to, the parent first; None if none of those that are held."""
     size = float(np.linalg.norm(rows.astype(np.float64)))
-    for old in sorted(held, key=lambda each: each != parent):
-        if size and held[old].shape == rows.shape and np.linalg.norm(held[old] - rows) <= _ALIKE * size:
+    for old in sorted(caches, key=lambda each: each != parent):
+        if size and caches[old].shape == rows.shape and np.linalg.norm(caches[old] - rows) <= _ALIKE * size:
             return old
     return None

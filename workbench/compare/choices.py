@@ -19,7 +19,7 @@ from workbench.trace.trace import Trace
 _CLOSE = 0.02  # differences at one position that vary by less than this share of their mean are a constant
 _SAME = 1e-3  # two temperatures with a smaller relative difference are the same setting
 
-Told = list[dict[int, float]]
+StreamLogprobs = list[dict[int, float]]
 """For each stream, the log-probabilities of its likeliest ids."""
 
 
@@ -49,21 +49,27 @@ def measure_choices(reference: Trace, candidate: Trace, positions: int, limit: f
     """
     sides = _arrays(reference), _arrays(candidate)
     steps = min(positions, *(len(ids) for ids, _ in sides))
-    worst, place, beyond = 0.0, (-1, 0), None
+    worst, place, place_beyond = 0.0, (-1, 0), None
     total, tokens = 0.0, 0
     for step in range(steps):
-        for stream, (ours, theirs) in enumerate(zip(*(_told(*side, step) for side in sides))):
-            if not ours and not theirs:
+        for stream, (reference_logprobs, candidate_logprobs) in enumerate(
+            zip(*(_logprobs_at(*side, step) for side in sides))
+        ):
+            if not reference_logprobs and not candidate_logprobs:
                 continue
-            apart = differences(ours, theirs) if ours and theirs else [math.inf]
+            apart = (
+                differences(reference_logprobs, candidate_logprobs)
+                if reference_logprobs and candidate_logprobs
+                else [math.inf]
+            )
             found = root_mean_square(apart)
             if place[0] < 0 or found > worst:
                 worst, place = found, (step, stream)
-            if beyond is None and not found <= limit:
-                beyond = step, stream
+            if place_beyond is None and not found <= limit:
+                place_beyond = step, stream
             total += sum(apart)
             tokens += len(apart)
-    first = beyond or (None, None)
+    first = place_beyond or (None, None)
     return LogprobMeasures(worst, place[0], total / max(tokens, 1), steps, tokens, place[1], *first)
 
 
@@ -78,14 +84,16 @@ def explain_choices(
     step, stream = measured.first_step, measured.first_stream
     if step is None or stream is None:
         return None
-    ours, theirs = (_told(*_arrays(trace), step)[stream] for trace in (reference, candidate))
+    reference_logprobs, candidate_logprobs = (
+        _logprobs_at(*_arrays(trace), step)[stream] for trace in (reference, candidate)
+    )
     where = f"first at {_where(answers.reference, step, stream)}"
     layout = layout_of(reference.meta) or layout_of(candidate.meta)
-    if not ours or not theirs:
-        return f"{where}, where {'the candidate' if ours else 'the reference'} chooses nothing"
-    if strange := _strangers(ours, theirs, stream, layout):
+    if not reference_logprobs or not candidate_logprobs:
+        return f"{where}, where {'the candidate' if reference_logprobs else 'the reference'} chooses nothing"
+    if strange := _strangers(reference_logprobs, candidate_logprobs, stream, layout):
         return f"{where}, where the candidate chooses among {strange}"
-    if (lower := _lower(ours, theirs)) is not None:
+    if (lower := _lower(reference_logprobs, candidate_logprobs)) is not None:
         return (
             f"{where}, where they are all {abs(lower):.2g} {'lower' if lower > 0 else 'higher'}, as if "
             f"{'more' if lower > 0 else 'fewer'} ids were allowed: another mask"
@@ -100,33 +108,49 @@ def explain_choices(
 
 def explain_temperatures(reference: Trace, candidate: Trace, positions: int, answers: Answers) -> str | None:
     """Returns the first position that was drawn at another temperature, and whose temperature it is."""
-    ours, theirs = (trace[TEMPERATURES][:positions] for trace in (reference, candidate))
-    streams = min(ours.shape[1], theirs.shape[1])
-    common = min(len(ours), len(theirs))
-    apart = ~np.isclose(ours[:common, :streams], theirs[:common, :streams], rtol=_SAME, atol=0, equal_nan=True)
+    reference_temperatures, candidate_temperatures = (
+        trace[TEMPERATURES][:positions] for trace in (reference, candidate)
+    )
+    streams = min(reference_temperatures.shape[1], candidate_temperatures.shape[1])
+    common = min(len(reference_temperatures), len(candidate_temperatures))
+    apart = ~np.isclose(
+        reference_temperatures[:common, :streams],
+        candidate_temperatures[:common, :streams],
+        rtol=_SAME,
+        atol=0,
+        equal_nan=True,
+    )
     if not apart.any():
         return None
     step, stream = map(int, np.argwhere(apart)[0])
-    found, expected = float(theirs[step, stream]), float(ours[step, stream])
-    said = (
+    found, expected = float(candidate_temperatures[step, stream]), float(reference_temperatures[step, stream])
+    sentence = (
         f"first at {_where(answers.reference, step, stream)}: it was drawn at temperature {found:.4g}, the "
         f"reference's at {expected:.4g}"
     )
     settings = reference.meta.get("answer")
     for kind in ("text", "audio") if isinstance(settings, Mapping) else ():
-        asked = settings.get(f"{kind}_temperature") if isinstance(settings, Mapping) else None
-        if isinstance(asked, (int, float)) and math.isclose(asked, found, rel_tol=_SAME):
-            return f"{said}; {found:.4g} is the temperature of {kind}"
-    return said
+        setting = settings.get(f"{kind}_temperature") if isinstance(settings, Mapping) else None
+        if isinstance(setting, (int, float)) and math.isclose(setting, found, rel_tol=_SAME):
+            return f"{sentence}; {found:.4g} is the temperature of {kind}"
+    return sentence
 
 
 def setting_changes(reference: Mapping[str, object], candidate: Mapping[str, object]) -> str:
     """Returns the settings in which two answers differ, as text; empty if there are none or a trace names none."""
-    ours, theirs = reference.get("answer"), candidate.get("answer")
-    if not isinstance(ours, Mapping) or not isinstance(theirs, Mapping):
+    reference_settings, candidate_settings = reference.get("answer"), candidate.get("answer")
+    if not isinstance(reference_settings, Mapping) or not isinstance(candidate_settings, Mapping):
         return ""
-    names = [name for name in ours if name in theirs and name != "probabilities" and ours[name] != theirs[name]]
-    return ", ".join(f"{name!s:.40} {ours[name]!s:.40} and {theirs[name]!s:.40}" for name in names)
+    names = [
+        name
+        for name in reference_settings
+        if name in candidate_settings
+        and name != "probabilities"
+        and reference_settings[name] != candidate_settings[name]
+    ]
+    return ", ".join(
+        f"{name!s:.40} {reference_settings[name]!s:.40} and {candidate_settings[name]!s:.40}" for name in names
+    )
 
 
 def _where(ids: Ids, step: int, stream: int) -> str:
@@ -138,7 +162,7 @@ def _arrays(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     return trace[ALTERNATIVES], trace[LOGPROBS]
 
 
-def _told(ids: np.ndarray, logprobs: np.ndarray, step: int) -> Told:
+def _logprobs_at(ids: np.ndarray, logprobs: np.ndarray, step: int) -> StreamLogprobs:
     return [
         {number: value for number, value in zip(row.tolist(), values.tolist()) if number >= 0}
         for row, values in zip(ids[step], logprobs[step])
@@ -146,28 +170,38 @@ def _told(ids: np.ndarray, logprobs: np.ndarray, step: int) -> Told:
 
 
 def _strangers(
-    ours: Mapping[int, float], theirs: Mapping[int, float], stream: int, layout: SpeechLayout | None
+    reference_logprobs: Mapping[int, float],
+    candidate_logprobs: Mapping[int, float],
+    stream: int,
+    layout: SpeechLayout | None,
 ) -> str | None:
     """Returns in words which foreign ids a stream of audio chooses among; None if it chooses among its own ids."""
     if layout is None or stream >= layout.streams:
         return None
     first, end = layout.interval(stream)
-    if not all(first <= number < end or number in (layout.eos, layout.eot) for number in ours):
+    if not all(first <= number < end or number in (layout.eos, layout.eot) for number in reference_logprobs):
         return None  # not in audio
-    strange = [number for number in theirs if not (first <= number < end or number in (layout.eos, layout.eot))]
+    strange = [
+        number for number in candidate_logprobs if not (first <= number < end or number in (layout.eos, layout.eot))
+    ]
     if not strange:
         return None
-    others = {(number - layout.codec_first) // layout.layer_size for number in strange}
-    [other] = others if len(others) == 1 else [None]
-    if other is not None and 0 <= other < layout.streams and len(strange) == len(theirs):
-        return f"the ids of stream {other}: another stream's mask"
+    streams_of_ids = {(number - layout.codec_first) // layout.layer_size for number in strange}
+    [stream_of_ids] = streams_of_ids if len(streams_of_ids) == 1 else [None]
+    if stream_of_ids is not None and 0 <= stream_of_ids < layout.streams and len(strange) == len(candidate_logprobs):
+        return f"the ids of stream {stream_of_ids}: another stream's mask"
     return f"ids that stream {stream} does not have, such as {strange[0]}: a mask is missing"
 
 
-def _lower(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float | None:
+def _lower(reference_logprobs: Mapping[int, float], candidate_logprobs: Mapping[int, float]) -> float | None:
     """Returns how much lower the candidate's log-probabilities are; None unless all differ by about the same."""
-    apart = np.array([ours[number] - theirs[number] for number in ours.keys() & theirs.keys()])
-    if len(apart) < 2 or len(apart) < len(ours) / 2 or not np.isfinite(apart).all():
+    apart = np.array(
+        [
+            reference_logprobs[number] - candidate_logprobs[number]
+            for number in reference_logprobs.keys() & candidate_logprobs.keys()
+        ]
+    )
+    if len(apart) < 2 or len(apart) < len(reference_logprobs) / 2 or not np.isfinite(apart).all():
         return None
     mean = float(apart.mean())
     return mean if float(apart.std()) <= _CLOSE * abs(mean) else None

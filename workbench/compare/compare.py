@@ -74,7 +74,7 @@ def compare(
     part = first_id(reference, candidate, answers, tolerances) if answers else None
     if part:
         found = _tokens_first(found, part)
-    whole = Comparison(
+    comparison = Comparison(
         stages=tuple(_alone(found) if chosen.inputs else _with_growth(found, tolerances)),
         tolerances=tolerances,
         reason=reason,
@@ -87,7 +87,7 @@ def compare(
         inputs=chosen.inputs,
         first_id=part,
     )
-    return with_hints(whole, None, reference, candidate)
+    return with_hints(comparison, None, reference, candidate)
 
 
 def _measured(

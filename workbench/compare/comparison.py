@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.compare.answers import FOLLOWING, ROWS, FirstId
-from workbench.compare.inputs import Whose
+from workbench.compare.inputs import InputSide
 from workbench.compare.logits import Choice
 from workbench.compare.presets import Tolerances
 from workbench.compare.stage import StageComparison
@@ -41,7 +41,7 @@ class Comparison:
     only_candidate: tuple[str, ...]
     first_token: FirstToken | None
     warnings: tuple[str, ...]
-    inputs: Whose | None = None  # see `whose_inputs`
+    inputs: InputSide | None = None  # see `side_of_inputs`
     first_id: FirstId | None = None  # of answers with parallel streams
 
     def __getitem__(self, stage: str) -> StageComparison:
@@ -83,8 +83,8 @@ class Comparison:
 
     def __repr__(self) -> str:
         beyond = [each.stage for each in self.stages if not self.passes(each)]
-        said = f"{len(beyond)} beyond, first {beyond[0]}" if beyond else "all within"
-        return f"<Comparison of {len(self.stages)} stages: {said} tolerance {self.tolerances.preset.name}>"
+        summary = f"{len(beyond)} beyond, first {beyond[0]}" if beyond else "all within"
+        return f"<Comparison of {len(self.stages)} stages: {summary} tolerance {self.tolerances.preset.name}>"
 
     def _repr_html_(self) -> str:
         from workbench.compare.display import comparison_html

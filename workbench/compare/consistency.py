@@ -107,10 +107,10 @@ class Consistency:
                 f"float64 than rounding on {found.farther} of {found.inputs}, usually {found.ratios[2]:.2g} times its "
                 f"limit (sign test, p = {found.corrected:.1g}, corrected for {len(self.stages)} tests)."
             )
-        said = f"No stage is in error {over} (sign test, {len(self.stages)} tests, corrected by Holm's method)"
+        clause = f"No stage is in error {over} (sign test, {len(self.stages)} tests, corrected by Holm's method)"
         if self.inputs < self.least_inputs:
-            return f"{said}; a fault near the noise needs at least {self.least_inputs} inputs to show."
-        return f"{said}."
+            return f"{clause}; a fault near the noise needs at least {self.least_inputs} inputs to show."
+        return f"{clause}."
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON values."""
@@ -152,7 +152,7 @@ def consistency(inputs: Sequence[Sequence[Measurement]]) -> Consistency:
     for each in (each for measurements in inputs for each in measurements):
         found[each.stage, each.measure].append(each)
     tested = [measurements for measurements in found.values() if measurements]
-    ps = [sign_test([each.ratio > 1 for each in one], [each.clean for each in one]) for one in tested]
+    ps = [sign_test([each.ratio > 1 for each in group], [each.clean for each in group]) for group in tested]
     stages = [_over_inputs(measurements, p, q) for measurements, p, q in zip(tested, ps, holm(ps), strict=True)]
     least = min((each.clean for measurements in tested for each in measurements), default=1)
     return Consistency(tuple(stages), len(inputs), least)

@@ -40,8 +40,8 @@ class SequenceMeasures:
 def as_tokens(stage: str, array: np.ndarray) -> np.ndarray:
     """Returns the ids as int64 in one dimension; raises `BadInput` if a value is not a whole number, or too large."""
     flat = array.reshape(-1)
-    whole = flat.dtype.kind in "iub" or (flat.dtype.kind == "f" and np.isfinite(flat).all())
-    if not whole or (flat.dtype.kind == "f" and (flat != np.round(flat)).any()):
+    finite = flat.dtype.kind in "iub" or (flat.dtype.kind == "f" and np.isfinite(flat).all())
+    if not finite or (flat.dtype.kind == "f" and (flat != np.round(flat)).any()):
         raise BadInput(f"stage {stage} holds {array.dtype} values that are not token ids; expected whole numbers")
     if flat.size and not -(2**63) <= int(flat.min()) <= int(flat.max()) < 2**63:
         raise BadInput(
@@ -77,11 +77,11 @@ def measure_tokens(reference: np.ndarray, candidate: np.ndarray) -> SequenceMeas
     )
 
 
-def _first_difference(one: np.ndarray, other: np.ndarray) -> int | None:
+def _first_difference(reference: np.ndarray, candidate: np.ndarray) -> int | None:
     """Returns the index of the first id that differs, or the length of the shorter one; None for equal ids."""
-    common = min(len(one), len(other))
-    differing = np.flatnonzero(one[:common] != other[:common])
-    return int(differing[0]) if len(differing) else common if len(one) != len(other) else None
+    common = min(len(reference), len(candidate))
+    differing = np.flatnonzero(reference[:common] != candidate[:common])
+    return int(differing[0]) if len(differing) else common if len(reference) != len(candidate) else None
 
 
 def explain_tokens(reference: np.ndarray, candidate: np.ndarray) -> str | None:
@@ -92,19 +92,22 @@ def explain_tokens(reference: np.ndarray, candidate: np.ndarray) -> str | None:
     first = _first_difference(reference, candidate)
     if first is None:
         return None
-    ours, theirs = reference[first:], candidate[first:]
-    alike = _first_difference(ours[::-1], theirs[::-1]) or 0  # ids after the run that differs
-    ours, theirs = ours[: len(ours) - alike], theirs[: len(theirs) - alike]
-    if max(len(ours), len(theirs)) > _MOST_SHOWN:
+    reference_run, candidate_run = reference[first:], candidate[first:]
+    alike = _first_difference(reference_run[::-1], candidate_run[::-1]) or 0  # ids after the run that differs
+    reference_run, candidate_run = (
+        reference_run[: len(reference_run) - alike],
+        candidate_run[: len(candidate_run) - alike],
+    )
+    if max(len(reference_run), len(candidate_run)) > _MOST_SHOWN:
         ids = [str(side[first]) if first < len(side) else "the end" for side in (reference, candidate)]
         return f"the ids differ from place {first} on, {ids[0]} and {ids[1]}"
-    said = [" ".join(map(str, ids)) for ids in (ours, theirs)]
+    runs = [" ".join(map(str, ids)) for ids in (reference_run, candidate_run)]
     where = f"at place {first}, and nowhere else,"
-    if not len(ours):
-        return f"{where} the candidate puts in {said[1]}"
-    if not len(theirs):
-        return f"{where} the candidate leaves out {said[0]}"
-    return f"{where} the candidate has {said[1]} for {said[0]}"
+    if not len(reference_run):
+        return f"{where} the candidate puts in {runs[1]}"
+    if not len(candidate_run):
+        return f"{where} the candidate leaves out {runs[0]}"
+    return f"{where} the candidate has {runs[1]} for {runs[0]}"
 
 
 def measure_text(reference: str, candidate: str) -> SequenceMeasures:

@@ -27,9 +27,9 @@ def verdict_html(found: Verdict) -> str:
 
 
 def _sentences(found: Verdict) -> list[Html]:
-    outcome, *more = found.sentences
+    outcome, *other_sentences = found.sentences
     sign = element("span", "✓ within" if found.within else "✗ beyond", class_="good" if found.within else "bad")
-    return [element("p", sign, " ", outcome, class_="text"), notes([*more, *found.further_details])]
+    return [element("p", sign, " ", outcome, class_="text"), notes([*other_sentences, *found.further_details])]
 
 
 def _judged(found: Verdict, comparison: Comparison) -> list[Html]:
@@ -59,8 +59,8 @@ def _row(comparison: Comparison, each: StageComparison) -> tuple[Any, ...]:
 def _deciding(each: StageComparison) -> tuple[str, float, float] | None:
     """Returns name, value and limit of a stage's measure: one beyond its limit, or else the first one."""
     if each.beyond:
-        far = each.beyond[0]
-        return far.measure, far.value, far.limit
+        excess = each.beyond[0]
+        return excess.measure, excess.value, excess.limit
     return next(((name, value, getattr(each.limits, name)) for name, value in each.measured.items()), None)
 
 
@@ -72,9 +72,9 @@ def _bar(value: float, limit: float, name: str) -> Html:
         share = 1.0
     else:
         share = min(max(0.5 + math.log10(value / limit) / (2 * _DECADES), 0.0), 1.0)
-    said = f"{WORDS[name]}: {number(value / limit)} times the limit" if limit > 0 else WORDS[name]
+    tooltip = f"{WORDS[name]}: {number(value / limit)} times the limit" if limit > 0 else WORDS[name]
     kind = "bar beyond" if value > limit else "bar"
-    return element("span", element("i", style=f"width: {100 * share:.0f}%"), class_=kind, title=said)
+    return element("span", element("i", style=f"width: {100 * share:.0f}%"), class_=kind, title=tooltip)
 
 
 def _side(meta: dict[str, Any]) -> str:

@@ -33,17 +33,17 @@ def distances(truth: Any, side: Any) -> Distances:
     if truth.shape != side.shape:
         return Distances(math.inf, math.inf, math.inf)
     found = measure(truth, side)
-    whole = math.inf if found.nonfinite_differences else found.relative_l2
-    if truth.ndim < 2 or not found.values or math.isinf(whole):
-        return Distances(whole, whole, whole)
+    relative_l2 = math.inf if found.nonfinite_differences else found.relative_l2
+    if truth.ndim < 2 or not found.values or math.isinf(relative_l2):
+        return Distances(relative_l2, relative_l2, relative_l2)
     sizes = _sizes(truth)
     shown = np.isfinite(sizes) & (sizes > 0)
     if not shown.any():
-        return Distances(whole, whole, whole)
+        return Distances(relative_l2, relative_l2, relative_l2)
     typical = float(np.median(found.by_position[shown] / sizes[shown]))
     relative = np.where(shown, found.by_position / np.maximum(sizes, _SMALL * found.reference_rms), 0.0)
     worst = int(relative.argmax())
-    return Distances(whole, typical, float(relative[worst]), worst)
+    return Distances(relative_l2, typical, float(relative[worst]), worst)
 
 
 def by_channel(truth: Any, side: Any) -> np.ndarray | None:
@@ -56,14 +56,14 @@ def by_channel(truth: Any, side: Any) -> np.ndarray | None:
         return None
     sizes = _sizes(truth)
     shown = np.isfinite(sizes) & (sizes > 0)
-    one, other = (as_table(each).reshape(len(truth), -1) for each in (truth, side))
-    channels, height = one.shape[1], max(1, _BLOCK_VALUES // len(truth))
+    truth_table, side_table = (as_table(each).reshape(len(truth), -1) for each in (truth, side))
+    channels, height = truth_table.shape[1], max(1, _BLOCK_VALUES // len(truth))
     if not shown.any():
         return None
     found = np.empty(channels)
     for start in range(0, channels, height):
         block = slice(start, start + height)
-        apart = np.abs(other[shown, block].astype(np.float64) - one[shown, block].astype(np.float64))
+        apart = np.abs(side_table[shown, block].astype(np.float64) - truth_table[shown, block].astype(np.float64))
         found[block] = np.median(apart / sizes[shown, None], axis=0)
     return found
 
@@ -83,22 +83,24 @@ def steady(truth: Any, side: Any) -> float:
     shown = np.flatnonzero(np.isfinite(sizes) & (sizes > 0))
     if not shown.size:
         return 0.0
-    one, other = (as_table(each).reshape(len(truth), -1) for each in (truth, side))
-    height = max(1, _BLOCK_VALUES // one.shape[1])
+    truth_table, side_table = (as_table(each).reshape(len(truth), -1) for each in (truth, side))
+    height = max(1, _BLOCK_VALUES // truth_table.shape[1])
     blocks = [shown[start : start + height] for start in range(0, len(shown), height)]
-    errors = np.concatenate([np.sqrt(np.mean(_apart(one, other, sizes, rows) ** 2, axis=1)) for rows in blocks])
+    errors = np.concatenate(
+        [np.sqrt(np.mean(_apart(truth_table, side_table, sizes, rows) ** 2, axis=1)) for rows in blocks]
+    )
     usual = errors <= _AMPLIFIED * np.median(errors)
-    total, place = np.zeros(one.shape[1]), 0
+    total, place = np.zeros(truth_table.shape[1]), 0
     for rows in blocks:
-        kept = rows[usual[place : place + len(rows)]]
+        usual_rows = rows[usual[place : place + len(rows)]]
         place += len(rows)
-        total += _apart(one, other, sizes, kept).sum(axis=0)
+        total += _apart(truth_table, side_table, sizes, usual_rows).sum(axis=0)
     return float(np.sqrt(np.mean((total / max(int(usual.sum()), 1)) ** 2)))
 
 
-def _apart(one: np.ndarray, other: np.ndarray, sizes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _apart(truth_table: np.ndarray, side_table: np.ndarray, sizes: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Returns the differences of some positions in units of their sizes."""
-    found: np.ndarray = (other[rows].astype(np.float64) - one[rows].astype(np.float64)) / sizes[rows, None]
+    found: np.ndarray = (side_table[rows].astype(np.float64) - truth_table[rows].astype(np.float64)) / sizes[rows, None]
     return found
 
 

@@ -158,25 +158,27 @@ def _hinted(
         # Without float64, more counted as rounding than it explains here.
         each = replace(each, hint=where_it_differs(each.numbers) if each.numbers else None, explanation=None)
     if each.mismatch and samples is not None:
-        ours, theirs = reference[each.stage], candidate[each.stage]
-        scene = Scene(each.stage, ours, theirs, _allowed(each, comparison, noise), samples=samples)
+        reference_array, candidate_array = reference[each.stage], candidate[each.stage]
+        scene = Scene(each.stage, reference_array, candidate_array, _allowed(each, comparison, noise), samples=samples)
         hint = explain(scene, math.inf)
-        said = f"the shapes are {shapes(ours, theirs)}: {hint.sentence}" if hint else each.mismatch
-        return replace(each, mismatch=said, explanation=hint)
+        mismatch = (
+            f"the shapes are {shapes(reference_array, candidate_array)}: {hint.sentence}" if hint else each.mismatch
+        )
+        return replace(each, mismatch=mismatch, explanation=hint)
     if each.numbers is None or each.numbers.nonfinite_differences or not each.numbers.relative_l2:
         return each
-    names = [one.stage for one in comparison.stages if one.numbers and one.kind in _NUMBERS]
+    names = [entry.stage for entry in comparison.stages if entry.numbers and entry.kind in _NUMBERS]
     here = names.index(each.stage)
     scene = Scene(
         stage=each.stage,
         reference=reference[each.stage],
         candidate=candidate[each.stage],
         allowed=_allowed(each, comparison, noise),
-        ours=reference,
-        theirs=candidate,
+        reference_stages=reference,
+        candidate_stages=candidate,
         before=tuple(names[:here][::-1]),
         after=tuple(names[here + 1 :]),
-        lacking=tuple(one for one in comparison.only_reference if kind_of(one, reference[one]) in _NUMBERS),
+        lacking=tuple(entry for entry in comparison.only_reference if kind_of(entry, reference[entry]) in _NUMBERS),
         roundoff=comparison.tolerances.preset.roundoff,
         inputs_of=comparison.inputs,
         samples=samples,
@@ -191,13 +193,13 @@ def _allowed(each: StageComparison, comparison: Comparison, noise: NoiseReport |
     error = each.numbers.relative_l2 if each.numbers else math.inf
     found = min(_SHARE * error, preset.limits.relative_l2 or _ROUNDINGS * preset.roundoff)
     if noise:
-        for one in noise.stages:
-            if one.stage == each.stage:
-                return min(found, max(one.bound, _ROUNDINGS * 2.0**-24))
+        for entry in noise.stages:
+            if entry.stage == each.stage:
+                return min(found, max(entry.bound, _ROUNDINGS * 2.0**-24))
     earlier = () if comparison.isolated else comparison.stages[: comparison.stages.index(each)]
     before = [
-        one.numbers.relative_l2
-        for one in earlier
-        if one.numbers and one.kind in _NUMBERS and not one.numbers.nonfinite_differences
+        entry.numbers.relative_l2
+        for entry in earlier
+        if entry.numbers and entry.kind in _NUMBERS and not entry.numbers.nonfinite_differences
     ]
     return min(found, max(_ROUNDINGS * preset.roundoff, _BEFORE * max(before, default=0.0)))

@@ -83,12 +83,12 @@ def compare_files(
     changes = read_rules(rules)
     chosen = find_preset(preset) if preset else None
     names = read_mapping(mapping) if mapping else None
-    ours, theirs = read_trace(reference), read_trace(candidate, names)
+    reference_trace, candidate_trace = read_trace(reference), read_trace(candidate, names)
     if peer and not exact:
         raise BadInput("a trace in the same precision requires one in float64 too")
-    third, same = (read_trace(path) if path else None for path in (exact, peer))
-    found, reason = (chosen, AS_ASKED) if chosen else preset_of(ours.meta, theirs.meta)
-    comparison = compare(ours, theirs, Tolerances(found, changes), stages, force, on_stage, reason)
-    noise = noise_or_bug(ours, theirs, third, stages, same) if third else None
-    comparison = with_hints(comparison, noise, ours, theirs)
+    exact_trace, peer_trace = (read_trace(path) if path else None for path in (exact, peer))
+    found, reason = (chosen, AS_ASKED) if chosen else preset_of(reference_trace.meta, candidate_trace.meta)
+    comparison = compare(reference_trace, candidate_trace, Tolerances(found, changes), stages, force, on_stage, reason)
+    noise = noise_or_bug(reference_trace, candidate_trace, exact_trace, stages, peer_trace) if exact_trace else None
+    comparison = with_hints(comparison, noise, reference_trace, candidate_trace)
     return Result(comparison, judge(comparison, noise), noise)

@@ -66,11 +66,11 @@ def _reported_choice(reference: Trace, candidate: Trace, place: int, ids: tuple[
     These do not state the deviation of the logits. It is taken from the last row of logits in a trace, or, without
     logits, from the reported log-probabilities.
     """
-    ours, theirs = (_step(reported_tokens(trace), place) for trace in (reference, candidate))
-    if ours is None or theirs is None:
+    reference_tokens, candidate_tokens = (_step(reported_tokens(trace), place) for trace in (reference, candidate))
+    if reference_tokens is None or candidate_tokens is None:
         return None
     rows = (trace["logits"][-1] for trace in (reference, candidate) if "logits" in trace and len(trace["logits"]))
-    return choice_among(ours, theirs, ids, spread_of(next(rows, ours[1])))
+    return choice_among(reference_tokens, candidate_tokens, ids, spread_of(next(rows, reference_tokens[1])))
 
 
 def _step(found: ReportedTokens | None, place: int) -> tuple[np.ndarray, np.ndarray] | None:

@@ -36,36 +36,36 @@ def shapes(reference: np.ndarray, candidate: np.ndarray) -> str:
 
 def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
     """Returns why the candidate may have a different shape, as one sentence without a full stop."""
-    said = f"the shapes are {shapes(reference, candidate)}"
+    clause = f"the shapes are {shapes(reference, candidate)}"
     best: tuple[float, str] | None = None
     fits = ""
-    for words, one, other, most in _guesses(reference, candidate):
+    for words, reference_part, candidate_part, most in _guesses(reference, candidate):
         fits = fits or (words if most == _NEAR else "")
-        left = _left(one, other) if one.size else math.inf
-        if left <= most and (best is None or left < best[0]):
-            best = left, words
+        error = _error(reference_part, candidate_part) if reference_part.size else math.inf
+        if error <= most and (best is None or error < best[0]):
+            best = error, words
     if best:
-        return f"{said}: {best[1]}; after this change they differ by {_percent(best[0])}"
+        return f"{clause}: {best[1]}; after this change they differ by {_percent(best[0])}"
     if fits:
-        return f"{said}, as if {fits}, but after this change the numbers differ too"
+        return f"{clause}, as if {fits}, but after this change the numbers differ too"
     if reference.ndim != candidate.ndim:
-        return f"{said}: the reference has {reference.ndim} dimensions, the candidate {candidate.ndim}"
+        return f"{clause}: the reference has {reference.ndim} dimensions, the candidate {candidate.ndim}"
     axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
     counts = ", ".join(f"{reference.shape[n]} and {candidate.shape[n]} along axis {n}" for n in axes)
-    return f"{said}: {counts}"
+    return f"{clause}: {counts}"
 
 
 def where_it_differs(found: Measures) -> str | None:
     """Returns where the difference is, if only a few rows or channels differ, or rows from one on; else None."""
     if not found.relative_l2 or not math.isfinite(found.relative_l2) or found.nonfinite_differences:
         return None
-    for errors, what in ((found.by_position, "row"), (found.by_channel, "channel")):
+    for errors, unit in ((found.by_position, "row"), (found.by_channel, "channel")):
         places = _standing_out(errors)
         if len(places) <= (_MANY if is_range(places) else _FEW) * len(errors):
-            many, verb = (
-                (f"{what} {places[0]}", "differs") if len(places) == 1 else (f"{what}s {listed(places)}", "differ")
+            subject, verb = (
+                (f"{unit} {places[0]}", "differs") if len(places) == 1 else (f"{unit}s {listed(places)}", "differ")
             )
-            return f"only {many} of {len(errors)} {verb}"
+            return f"only {subject} of {len(errors)} {verb}"
     return _from_where(found.by_position)
 
 
@@ -90,12 +90,12 @@ def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
     if reference.ndim == candidate.ndim == 2 and reference.shape == candidate.shape[::-1]:
         yield "the candidate is transposed", reference, candidate.T, _NEAR
     if reference.ndim != candidate.ndim:
-        one, other = np.squeeze(reference), np.squeeze(candidate)
-        if one.shape == other.shape:
+        reference_values, candidate_values = np.squeeze(reference), np.squeeze(candidate)
+        if reference_values.shape == candidate_values.shape:
             side = "reference" if reference.ndim > candidate.ndim else "candidate"
-            yield f"the {side} has a dimension of 1 more, such as a batch", one, other, _NEAR
-        elif one.shape == other.shape[::-1]:
-            yield "one has a dimension of 1 more, and is transposed", one, other.T, _NEAR
+            yield f"the {side} has a dimension of 1 more, such as a batch", reference_values, candidate_values, _NEAR
+        elif reference_values.shape == candidate_values.shape[::-1]:
+            yield "one has a dimension of 1 more, and is transposed", reference_values, candidate_values.T, _NEAR
     if reference.ndim == candidate.ndim:
         axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
         if len(axes) == 1:
@@ -113,29 +113,29 @@ def _longer(reference: np.ndarray, candidate: np.ndarray, axis: int) -> Iterator
     extra = candidate.shape[axis] - reference.shape[axis]
     side, long, short = ("candidate", candidate, reference) if extra > 0 else ("reference", reference, candidate)
     extra = abs(extra)
-    what = {0: "row", reference.ndim - 1: "column"}.get(axis, f"entry of axis {axis}")
+    unit = {0: "row", reference.ndim - 1: "column"}.get(axis, f"entry of axis {axis}")
     if reference.ndim == 1:
-        what = "value"
-    many = f"{extra} {what if extra == 1 else what.replace('entry', 'entries') + ('s' if what[-1] != '0' else '')}"
+        unit = "value"
+    surplus = f"{extra} {unit if extra == 1 else unit.replace('entry', 'entries') + ('s' if unit[-1] != '0' else '')}"
     length = short.shape[axis]
     for begin in dict.fromkeys((0, extra, *range(1, min(extra, _MOST_PLACES)))):
         index = tuple(slice(begin, begin + length) if n == axis else slice(None) for n in range(long.ndim))
-        others = np.delete(long, np.s_[begin : begin + length], axis=axis)
-        padded = " of zeros, padding," if not np.any(others) else ""
+        removed = np.delete(long, np.s_[begin : begin + length], axis=axis)
+        padded = " of zeros, padding," if not np.any(removed) else ""
         where = {0: "at the end", extra: "at the beginning"}.get(
             begin, f"{begin} of them at the beginning and {extra - begin} at the end"
         )
-        words = f"the {side} has {many} more{padded or ',' * (0 < begin < extra)} {where}"
-        one, other = (short, long[index]) if side == "candidate" else (long[index], short)
-        yield words, one, other, _NEAR_ROWS
+        words = f"the {side} has {surplus} more{padded or ',' * (0 < begin < extra)} {where}"
+        reference_part, candidate_part = (short, long[index]) if side == "candidate" else (long[index], short)
+        yield words, reference_part, candidate_part, _NEAR_ROWS
 
 
-def _left(one: np.ndarray, other: np.ndarray) -> float:
+def _error(reference: np.ndarray, candidate: np.ndarray) -> float:
     """Returns the relative L2 of two arrays of one shape, or of their first rows; infinite without numbers."""
-    if one.ndim and one.size > _TRIED_VALUES:
-        rows = max(1, _TRIED_VALUES * len(one) // one.size)
-        one, other = one[:rows], other[:rows]
-    found = measure(one, other)
+    if reference.ndim and reference.size > _TRIED_VALUES:
+        rows = max(1, _TRIED_VALUES * len(reference) // reference.size)
+        reference, candidate = reference[:rows], candidate[:rows]
+    found = measure(reference, candidate)
     return math.inf if found.nonfinite_differences else found.relative_l2
 
 

@@ -12,19 +12,19 @@ from typing import Literal
 from workbench.trace.recorder import stage_digest
 from workbench.trace.trace import Trace
 
-Whose = Literal["reference", "candidate"]
+InputSide = Literal["reference", "candidate"]
 
 
-def whose_inputs(reference: Trace, candidate: Trace) -> Whose | None:
+def side_of_inputs(reference: Trace, candidate: Trace) -> InputSide | None:
     """Returns whose inputs both sides computed their stages from; None if each used its own values throughout."""
     if candidate.meta.get("isolated"):
         return "reference"
     return "candidate" if computed_from(reference, candidate) else None
 
 
-def computed_from(trace: Trace, other: Trace) -> bool:
-    """Returns whether a trace was computed from the stages of the other one, by the digests that it names."""
-    given = trace.meta.get("given")
-    if not trace.meta.get("isolated") or not isinstance(given, dict) or not given:
+def computed_from(trace: Trace, source: Trace) -> bool:
+    """Returns whether a trace was computed from the stages of `source`, by the digests that it names."""
+    digests = trace.meta.get("given")
+    if not trace.meta.get("isolated") or not isinstance(digests, dict) or not digests:
         return False
-    return all(stage in other and stage_digest(other[stage]) == digest for stage, digest in given.items())
+    return all(stage in source and stage_digest(source[stage]) == digest for stage, digest in digests.items())

@@ -24,8 +24,8 @@ def judged_stages(
         ordered: the trace that gives the order of the computation.
         alike: whether all traces hold the same answer; `workbench.compare.answers` judges other answers.
     """
-    wanted = StageFilter(stages, held=True)
-    for stage in computation_order([each for each in ordered if wanted(each)], recorded=bool(ordered.meta)):
+    stage_filter = StageFilter(stages, held=True)
+    for stage in computation_order([each for each in ordered if stage_filter(each)], recorded=bool(ordered.meta)):
         if is_aside(stage) or any(stage not in each for each in (exact, *sides)):
             continue
         truth = exact[stage]

@@ -117,24 +117,24 @@ def explain_logits(reference: np.ndarray, candidate: np.ndarray) -> str | None:
         return "each row is nonnegative and has the sum 1, like probabilities: a softmax was taken"
     apart = float(np.linalg.norm(c - r))
     r, c = (side - side.mean(axis=1, keepdims=True) for side in (r, c))
-    left, size = float(np.linalg.norm(c - r)), float(np.linalg.norm(r))
-    if size and left <= _MUCH_NEARER * min(apart, size):
-        return f"each row is the reference's plus a constant, as after log-softmax; {left_over(left / size)}"
+    remainder, size = float(np.linalg.norm(c - r)), float(np.linalg.norm(r))
+    if size and remainder <= _MUCH_NEARER * min(apart, size):
+        return f"each row is the reference's plus a constant, as after log-softmax; {left_over(remainder / size)}"
     return None
 
 
 def choice_at(reference: np.ndarray, candidate: np.ndarray, row: int) -> Choice | None:
     """Returns the choice in a row of logits; None if both sides prefer the same token, or if a row has no order."""
     r, c = reference[row].astype(np.float64), candidate[row].astype(np.float64)
-    one, other = int(r.argmax()), int(c.argmax())  # the NaN, in a row with one
-    if one == other or not np.isfinite([r[one], c[other]]).all():
+    reference_token, candidate_token = int(r.argmax()), int(c.argmax())  # the NaN, in a row with one
+    if reference_token == candidate_token or not np.isfinite([r[reference_token], c[candidate_token]]).all():
         return None
     return Choice(
         row=row,
-        reference_token=one,
-        candidate_token=other,
-        reference_margin=float(r[one] - r[other]),
-        candidate_margin=float(c[other] - c[one]),
+        reference_token=reference_token,
+        candidate_token=candidate_token,
+        reference_margin=float(r[reference_token] - r[candidate_token]),
+        candidate_margin=float(c[candidate_token] - c[reference_token]),
         spread=spread_of(r),
     )
 
@@ -162,18 +162,20 @@ def choice_among(
 
     Returns None if a side's own choice is not among its likeliest.
     """
-    ours, theirs = _margin(*reference, *tokens), _margin(*candidate, *tokens[::-1])
-    if ours is None or theirs is None:
+    reference_margin, candidate_margin = _margin(*reference, *tokens), _margin(*candidate, *tokens[::-1])
+    if reference_margin is None or candidate_margin is None:
         return None
-    return Choice(None, *tokens, ours[0], theirs[0], spread, ours[1], theirs[1])
+    return Choice(
+        None, *tokens, reference_margin[0], candidate_margin[0], spread, reference_margin[1], candidate_margin[1]
+    )
 
 
-def _margin(ids: np.ndarray, logprobs: np.ndarray, own: int, other: int) -> tuple[float, bool] | None:
+def _margin(ids: np.ndarray, logprobs: np.ndarray, own_token: int, other_token: int) -> tuple[float, bool] | None:
     """Returns by how much a side prefers its own token, and whether that is only a lower bound."""
     known = {number: value for number, value in zip(ids.tolist(), logprobs.tolist()) if math.isfinite(value)}
-    if own not in known:
+    if own_token not in known:
         return None
-    return known[own] - known.get(other, min(known.values())), other not in known
+    return known[own_token] - known.get(other_token, min(known.values())), other_token not in known
 
 
 def deciding_row(
@@ -202,7 +204,7 @@ def deciding_row(
     paths = reference.argmax(axis=1), candidate.argmax(axis=1)
     for blank in (0, reference.shape[1] - 1):
         begins = [_begins(path, blank) for path in paths]
-        if all(np.array_equal(path[begin], given) for path, begin, given in zip(paths, begins, tokens)):
+        if all(np.array_equal(path[begin], sequence) for path, begin, sequence in zip(paths, begins, tokens)):
             return _deciding_frame(paths, begins, place)
     return prompt - 1 + place if prompt and prompt - 1 + place < rows else None
 

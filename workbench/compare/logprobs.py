@@ -66,13 +66,20 @@ def reported_tokens(trace: Trace) -> ReportedTokens | None:
 
 def measure_logprobs(reference: Trace, candidate: Trace) -> LogprobMeasures:
     """Returns the measures of two traces that both report log-probabilities."""
-    ours, theirs = reported_tokens(reference), reported_tokens(candidate)
-    assert ours is not None and theirs is not None
-    steps = min(len(ours.ids), len(theirs.ids), _same_context(reference, candidate, ours, theirs))
+    reference_tokens, candidate_tokens = reported_tokens(reference), reported_tokens(candidate)
+    assert reference_tokens is not None and candidate_tokens is not None
+    steps = min(
+        len(reference_tokens.ids),
+        len(candidate_tokens.ids),
+        _same_context(reference, candidate, reference_tokens, candidate_tokens),
+    )
     worst, place, total, tokens = 0.0, -1, 0.0, 0
     for step in range(steps):
         apart = differences(
-            *(dict(zip(side.ids[step].tolist(), side.logprobs[step].tolist())) for side in (ours, theirs))
+            *(
+                dict(zip(side.ids[step].tolist(), side.logprobs[step].tolist()))
+                for side in (reference_tokens, candidate_tokens)
+            )
         )
         found = root_mean_square(apart)
         if place < 0 or found > worst:
@@ -82,11 +89,13 @@ def measure_logprobs(reference: Trace, candidate: Trace) -> LogprobMeasures:
     return LogprobMeasures(worst, place, total / max(tokens, 1), steps, tokens)
 
 
-def _same_context(reference: Trace, candidate: Trace, ours: ReportedTokens, theirs: ReportedTokens) -> int:
+def _same_context(
+    reference: Trace, candidate: Trace, reference_tokens: ReportedTokens, candidate_tokens: ReportedTokens
+) -> int:
     """Returns how many steps follow the same tokens: one more than the number of equal tokens."""
     written = [
         as_tokens("tokens", trace["tokens"]) if "tokens" in trace else side.ids[:, 0]
-        for trace, side in ((reference, ours), (candidate, theirs))
+        for trace, side in ((reference, reference_tokens), (candidate, candidate_tokens))
     ]
     common = min(map(len, written))
     differing = np.flatnonzero(written[0][:common] != written[1][:common])
@@ -98,21 +107,21 @@ def root_mean_square(values: list[float]) -> float:
     return math.sqrt(sum(each * each for each in values) / max(len(values), 1))
 
 
-def differences(ours: dict[int, float], theirs: dict[int, float]) -> list[float]:
+def differences(reference: dict[int, float], candidate: dict[int, float]) -> list[float]:
     """Returns the absolute differences of a step's tokens.
 
     If a side does not report a token, its least likely reported token is an upper bound. The difference is then how far
     this bound lies below the other side's value.
     """
-    found = [_apart(ours[token], theirs[token]) for token in ours.keys() & theirs.keys()]
-    for one, other in ((ours, theirs), (theirs, ours)):
-        least = min(other.values(), default=-math.inf)
-        found += [_apart(value, least) for token, value in one.items() if token not in other and value > least]
+    found = [_apart(reference[token], candidate[token]) for token in reference.keys() & candidate.keys()]
+    for side, other_side in ((reference, candidate), (candidate, reference)):
+        least = min(other_side.values(), default=-math.inf)
+        found += [_apart(value, least) for token, value in side.items() if token not in other_side and value > least]
     return found
 
 
-def _apart(one: float, other: float) -> float:
-    if one == other:  # also for impossible tokens, which are both -inf
+def _apart(first: float, second: float) -> float:
+    if first == second:  # also for impossible tokens, which are both -inf
         return 0.0
-    difference = abs(one - other)
+    difference = abs(first - second)
     return math.inf if math.isnan(difference) else difference

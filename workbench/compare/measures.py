@@ -97,27 +97,30 @@ def measure(reference: np.ndarray, candidate: np.ndarray) -> Measures:
     """
     if reference.shape != candidate.shape:
         raise ValueError(f"shapes {reference.shape} and {candidate.shape} differ")
-    one, other = as_table(reference), as_table(candidate)
-    if one.shape != other.shape:  # one is complex, the other real
-        one, other = as_table(reference.astype(np.complex128)), as_table(candidate.astype(np.complex128))
+    reference_table, candidate_table = as_table(reference), as_table(candidate)
+    if reference_table.shape != candidate_table.shape:  # one is complex, the other real
+        reference_table, candidate_table = (
+            as_table(reference.astype(np.complex128)),
+            as_table(candidate.astype(np.complex128)),
+        )
     scale = 1.0
-    sums = _summed(one, other, scale)
+    sums = _summed(reference_table, candidate_table, scale)
     if not all(_SMALLEST < each < _LARGEST for each in (sums.reference, sums.candidate)):
-        scale = _scale_of(one, other)
-        sums = sums if scale == 1 else _summed(one, other, scale)
+        scale = _scale_of(reference_table, candidate_table)
+        sums = sums if scale == 1 else _summed(reference_table, candidate_table, scale)
     return _measures(sums, scale, reference, candidate)
 
 
-def _summed(one: np.ndarray, other: np.ndarray, scale: float) -> _Sums:
+def _summed(reference: np.ndarray, candidate: np.ndarray, scale: float) -> _Sums:
     """Returns the sums over two tables of one shape, multiplied by a scale."""
-    rows, columns = one.shape
+    rows, columns = reference.shape
     sums = _Sums(np.zeros(rows), np.zeros(columns), np.zeros(rows), np.zeros(columns))
     height = max(1, BLOCK_VALUES // max(columns, 1))
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, rows if columns else 0, height):
             block = slice(start, start + height)
-            r = one[block].astype(np.float64)
-            c = other[block].astype(np.float64)
+            r = reference[block].astype(np.float64)
+            c = candidate[block].astype(np.float64)
             if scale != 1:
                 r *= scale
                 c *= scale
@@ -141,11 +144,11 @@ def _summed(one: np.ndarray, other: np.ndarray, scale: float) -> _Sums:
     return sums
 
 
-def _scale_of(one: np.ndarray, other: np.ndarray) -> float:
+def _scale_of(reference: np.ndarray, candidate: np.ndarray) -> float:
     """Returns a power of two that scales the largest finite value to about one, so that squares do not overflow."""
     largest = 0.0
-    height = max(1, BLOCK_VALUES // max(one.shape[1], 1))
-    for table in (one, other):
+    height = max(1, BLOCK_VALUES // max(reference.shape[1], 1))
+    for table in (reference, candidate):
         for start in range(0, len(table), height):
             block = np.abs(table[start : start + height].astype(np.float64))
             largest = max(largest, float(block.max(initial=0.0, where=np.isfinite(block))))
@@ -171,12 +174,12 @@ def _measures(sums: _Sums, scale: float, reference: np.ndarray, candidate: np.nd
     )
 
 
-def _product(one: np.ndarray, other: np.ndarray) -> float:
+def _product(first: np.ndarray, second: np.ndarray) -> float:
     """Returns the sum of the products of two blocks.
 
     Does not use BLAS: on busy processors its threads wait for each other far longer than they compute.
     """
-    return float(np.einsum("ij,ij->", one, other))
+    return float(np.einsum("ij,ij->", first, second))
 
 
 def _clean(r: np.ndarray, c: np.ndarray, sums: _Sums) -> np.ndarray | None:

@@ -115,13 +115,13 @@ class StageNoise:
         if math.isinf(candidate):
             return f"{self.stage} of the candidate has another shape, or values that are not finite"
         most = "at most " if self.beside.endswith(AT_MOST) else ""
-        said = (
+        phrase = (
             f"at {self.stage} the candidate's distance from {self.truth}{where} is {candidate:.2g}; that of "
             f"{side_of(self.beside)} is {most}{reference:.2g}"
         )
         if self.leads_to is None:
-            return said
-        return f"{said}; noise explains {bound:.2g} here, and less than the candidate's distance at {self.leads_to}"
+            return phrase
+        return f"{phrase}; noise explains {bound:.2g} here, and less than the candidate's distance at {self.leads_to}"
 
     @property
     def reference_is_off(self) -> bool:
@@ -264,26 +264,32 @@ def _judged(stage: str, truth: np.ndarray, candidate: Trace, beside: _Beside, le
     Args:
         least: the error that is always allowed.
     """
-    near, other = beside.trace[stage], candidate[stage]
-    ours, theirs = (distances(truth, side) for side in (near, other))
+    beside_stage, candidate_stage = beside.trace[stage], candidate[stage]
+    beside_distances, candidate_distances = (distances(truth, side) for side in (beside_stage, candidate_stage))
     factors = beside.factors.of(len(truth) if truth.ndim else 1)
     bound, typical_bound, worst_bound = _bounds(
-        ours, factors, least, _preset_of_stage(stage, candidate, beside), beside, positions=truth.ndim > 1
+        beside_distances, factors, least, _preset_of_stage(stage, candidate, beside), beside, positions=truth.ndim > 1
     )
-    channel = farthest_channel(truth, [near], other, theirs, ours.typical, least, factors) if beside.is_peer else {}
+    channel = (
+        farthest_channel(
+            truth, [beside_stage], candidate_stage, candidate_distances, beside_distances.typical, least, factors
+        )
+        if beside.is_peer
+        else {}
+    )
     return StageNoise(
         stage=stage,
-        reference=ours.whole,
-        candidate=theirs.whole,
+        reference=beside_distances.whole,
+        candidate=candidate_distances.whole,
         bound=bound,
         reference_bound=factors.whole * beside.preset.limits.relative_l2,
-        reference_typical=ours.typical,
-        candidate_typical=theirs.typical,
+        reference_typical=beside_distances.typical,
+        candidate_typical=candidate_distances.typical,
         typical_bound=typical_bound,
-        reference_worst=ours.worst,
-        candidate_worst=theirs.worst,
+        reference_worst=beside_distances.worst,
+        candidate_worst=candidate_distances.worst,
         worst_bound=worst_bound,
-        worst_position=theirs.position,
+        worst_position=candidate_distances.position,
         beside=beside.name,
         rounding=least,
         **channel,
@@ -298,17 +304,19 @@ def _preset_of_stage(stage: str, candidate: Trace, beside: _Beside) -> Preset:
 
 
 def _bounds(
-    ours: Distances, factors: Factors, least: float, preset: Preset, beside: _Beside, positions: bool
+    beside_distances: Distances, factors: Factors, least: float, preset: Preset, beside: _Beside, positions: bool
 ) -> tuple[float, float, float]:
     """Returns how far the candidate may be: in the whole stage, at its median position and at its worst position.
 
     Args:
-        ours: the distances of the side beside it.
+        beside_distances: the distances of the side beside it.
         preset: that of the candidate's arithmetic.
         positions: whether the stage has positions; otherwise the median position is the whole stage.
     """
     # If the reference happens to be exact, such as copied values, one rounding is still allowed.
-    whole, typical, worst = (max(each, least) for each in (ours.whole, ours.typical, ours.worst))
+    whole, typical, worst = (
+        max(each, least) for each in (beside_distances.whole, beside_distances.typical, beside_distances.worst)
+    )
     whole_bound = _bound(factors.whole * whole, preset, beside.preset)
     typical_bound = _bound((factors.typical if positions else factors.whole) * typical, preset, beside.preset)
     if beside.is_peer:
@@ -318,9 +326,9 @@ def _bounds(
 
 def farthest_channel(
     truth: np.ndarray,
-    near: Sequence[np.ndarray],
-    other: np.ndarray,
-    theirs: Distances,
+    clean_stages: Sequence[np.ndarray],
+    candidate_stage: np.ndarray,
+    candidate_distances: Distances,
     typical: float,
     least: float,
     factors: Factors,
@@ -330,30 +338,32 @@ def farthest_channel(
 
     Args:
         truth: the stage in float64.
-        near: the stage of clean sides in the candidate's precision; the farthest of them counts for each channel.
-        other: the stage of the candidate.
-        theirs: the candidate's distances.
+        clean_stages: the stage of clean sides in the candidate's precision; for each channel, the farthest one counts.
+        candidate_stage: the stage of the candidate.
+        candidate_distances: the candidate's distances.
         typical: the largest distance of the clean sides' median position.
         least: the error of one rounding, which is always allowed.
         apart: how far a channel may stand out (see `APART`).
     """
-    far, sides = by_channel(truth, other), [by_channel(truth, each) for each in near]
+    candidate_errors, sides = by_channel(truth, candidate_stage), [by_channel(truth, each) for each in clean_stages]
     known = [each for each in sides if each is not None]
-    if far is None or len(known) < len(sides) or math.isinf(theirs.whole):
+    if candidate_errors is None or len(known) < len(sides) or math.isinf(candidate_distances.whole):
         return {}
-    one = np.max(known, axis=0)
-    one = np.maximum(one, max(float(np.median(one)), MIDDLE * least))  # no channel counts as exact by chance
-    farther = min(max(theirs.typical / max(typical, least), 1.0), SIMILAR)
-    times = far / one
+    clean_errors = np.max(known, axis=0)
+    clean_errors = np.maximum(
+        clean_errors, max(float(np.median(clean_errors)), MIDDLE * least)
+    )  # no channel counts as exact by chance
+    farther = min(max(candidate_distances.typical / max(typical, least), 1.0), SIMILAR)
+    times = candidate_errors / clean_errors
     worst = int(times.argmax())
     usual = np.log(np.maximum(times, 1e-9))
     middle = float(np.median(usual))
     spread = float(np.median(np.abs(usual - middle))) / MIDDLE
     most = min(factors.channel * farther, math.exp(middle + max(apart * spread, math.log(2.0))))
     return {
-        "reference_channel": float(one[worst]),
-        "candidate_channel": float(far[worst]),
-        "channel_bound": most * float(one[worst]),
+        "reference_channel": float(clean_errors[worst]),
+        "candidate_channel": float(candidate_errors[worst]),
+        "channel_bound": most * float(clean_errors[worst]),
         "worst_channel": worst,
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.compare.inputs import computed_from, whose_inputs
+from workbench.compare.inputs import computed_from, side_of_inputs
 from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput
 from workbench.trace.trace import Trace
@@ -28,26 +28,28 @@ def check_alone(reference: Trace, candidate: Trace, exact: Trace) -> bool:
 
     Raises `BadInput` if the float64 trace was not computed in the same way as the trace that it judges.
     """
-    whose = whose_inputs(reference, candidate)
-    if whose == "candidate" and computed_from(exact, candidate):
+    input_side = side_of_inputs(reference, candidate)
+    if input_side == "candidate" and computed_from(exact, candidate):
         return True
-    judged = "reference" if whose == "candidate" else "candidate"
-    if bool(whose) != bool(exact.meta.get("isolated")) or whose == "candidate":
-        alone, whole = (judged, "float64 trace") if whose else ("float64 trace", judged)
+    judged = "reference" if input_side == "candidate" else "candidate"
+    if bool(input_side) != bool(exact.meta.get("isolated")) or input_side == "candidate":
+        isolated, end_to_end = (judged, "float64 trace") if input_side else ("float64 trace", judged)
         raise BadInput(
-            f"the {alone} was computed from substituted stages and the {whole} end to end, or from other stages; "
-            "expected the same for both (workbench trace --dtype float64, with the same --given, or without)"
+            f"the {isolated} was computed from substituted stages and the {end_to_end} end to end, or from other "
+            "stages; expected the same for both (workbench trace --dtype float64, with the same --given, or without)"
         )
-    return bool(whose)
+    return bool(input_side)
 
 
 def check_peer(peer: Trace, candidate: Trace, exact: Trace) -> None:
     """Raises `BadInput` unless both have the same half precision, the same input and the same way of computation."""
     named = [half_of(trace.meta) for trace in (peer, candidate)]
     if named[0] is None or named[0] != named[1]:
-        said = [f"{trace.meta.get('quantization') or trace.meta.get('dtype')!s:.40}" for trace in (peer, candidate)]
+        precisions = [
+            f"{trace.meta.get('quantization') or trace.meta.get('dtype')!s:.40}" for trace in (peer, candidate)
+        ]
         raise BadInput(
-            f"the trace in the same precision has {said[0]} and the candidate {said[1]}; expected both in "
+            f"the trace in the same precision has {precisions[0]} and the candidate {precisions[1]}; expected both in "
             "bfloat16, or both in float16"
         )
     digests = peer.meta.get("input_digest"), exact.meta.get("input_digest")

@@ -29,14 +29,14 @@ class Factors:
         recordings of a third of a second (5 to 12 frames), correct kernels were up to 22 times the reference's distance
         away, where attention amplified the rounding of one frame.
         """
-        more = 1 + _FEW / max(positions, 1)
-        one = (1.6 * _FEW / max(positions, 1)) ** 2
+        growth = 1 + _FEW / max(positions, 1)
+        outlier = (1.6 * _FEW / max(positions, 1)) ** 2
         return Factors(
-            self.whole * (more + one),
-            self.typical * more,
-            self.worst * (more + one),
-            self.channel * more,
-            self.steady * more,
+            self.whole * (growth + outlier),
+            self.typical * growth,
+            self.worst * (growth + outlier),
+            self.channel * growth,
+            self.steady * growth,
         )
 
 

@@ -65,7 +65,7 @@ def _stage(comparison: Comparison, each: StageComparison, profiles: bool) -> dic
         "within": comparison.passes(each),
         "shapes": {"reference": list(each.shapes[0]), "candidate": list(each.shapes[1])},
         "dtypes": {"reference": each.dtypes[0], "candidate": each.dtypes[1]},
-        "beyond": [asdict(one) for one in each.beyond],
+        "beyond": [asdict(violation) for violation in each.beyond],
         "limits": asdict(each.limits),
         "passing_preset": each.passing_preset,
         "passing_limits": each.passing_limits,
@@ -178,9 +178,9 @@ def table(
             for column, (cell, room) in enumerate(zip(line[:-1], widths))
         ]
         row, remark = "  ".join(cells).rstrip(), line[-1]
-        whole = f"{'  '.join(cells)}  {remark}".rstrip()
-        if width is None or display_width(whole) <= width:
-            yield whole
+        full_line = f"{'  '.join(cells)}  {remark}".rstrip()
+        if width is None or display_width(full_line) <= width:
+            yield full_line
         else:
             yield row
             yield from _wrapped(remark, width, _ASIDE)
@@ -225,8 +225,8 @@ def rows(comparison: Comparison, noise: NoiseReport | None = None) -> list[tuple
     for each in comparison.stages:
         row = ["" if comparison.passes(each) else "!", each.stage, *_cells(each), each.passing_preset or "-"]
         if noise:
-            far = distances.get(each.stage)
-            row += [_short(far.reference), _short(far.candidate)] if far else ["", ""]
+            stage_noise = distances.get(each.stage)
+            row += [_short(stage_noise.reference), _short(stage_noise.candidate)] if stage_noise else ["", ""]
         found.append((*row, _remark(each)))
     return found
 

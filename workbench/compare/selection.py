@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from workbench.compare.answers import LOGPROBS as CHOICES
 from workbench.compare.answers import ROWS
 from workbench.compare.choices import setting_changes, tells_choices
-from workbench.compare.inputs import Whose, whose_inputs
+from workbench.compare.inputs import InputSide, side_of_inputs
 from workbench.compare.logprobs import IDS, reported_tokens
 from workbench.compare.logprobs import STAGE as LOGPROBS
 from workbench.compare.steps import alike_steps
@@ -31,7 +31,7 @@ class Selection:
     stages: list[str]  # in the reference's order
     only_reference: list[str]
     only_candidate: list[str]
-    inputs: Whose | None  # the side whose inputs both sides computed each stage from (see `whose_inputs`)
+    inputs: InputSide | None  # the side whose inputs both sides computed each stage from (see `side_of_inputs`)
     warnings: list[str]
 
 
@@ -40,42 +40,44 @@ def select(reference: Trace, candidate: Trace, stages: str, force: bool) -> Sele
 
     Raises `BadInput` as `compare` does.
     """
-    wanted = StageFilter(stages, held=True)
+    stage_filter = StageFilter(stages, held=True)
     warnings = _same_input(reference, candidate, force)
-    inputs = whose_inputs(reference, candidate)
+    inputs = side_of_inputs(reference, candidate)
     reference, candidate, apart = alike_steps(reference, candidate)
     warnings += [apart] if apart else []
     reference, cuts = cut_like(reference, candidate), cuts_of(candidate)
     if reference.meta.get("isolated") and inputs is None:
         warnings.append("the reference was computed from the stages of another trace, which is not the candidate")
-    warnings += _same_layers(list(filter(wanted, reference)), list(filter(wanted, candidate)), force)
-    ours, theirs = ([each for each in trace if wanted(each) and not is_aside(each)] for trace in (reference, candidate))
+    warnings += _same_layers(list(filter(stage_filter, reference)), list(filter(stage_filter, candidate)), force)
+    reference_names, candidate_names = (
+        [each for each in trace if stage_filter(each) and not is_aside(each)] for trace in (reference, candidate)
+    )
     for stage, why in _not_comparable(reference, candidate):
-        if stage in ours and stage in theirs:
+        if stage in reference_names and stage in candidate_names:
             warnings.append(f"not compared, since {why}: {stage}")
-            ours.remove(stage)
-            theirs.remove(stage)
-    shared = set(ours) & set(theirs)
-    both = [stage for stage in ours if stage in shared]
-    if not both:
+            reference_names.remove(stage)
+            candidate_names.remove(stage)
+    shared = set(reference_names) & set(candidate_names)
+    common = [stage for stage in reference_names if stage in shared]
+    if not common:
         raise BadInput(_nothing_common(reference, candidate, stages))
-    for pattern in wanted.patterns:
-        if not any(map(StageFilter(pattern, held=True), both)):
-            raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(both)}")
-    lacking, surplus = ([stage for stage in side if stage not in shared] for side in (ours, theirs))
+    for pattern in stage_filter.patterns:
+        if not any(map(StageFilter(pattern, held=True), common)):
+            raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(common)}")
+    lacking, surplus = ([stage for stage in side if stage not in shared] for side in (reference_names, candidate_names))
     warnings += _left_out(lacking, surplus, isolated=inputs is not None)
     if changes := setting_changes(reference.meta, candidate.meta):
         warnings.append(f"the answers were made with different settings: {changes}")
-    if parts := [f"{stage} ({cuts[stage]})" for stage in both if stage in cuts]:
+    if parts := [f"{stage} ({cuts[stage]})" for stage in common if stage in cuts]:
         warnings.append(f"compared with a part of the reference, as the candidate has no more: {', '.join(parts)}")
-    return Selection(reference, candidate, both, lacking, surplus, inputs, warnings)
+    return Selection(reference, candidate, common, lacking, surplus, inputs, warnings)
 
 
 def _not_comparable(reference: Trace, candidate: Trace) -> list[tuple[str, str]]:
     """Returns stages that cannot be compared although both traces have them, and why."""
     found = []
     sides = (("reference", reference), ("candidate", candidate))
-    if silent := [whose for whose, trace in sides if reported_tokens(trace) is None]:
+    if silent := [side for side, trace in sides if reported_tokens(trace) is None]:
         found.append((LOGPROBS, f"the {silent[0]} does not name the tokens ({IDS})"))
     if not all(map(tells_choices, (reference, candidate))):
         found.append((CHOICES, "a trace does not name the ids (answer.alternatives)"))
@@ -102,23 +104,23 @@ def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:
     if digests[0] == digests[1]:
         return []
     shown = [f"{each!s:.32}" if str(each).isprintable() else f"{each!r:.32}" for each in digests]
-    said = f"the traces are of different inputs (digests {shown[0]} and {shown[1]})"
+    message = f"the traces are of different inputs (digests {shown[0]} and {shown[1]})"
     if not force:
-        raise BadInput(f"{said}; expected two traces of one input, or --force to compare them anyway")
-    return [said]
+        raise BadInput(f"{message}; expected two traces of one input, or --force to compare them anyway")
+    return [message]
 
 
 def _same_layers(reference: list[str], candidate: list[str], force: bool) -> list[str]:
     counts = layer_counts(reference), layer_counts(candidate)
     for stack in counts[0].keys() & counts[1].keys():
         if counts[0][stack] != counts[1][stack]:
-            said = f"the reference has {counts[0][stack]} {stack} and the candidate {counts[1][stack]}"
+            message = f"the reference has {counts[0][stack]} {stack} and the candidate {counts[1][stack]}"
             if not force:
                 raise BadInput(
-                    f"{said}; expected traces of one model, or --force or --stages to compare only the layers "
+                    f"{message}; expected traces of one model, or --force or --stages to compare only the layers "
                     "that both have"
                 )
-            return [said]
+            return [message]
     return []
 
 
@@ -136,5 +138,5 @@ def _names(stages: list[str], most: int = 5) -> str:
     ordered = computation_order(stages)
     if not ordered:
         return "none"
-    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(f"{stage:.80}" for stage in ordered[:most]) + more
+    suffix = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return ", ".join(f"{stage:.80}" for stage in ordered[:most]) + suffix

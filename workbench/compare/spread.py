@@ -44,8 +44,8 @@ class Clean:
     def beside(self) -> str:
         """The clean computations in words."""
         orders = f"in {len(self.traces)} orders of summation" if len(self.traces) > 1 else "with one order of summation"
-        how = "with" if self.same_weights else "in"
-        return f"this model {how} {self.precision} {orders}{AT_MOST}"
+        preposition = "with" if self.same_weights else "in"
+        return f"this model {preposition} {self.precision} {orders}{AT_MOST}"
 
     @property
     def truth(self) -> str:
@@ -85,35 +85,40 @@ def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: st
 
 
 def _judged(
-    stage: str, truth: Any, other: Any, near: Sequence[Any], least: float, clean: Clean, limit: float
+    stage: str, truth: Any, candidate_stage: Any, clean_stages: Sequence[Any], least: float, clean: Clean, limit: float
 ) -> StageNoise:
-    ours, theirs = [distances(truth, each) for each in near], distances(truth, other)
+    clean_distances, candidate_distances = (
+        [distances(truth, each) for each in clean_stages],
+        distances(truth, candidate_stage),
+    )
     factors = SPREAD.of(len(truth) if truth.ndim else 1)
     whole, typical, worst = (
-        max(max(getattr(each, name) for each in ours), least) for name in ("whole", "typical", "worst")
+        max(max(getattr(each, name) for each in clean_distances), least) for name in ("whole", "typical", "worst")
     )
     rounding = least / math.sqrt(max(len(truth) if truth.ndim else 1, 1))
-    means = [max(steady(truth, each), rounding) for each in near]
+    means = [max(steady(truth, each), rounding) for each in clean_stages]
     return StageNoise(
         stage=stage,
-        reference=max(each.whole for each in ours),
-        candidate=theirs.whole,
+        reference=max(each.whole for each in clean_distances),
+        candidate=candidate_distances.whole,
         bound=factors.whole * whole,
         reference_bound=max(10 * limit, 1.0),  # the spread is measured, so this limit only refuses nonsense
-        reference_typical=max(each.typical for each in ours),
-        candidate_typical=theirs.typical,
+        reference_typical=max(each.typical for each in clean_distances),
+        candidate_typical=candidate_distances.typical,
         typical_bound=(factors.typical if truth.ndim > 1 else factors.whole) * typical,
-        reference_worst=max(each.worst for each in ours),
-        candidate_worst=theirs.worst,
+        reference_worst=max(each.worst for each in clean_distances),
+        candidate_worst=candidate_distances.worst,
         worst_bound=factors.worst * worst,
-        worst_position=theirs.position,
+        worst_position=candidate_distances.position,
         beside=clean.beside,
         truth=clean.truth,
         rounding=least,
         reference_steady=max(means),
-        candidate_steady=steady(truth, other),
+        candidate_steady=steady(truth, candidate_stage),
         steady_bound=max(factors.steady * max(means), _beyond_chance(means)),
-        **farthest_channel(truth, near, other, theirs, typical, least, factors, APART_FROM_SPREAD),
+        **farthest_channel(
+            truth, clean_stages, candidate_stage, candidate_distances, typical, least, factors, APART_FROM_SPREAD
+        ),
     )
 
 

@@ -203,9 +203,9 @@ def compare_stage(
         return StageComparison(**found, sequence=measure_tokens(*ids), hint=hint)
     if kind == "streams":
         return _compare_streams(found, reference, candidate, layout)
-    for array, whose in ((reference, "reference"), (candidate, "candidate")):
+    for array, side in ((reference, "reference"), (candidate, "candidate")):
         if array.dtype.kind not in "biufc":
-            raise BadInput(f"stage {stage} of the {whose} holds {array.dtype}; expected numbers")
+            raise BadInput(f"stage {stage} of the {side} holds {array.dtype}; expected numbers")
     if reference.shape != candidate.shape:
         return StageComparison(**found, mismatch=explain_shape(reference, candidate))
     numbers = measure(reference, candidate)
@@ -225,8 +225,8 @@ def _compare_streams(
     stage = found["stage"]
     ids = as_streams(f"{stage} of the reference", reference), as_streams(f"{stage} of the candidate", candidate)
     if ids[0].shape[1] != ids[1].shape[1]:
-        said = f"the shapes are {shapes(reference, candidate)}: the numbers of streams differ"
-        return StageComparison(**found, mismatch=said)
+        mismatch = f"the shapes are {shapes(reference, candidate)}: the numbers of streams differ"
+        return StageComparison(**found, mismatch=mismatch)
     measured = measure_streams(*ids)
     hint = explain_streams(*ids, layout) if measured.errors else None
     return StageComparison(**found, streams=measured, hint=hint)

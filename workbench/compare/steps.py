@@ -39,14 +39,19 @@ def last_alike(reference: Trace, candidate: Trace) -> int | None:
     """
     if not all(any(stage.startswith(PREFIX) for stage in trace) for trace in (reference, candidate)):
         return None
-    ours, theirs = _read(reference), _read(candidate)
-    if isinstance(ours, Ancestry) and isinstance(theirs, Ancestry):
-        last = ours.alike(theirs)
-        return last if last < min(ours.passes, theirs.passes) else None
-    if ours is None or theirs is None or isinstance(ours, Ancestry) or isinstance(theirs, Ancestry):
+    reference_history, candidate_history = _read(reference), _read(candidate)
+    if isinstance(reference_history, Ancestry) and isinstance(candidate_history, Ancestry):
+        last = reference_history.alike(candidate_history)
+        return last if last < min(reference_history.passes, candidate_history.passes) else None
+    if (
+        reference_history is None
+        or candidate_history is None
+        or isinstance(reference_history, Ancestry)
+        or isinstance(candidate_history, Ancestry)
+    ):
         return None
-    common = min(len(ours), len(theirs))
-    differing = np.flatnonzero(ours[:common] != theirs[:common])
+    common = min(len(reference_history), len(candidate_history))
+    differing = np.flatnonzero(reference_history[:common] != candidate_history[:common])
     return int(differing[0]) if len(differing) else None
 
 
@@ -75,10 +80,10 @@ def alike_steps(reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str]:
         step = step_and_stage(stage)[0] or 0
         return step <= last or (step == last + 1 and is_choice(stage))
 
-    ours, theirs = (ChosenStages(trace, filter(alike, trace)) for trace in (reference, candidate))
+    reference_part, candidate_part = (ChosenStages(trace, filter(alike, trace)) for trace in (reference, candidate))
     beams = has_beams(reference)
     read = f"hypotheses from step {last + 1} on" if beams else f"tokens from place {last} on"
-    return ours, theirs, f"not compared, since the sides read different {read}: {ranges(apart)}"
+    return reference_part, candidate_part, f"not compared, since the sides read different {read}: {ranges(apart)}"
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -112,5 +117,5 @@ def about_steps(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
     prompt = any(step_and_stage(each)[0] is None and not each.startswith(_NO_PASS) for each in stages)
     within = [*(["the prompt's pass"] if prompt else []), *([ranges(fine)] if fine else [])]
     verb = "are" if prompt + len(fine) > 1 else "is"
-    said = [as_sentence(f"{enumerated(within)} {verb} within tolerance")] if within else []
-    return said if step is None else [f"The candidate first differs at step {step}, {where}.", *said]
+    sentences = [as_sentence(f"{enumerated(within)} {verb} within tolerance")] if within else []
+    return sentences if step is None else [f"The candidate first differs at step {step}, {where}.", *sentences]

@@ -69,12 +69,12 @@ def explain_streams(reference: np.ndarray, candidate: np.ndarray, layout: Speech
     if any(shift is None for shift in shifts) or not any(shifts):
         return None
     moved = [(n, shift) for n, shift in enumerate(shifts) if shift]
-    many = {shift for _, shift in moved}
+    distinct_shifts = {shift for _, shift in moved}
     where = _listed(n for n, _ in moved)
-    if len(many) == 1:
+    if len(distinct_shifts) == 1:
         return f"{where} come{'s' if len(moved) == 1 else ''} {_rows(moved[0][1])}"
-    said = ", ".join(f"stream {n} {_rows(shift)}" for n, shift in moved)
-    return f"the streams have another delay: {said}"
+    listing = ", ".join(f"stream {n} {_rows(shift)}" for n, shift in moved)
+    return f"the streams have another delay: {listing}"
 
 
 def _strangers(candidate: np.ndarray, layout: SpeechLayout) -> str | None:
@@ -87,11 +87,13 @@ def _strangers(candidate: np.ndarray, layout: SpeechLayout) -> str | None:
         return None
     row, stream = map(int, np.argwhere(outside)[0])
     number = int(candidate[row, stream])
-    other = (number - layout.codec_first) // layout.layer_size
-    whose = f"stream {other}" if 0 <= other < layout.streams else "no stream"
+    owner = (number - layout.codec_first) // layout.layer_size
+    owner_name = f"stream {owner}" if 0 <= owner < layout.streams else "no stream"
     count = int(outside.sum())
-    many = "1 id does not belong to its stream:" if count == 1 else f"{count} ids do not belong to their streams, first"
-    return f"{many} {number} in row {row}, stream {stream}, which belongs to {whose}"
+    subject = (
+        "1 id does not belong to its stream:" if count == 1 else f"{count} ids do not belong to their streams, first"
+    )
+    return f"{subject} {number} in row {row}, stream {stream}, which belongs to {owner_name}"
 
 
 def _shift(reference: np.ndarray, candidate: np.ndarray) -> int | None:
@@ -101,9 +103,11 @@ def _shift(reference: np.ndarray, candidate: np.ndarray) -> int | None:
     """
     most = min(len(reference), len(candidate)) // 2
     for shift in sorted(range(-most, most + 1), key=abs):
-        one, other = (reference, candidate[shift:]) if shift > 0 else (reference[-shift:], candidate)
-        common = min(len(one), len(other))
-        if common >= _LEAST and np.array_equal(one[:common], other[:common]):
+        reference_rows, candidate_rows = (
+            (reference, candidate[shift:]) if shift > 0 else (reference[-shift:], candidate)
+        )
+        common = min(len(reference_rows), len(candidate_rows))
+        if common >= _LEAST and np.array_equal(reference_rows[:common], candidate_rows[:common]):
             return shift
     return None
 

@@ -74,8 +74,8 @@ class Verdict:
     @property
     def further_details(self) -> list[str]:
         """The details that the sentences do not contain."""
-        said = self.sentence.casefold()
-        return [each for each in self.details if each.partition(": ")[2].casefold() not in said]
+        stated = self.sentence.casefold()
+        return [each for each in self.details if each.partition(": ")[2].casefold() not in stated]
 
     def _repr_html_(self) -> str:
         from workbench.compare.display import verdict_html
@@ -95,7 +95,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
         faulty = _by_themselves(faulty)
     rounded = first is not None and not faulty and _as_its_peer(comparison, noise)
     hidden = bool(faulty) and comparison.passes(faulty[0])  # only float64 finds the first fault
-    sentences = [*_opening(comparison, noise, _Found(first, largest, faulty, rounded, hidden))]
+    sentences = [*_opening(comparison, noise, _Findings(first, largest, faulty, rounded, hidden))]
     sentences += about_steps([each.stage for each in comparison.stages], [each.stage for each in faulty])
     sentences += _about_ids(comparison) if comparison.first_id else _about_tokens(comparison)
     within = [each.stage for each in faulty[1:] if comparison.passes(each)]
@@ -122,7 +122,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     )
 
 
-class _Found(NamedTuple):
+class _Findings(NamedTuple):
     """What the sentences of a verdict are made from."""
 
     first: StageComparison | None  # beyond tolerance
@@ -132,7 +132,7 @@ class _Found(NamedTuple):
     hidden: bool  # only float64 finds the first fault
 
 
-def _opening(comparison: Comparison, noise: NoiseReport | None, found: _Found) -> Iterator[str]:
+def _opening(comparison: Comparison, noise: NoiseReport | None, found: _Findings) -> Iterator[str]:
     """Yields the sentences about the first stage in error, whether that is a bug, and where the error grows."""
     first = found.first
     if noise and found.hidden:
@@ -146,7 +146,7 @@ def _opening(comparison: Comparison, noise: NoiseReport | None, found: _Found) -
         yield from _hint(first)
         if noise:
             yield as_sentence(noise.sentence + (", so no stage is at fault" if first and not found.faulty else ""))
-        yield from _how_many(comparison)
+        yield from _beyond_count(comparison)
     yield from _growth(comparison, first, found.largest)
 
 
@@ -160,9 +160,11 @@ def _as_its_peer(comparison: Comparison, noise: NoiseReport | None) -> bool:
 def _rounded(comparison: Comparison, first: StageComparison, noise: NoiseReport) -> str:
     """Returns the opening for a candidate that only rounds as its peer does."""
     count = counted(len(comparison.stages), "stage")
-    how = f", each {_inputs(comparison)}" if comparison.isolated else ""
+    inputs_phrase = f", each {_inputs(comparison)}" if comparison.isolated else ""
     beyond = f"{first.stage} is beyond tolerance {_tolerance(comparison)}"
-    return as_sentence(f"as near to float64 as {side_of(noise.beside)}: {count}{how}, though {beyond}, {_why(first)}")
+    return as_sentence(
+        f"as near to float64 as {side_of(noise.beside)}: {count}{inputs_phrase}, though {beyond}, {_why(first)}"
+    )
 
 
 def _by_themselves(faulty: list[StageComparison]) -> list[StageComparison]:
@@ -184,15 +186,15 @@ def _step(stage: StageComparison) -> str:
     assert stage.numbers
     if stage.before is None:
         return f"to {stage.numbers.relative_l2:.2g} at once"
-    said = f"from {stage.before:.2g} at the stage before to {stage.numbers.relative_l2:.2g}"
-    return said if stage.growth is None else f"{said}, {stage.growth:.3g} times as much"
+    phrase = f"from {stage.before:.2g} at the stage before to {stage.numbers.relative_l2:.2g}"
+    return phrase if stage.growth is None else f"{phrase}, {stage.growth:.3g} times as much"
 
 
 def _largest(comparison: Comparison) -> StageComparison | None:
     if comparison.isolated:
         least = 0.1 * comparison.tolerances.preset.limits.relative_l2
-        far = [each for each in comparison.stages if each.own is not None and each.own > least]
-        return max(far, key=lambda each: each.own or 0.0, default=None)
+        large = [each for each in comparison.stages if each.own is not None and each.own > least]
+        return max(large, key=lambda each: each.own or 0.0, default=None)
     grown = [each for each in comparison.stages if each.jump is not None and each.jump > 1]
     return max(grown, key=lambda each: each.jump or 0.0, default=None)
 
@@ -211,15 +213,15 @@ def _hidden(
     comparison: Comparison, first: StageComparison | None, fault: StageComparison, noise: NoiseReport
 ) -> list[str]:
     """Returns the first sentences if float64 finds a fault before any tolerance does."""
-    how = f"C{_inputs(comparison)[1:]}, " if comparison.isolated else ""
-    said = [
-        f"{how}{fault.stage} is the first stage in error, though within tolerance {_tolerance(comparison)}.",
+    inputs_phrase = f"C{_inputs(comparison)[1:]}, " if comparison.isolated else ""
+    sentences = [
+        f"{inputs_phrase}{fault.stage} is the first stage in error, though within tolerance {_tolerance(comparison)}.",
         *([as_sentence(fault.explanation.sentence)] if fault.explanation else []),
         as_sentence(noise.sentence),
     ]
     if first is None:
-        return [*said, f"None of {counted(len(comparison.stages), 'stage')} is beyond tolerance."]
-    return [*said, f"{first.stage} is the first stage beyond tolerance: {_why(first)}.", *_hint(first)]
+        return [*sentences, f"None of {counted(len(comparison.stages), 'stage')} is beyond tolerance."]
+    return [*sentences, f"{first.stage} is the first stage beyond tolerance: {_why(first)}.", *_hint(first)]
 
 
 def _inputs(comparison: Comparison) -> str:
@@ -241,21 +243,21 @@ def _headline(comparison: Comparison, first: StageComparison | None) -> str:
     ):
         name += ", with the limits of f32 for the front end"
     if first is None:
-        how = f", each {_inputs(comparison)}" if comparison.isolated else ""
+        inputs_phrase = f", each {_inputs(comparison)}" if comparison.isolated else ""
         if not any(each.differs for each in comparison.stages):
-            return f"Identical: {count}{how}."
-        said = f"Within tolerance {name}: {count}{how}"
+            return f"Identical: {count}{inputs_phrase}."
+        sentence = f"Within tolerance {name}: {count}{inputs_phrase}"
         errors = [each for each in comparison.stages if each.numbers and each.passes]
         if errors:
             worst = max(errors, key=lambda each: each.numbers.relative_l2 if each.numbers else 0.0)
             assert worst.numbers
-            said += f", relative L2 at most {worst.numbers.relative_l2:.2g} ({worst.stage})"
-        return f"{said}."
-    how = f"C{_inputs(comparison)[1:]}, " if comparison.isolated else ""
-    return f"{how}{first.stage} is the first stage beyond tolerance {name}: {_why(first)}."
+            sentence += f", relative L2 at most {worst.numbers.relative_l2:.2g} ({worst.stage})"
+        return f"{sentence}."
+    inputs_phrase = f"C{_inputs(comparison)[1:]}, " if comparison.isolated else ""
+    return f"{inputs_phrase}{first.stage} is the first stage beyond tolerance {name}: {_why(first)}."
 
 
-def _how_many(comparison: Comparison) -> list[str]:
+def _beyond_count(comparison: Comparison) -> list[str]:
     """Returns how many stages are beyond tolerance, if any is."""
     count = len(comparison.stages)
     beyond = [each for each in comparison.stages if not comparison.passes(each)]
@@ -275,8 +277,8 @@ def _why(stage: StageComparison) -> str:
             f"{counted(found.candidate_nonfinite, 'value')} of the candidate and {found.reference_nonfinite} of the "
             "reference are infinite or not a number"
         )
-    far = stage.beyond[0]  # the most informative measure comes first
-    return f"{WORDS[far.measure]} {far.value:.2g}, limit {far.limit:.2g}"
+    excess = stage.beyond[0]  # the most informative measure comes first
+    return f"{WORDS[excess.measure]} {excess.value:.2g}, limit {excess.limit:.2g}"
 
 
 def _hint(stage: StageComparison | None) -> list[str]:
@@ -295,21 +297,21 @@ def _about_tokens(comparison: Comparison) -> list[str]:
     if first is None:
         return ["The tokens differ."]
     ids = ["the end" if each is None else str(each) for each in (first.reference, first.candidate)]
-    said = f"The tokens differ from place {first.place} on: {_on_both_sides(*ids)}."
-    return [said, _near_or_not(first.choice, first.near_tie) if first.choice else _unknown(comparison)]
+    sentence = f"The tokens differ from place {first.place} on: {_on_both_sides(*ids)}."
+    return [sentence, _near_or_not(first.choice, first.near_tie) if first.choice else _unknown(comparison)]
 
 
 def _about_ids(comparison: Comparison) -> list[str]:
     """Returns where two answers of parallel streams first differ, and why."""
     first = comparison.first_id
     assert first
-    ids = _said(first.reference, first.reference_name), _said(first.candidate, first.candidate_name)
-    said = f"The answers differ from {first.place} on: {_on_both_sides(*ids)}."
+    ids = _id_text(first.reference, first.reference_name), _id_text(first.candidate, first.candidate_name)
+    sentence = f"The answers differ from {first.place} on: {_on_both_sides(*ids)}."
     if first.change:
-        return [said, as_sentence(first.change)]
+        return [sentence, as_sentence(first.change)]
     if first.choice is None:
-        return [said, "The traces do not hold that choice."]
-    return [said, _near_or_not(first.choice, first.near_tie)]
+        return [sentence, "The traces do not hold that choice."]
+    return [sentence, _near_or_not(first.choice, first.near_tie)]
 
 
 def _on_both_sides(reference: str, candidate: str) -> str:
@@ -320,7 +322,7 @@ def _near_or_not(choice: Choice, near_tie: bool) -> str:
     return f"This choice is {'a' if near_tie else 'not a'} near tie (margins {margins_of(choice)})."
 
 
-def _said(number: int | None, name: str) -> str:
+def _id_text(number: int | None, name: str) -> str:
     return name if number is None or name == str(number) else f"{number} ({name})"
 
 

@@ -46,8 +46,10 @@ class WeightReport:
                 "differ; it may come from another checkpoint."
             )
         clauses = self.clauses
-        more = len(clauses) - SHOWN
-        shown = clauses if more <= 0 else [*clauses[:SHOWN], f"and {counted(more, 'more difference')}"]
+        omitted_count = len(clauses) - SHOWN
+        shown = (
+            clauses if omitted_count <= 0 else [*clauses[:SHOWN], f"and {counted(omitted_count, 'more difference')}"]
+        )
         return f"In {self.file}, {'; '.join(shown)}."
 
     @property
@@ -106,8 +108,8 @@ def _cause(each: WeightDifference) -> tuple[str, ...]:
 
 
 def _of_exchange(cause: tuple[str, ...], group: Sequence[WeightDifference]) -> str:
-    what = f"layers {cause[1]} and {cause[2]}" if cause[0] == "layers" else f"{cause[1]} and {cause[2]}"
-    return f"{what} are exchanged ({group[0].tensor} holds {group[0].other} and {len(group) - 1} more)"
+    exchanged = f"layers {cause[1]} and {cause[2]}" if cause[0] == "layers" else f"{cause[1]} and {cause[2]}"
+    return f"{exchanged} are exchanged ({group[0].tensor} holds {group[0].other} and {len(group) - 1} more)"
 
 
 def _of_group(cause: tuple[str, ...], group: Sequence[WeightDifference]) -> str:

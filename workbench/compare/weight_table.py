@@ -102,29 +102,31 @@ def _causes(
     table: Table, wrong: np.ndarray, sample: np.ndarray, others: Iterable[tuple[str, RowReader]]
 ) -> Iterator[WeightDifference]:
     """Yields every change that predicts the wrong rows; the others are right."""
-    mine, theirs = _at(table.own, sample), _at(table.stored, sample)
+    checkpoint_rows, file_rows = _at(table.own, sample), _at(table.stored, sample)
     where = "" if len(wrong) == table.shape[0] else f" in {'row' if len(wrong) == 1 else 'rows'} {listed(wrong)}"
 
     def predicts(reader: RowReader, rows: np.ndarray) -> bool:
-        if differs(_at(reader, sample), theirs, table.type_name).any():
+        if differs(_at(reader, sample), file_rows, table.type_name).any():
             return False
         return len(_predicted(table, reader, rows)) == len(rows)
 
-    if not theirs.any() and predicts(lambda first, last: np.zeros((last - first, table.shape[1]), np.float32), wrong):
+    if not file_rows.any() and predicts(
+        lambda first, last: np.zeros((last - first, table.shape[1]), np.float32), wrong
+    ):
         yield WeightDifference(table.name, "zero", f"is zero{where}")
         return
-    factor = factor_of(mine, theirs, table.type_name)
+    factor = factor_of(checkpoint_rows, file_rows, table.type_name)
     if is_clear(factor, table.type_name) and predicts(lambda *rows: table.own(*rows) * np.float32(factor), wrong):
         yield WeightDifference(table.name, "factor", f"is {times(factor)} the checkpoint's{where}")
-    for other, reader in others:
+    for other_name, reader in others:
         if predicts(reader, np.arange(table.shape[0])):
-            yield WeightDifference(table.name, "other tensor", f"holds {other}", other)
-    sources = _sources(table, theirs)
+            yield WeightDifference(table.name, "other tensor", f"holds {other_name}", other_name)
+    sources = _sources(table, file_rows)
     order = np.arange(table.shape[0])
     if len(wrong) == len(sample):
         order[wrong] = sources
         once = len(np.unique(sources)) == len(sources)
-        if once and not differs(_at(table.own, sources), theirs, table.type_name).any():
+        if once and not differs(_at(table.own, sources), file_rows, table.type_name).any():
             yield WeightDifference(table.name, "rows", in_another_order("row", order))
         return
     [(shift, _)] = Counter((sources - sample).tolist()).most_common(1)

@@ -91,29 +91,31 @@ def weight_difference(
     """
     if own.shape != stored.shape:
         return _of_another_shape(name, own, stored, type_name)
-    ours, theirs = _rows(own), _rows(stored)
-    wrong = differs(ours, theirs, type_name)
+    checkpoint_rows, file_rows = _rows(own), _rows(stored)
+    wrong = differs(checkpoint_rows, file_rows, type_name)
     if not wrong.any():
         return None
-    finite = np.isfinite(theirs)
+    finite = np.isfinite(file_rows)
     if not finite.all():
         count = counted(int((~finite).sum()), "infinite or NaN value")
         return WeightDifference(name, "values", f"holds {count}")
-    apart = relative_l2(ours, theirs)
+    apart = relative_l2(checkpoint_rows, file_rows)
     if has_few_bits(type_name):
-        if theirs.any() and apart < LARGE_IN_FEW_BITS:
+        if file_rows.any() and apart < LARGE_IN_FEW_BITS:
             return None
     else:
-        found = [*_whole(name, own, ours, theirs, type_name, others)] or [*_parts(name, ours, theirs, wrong, type_name)]
+        found = [*_changes_of_tensor(name, own, checkpoint_rows, file_rows, type_name, others)] or [
+            *_changes_of_parts(name, checkpoint_rows, file_rows, wrong, type_name)
+        ]
         if len(found) == 1:
             return found[0]
         if found:  # they predict the same values
-            said = " or ".join(each.sentence for each in found[:3])
-            return WeightDifference(name, found[0].kind, said, found[0].other)
+            sentence = " or ".join(each.sentence for each in found[:3])
+            return WeightDifference(name, found[0].kind, sentence, found[0].other)
     if apart < LARGE and not type_name.startswith(PRECISE):
         return None
     rows = int(wrong.any(axis=1).sum())
-    where = f" in {counted(rows, 'row')} of {len(ours)}" if 1 < len(ours) != rows else ""
+    where = f" in {counted(rows, 'row')} of {len(checkpoint_rows)}" if 1 < len(checkpoint_rows) != rows else ""
     return WeightDifference(name, "values", f"differs from the checkpoint's by a relative L2 of {apart:.2g}{where}")
 
 
@@ -139,22 +141,22 @@ def _of_another_shape(name: str, own: np.ndarray, stored: np.ndarray, type_name:
     return WeightDifference(name, "shape", f"has the shape {shapes}")
 
 
-def _whole(
-    name: str, own: np.ndarray, ours: np.ndarray, theirs: np.ndarray, type_name: str, others: Others
+def _changes_of_tensor(
+    name: str, own: np.ndarray, checkpoint_rows: np.ndarray, file_rows: np.ndarray, type_name: str, others: Others
 ) -> Iterator[WeightDifference]:
     """Yields every change of the whole tensor that predicts the file's values."""
 
     def fits(expected: np.ndarray) -> bool:
-        return not differs(expected, theirs, type_name).any()
+        return not differs(expected, file_rows, type_name).any()
 
-    if not theirs.any():
+    if not file_rows.any():
         yield WeightDifference(name, "zero", "is zero")
         return
-    factor = factor_of(ours, theirs, type_name)
-    if is_clear(factor, type_name) and fits(ours * np.float32(factor)):
+    factor = factor_of(checkpoint_rows, file_rows, type_name)
+    if is_clear(factor, type_name) and fits(checkpoint_rows * np.float32(factor)):
         yield WeightDifference(name, "factor", f"is {times(factor)} the checkpoint's")
-    constant = float(np.mean(theirs - ours, dtype=np.float64))
-    if BY_NAME[type_name].block == 1 and fits(ours + np.float32(constant)):
+    constant = float(np.mean(file_rows - checkpoint_rows, dtype=np.float64))
+    if BY_NAME[type_name].block == 1 and fits(checkpoint_rows + np.float32(constant)):
         yield WeightDifference(name, "constant", f"is the checkpoint's plus {constant:.4g}")
     if own.ndim == 2 and min(own.shape) > 1:
         if fits(own.reshape(own.shape[::-1]).T):
@@ -163,62 +165,77 @@ def _whole(
             yield WeightDifference(name, "transposed", turned)
         elif fits(np.ascontiguousarray(own.T).reshape(own.shape)):
             yield WeightDifference(name, "transposed", "holds the transposed matrix, written in the old shape")
-    sample = slice(None, None, max(len(ours) // 8, 1))  # rows that rule most other tensors out
-    for other, values in others():
+    sample = slice(None, None, max(len(checkpoint_rows) // 8, 1))  # rows that rule most other tensors out
+    for other_name, values in others():
         table = _rows(values)
-        if table.shape == ours.shape and not differs(table[sample], theirs[sample], type_name).any() and fits(table):
-            yield WeightDifference(name, "other tensor", f"holds {other}", other)
+        if (
+            table.shape == checkpoint_rows.shape
+            and not differs(table[sample], file_rows[sample], type_name).any()
+            and fits(table)
+        ):
+            yield WeightDifference(name, "other tensor", f"holds {other_name}", other_name)
 
 
-def _parts(
-    name: str, ours: np.ndarray, theirs: np.ndarray, wrong: np.ndarray, type_name: str
+def _changes_of_parts(
+    name: str, checkpoint_rows: np.ndarray, file_rows: np.ndarray, wrong: np.ndarray, type_name: str
 ) -> Iterator[WeightDifference]:
     """Yields the first change of some rows or blocks that predicts the file's values; the others are right."""
     rows = np.flatnonzero(wrong.any(axis=1))
-    mine, found = ours[rows], theirs[rows]
-    many = f"{'row' if len(rows) == 1 else 'rows'} {listed(rows)}"
-    is_matrix = len(ours) > 1
-    if is_matrix and not found.any():
-        yield WeightDifference(name, "zero", f"is zero in {many}")
+    checkpoint_part, file_part = checkpoint_rows[rows], file_rows[rows]
+    place = f"{'row' if len(rows) == 1 else 'rows'} {listed(rows)}"
+    is_matrix = len(checkpoint_rows) > 1
+    if is_matrix and not file_part.any():
+        yield WeightDifference(name, "zero", f"is zero in {place}")
         return
-    factor = factor_of(mine, found, type_name)
-    if is_matrix and is_clear(factor, type_name) and not differs(mine * np.float32(factor), found, type_name).any():
-        yield WeightDifference(name, "factor", f"is {times(factor)} the checkpoint's in {many}")
+    factor = factor_of(checkpoint_part, file_part, type_name)
+    if (
+        is_matrix
+        and is_clear(factor, type_name)
+        and not differs(checkpoint_part * np.float32(factor), file_part, type_name).any()
+    ):
+        yield WeightDifference(name, "factor", f"is {times(factor)} the checkpoint's in {place}")
         return
-    if wrong.shape[1] > 1 and (said := _blocks(ours, theirs, wrong, type_name)):
-        yield WeightDifference(name, "factor", said)
+    if wrong.shape[1] > 1 and (sentence := _blocks(checkpoint_rows, file_rows, wrong, type_name)):
+        yield WeightDifference(name, "factor", sentence)
         return
     if is_matrix and len(rows) <= MOST_ROWS:
-        sources = nearest_rows(found, ours)
-        if len(np.unique(sources)) == len(rows) and not differs(ours[sources], found, type_name).any():
-            order = np.arange(len(ours))
+        sources = nearest_rows(file_part, checkpoint_rows)
+        if len(np.unique(sources)) == len(rows) and not differs(checkpoint_rows[sources], file_part, type_name).any():
+            order = np.arange(len(checkpoint_rows))
             order[rows] = sources
             yield WeightDifference(name, "rows", in_another_order("row", order))
             return
-    if is_matrix and ours.shape[1] <= MOST_ROWS:
-        sources = nearest_rows(theirs.T, ours.T)
-        if len(np.unique(sources)) == len(sources) and not differs(ours[:, sources], theirs, type_name).any():
+    if is_matrix and checkpoint_rows.shape[1] <= MOST_ROWS:
+        sources = nearest_rows(file_rows.T, checkpoint_rows.T)
+        if (
+            len(np.unique(sources)) == len(sources)
+            and not differs(checkpoint_rows[:, sources], file_rows, type_name).any()
+        ):
             yield WeightDifference(name, "columns", in_another_order("column", sources))
 
 
-def _blocks(ours: np.ndarray, theirs: np.ndarray, wrong: np.ndarray, type_name: str) -> str:
+def _blocks(checkpoint_rows: np.ndarray, file_rows: np.ndarray, wrong: np.ndarray, type_name: str) -> str:
     """Returns words for blocks that have one factor in common, or are zero; empty for others."""
-    width = ours.shape[1] // wrong.shape[1]
-    mine, found = (side.reshape(*wrong.shape, width)[wrong] for side in (ours, theirs))
+    width = checkpoint_rows.shape[1] // wrong.shape[1]
+    checkpoint_blocks, file_blocks = (side.reshape(*wrong.shape, width)[wrong] for side in (checkpoint_rows, file_rows))
     rows, blocks = np.nonzero(wrong)
     first = f"columns {blocks[0] * width} to {(blocks[0] + 1) * width - 1}" if width > 1 else f"column {blocks[0]}"
-    many = counted(len(mine), "block") + f" of {width} values" if width > 1 else counted(len(mine), "value")
-    where = f"{many} (the first is row {rows[0]}, {first})"
+    count = (
+        counted(len(checkpoint_blocks), "block") + f" of {width} values"
+        if width > 1
+        else counted(len(checkpoint_blocks), "value")
+    )
+    where = f"{count} (the first is row {rows[0]}, {first})"
     if rows[0] == rows[-1] and len(blocks) > 1 and is_range(blocks):
         where = f"row {rows[0]}, columns {blocks[0] * width} to {(blocks[-1] + 1) * width - 1}"
-    if not found.any():
+    if not file_blocks.any():
         return f"is zero in {where}"
-    factor = factor_of(mine, found, type_name)
+    factor = factor_of(checkpoint_blocks, file_blocks, type_name)
     if not is_clear(factor, type_name):
         return ""
-    predicted = np.array(ours)
+    predicted = np.array(checkpoint_rows)
     predicted.reshape(*wrong.shape, width)[wrong] *= np.float32(factor)
-    return "" if differs(predicted, theirs, type_name).any() else f"is {times(factor)} the checkpoint's in {where}"
+    return "" if differs(predicted, file_rows, type_name).any() else f"is {times(factor)} the checkpoint's in {where}"
 
 
 def is_clear(factor: float, type_name: str) -> bool:
@@ -226,10 +243,10 @@ def is_clear(factor: float, type_name: str) -> bool:
     return type_name.startswith(PRECISE) or abs(factor - 1) >= CLEAR_FACTOR
 
 
-def factor_of(ours: np.ndarray, theirs: np.ndarray, type_name: str) -> float:
+def factor_of(checkpoint: np.ndarray, file: np.ndarray, type_name: str) -> float:
     """Returns the factor that fits best; a round one near it, which rounding has moved, such as 2 for 1.9987."""
-    size = float(np.vdot(ours, ours))
-    found = float(np.vdot(ours, theirs)) / size if size else 0.0
+    size = float(np.vdot(checkpoint, checkpoint))
+    found = float(np.vdot(checkpoint, file)) / size if size else 0.0
     parts, most = (64, 2e-3) if type_name.startswith(PRECISE) else (4, 0.05)
     near = round(found * parts) / parts
     return near if near and abs(found - near) < most * abs(near) else found
@@ -247,19 +264,19 @@ def nearest_rows(rows: np.ndarray, table: np.ndarray) -> np.ndarray:
     return np.concatenate([np.argmax(chunk @ table.T - half, axis=1) for chunk in chunks])
 
 
-def in_another_order(what: str, order: np.ndarray) -> str:
+def in_another_order(unit: str, order: np.ndarray) -> str:
     """Returns words for rows or columns that stand in another order: `order` names the checkpoint's."""
     count = len(order)
     for heads in (each for each in range(1, count // 4 + 1) if count % (2 * each) == 0):
         interleaved = np.arange(count).reshape(heads, 2, -1).swapaxes(1, 2).reshape(-1)
         apart = np.argsort(interleaved)
-        for known, said in (
+        for known, sentence in (
             (interleaved, "interleaved, as in Llama's files"),
             (apart, "taken apart as if interleaved"),
         ):
             if count > 4 and np.array_equal(order, known):
-                return f"has the halves of each head of {count // heads} {what}s {said}"
+                return f"has the halves of each head of {count // heads} {unit}s {sentence}"
     moved = np.flatnonzero(order != np.arange(count))
     dots = ", ..." if len(moved) > 8 else ""
-    ours, theirs = (f"{in_order(places[:8])}{dots}" for places in (order[moved], moved))
-    return f"has its {what}s in another order: {what}s {theirs} are the checkpoint's {ours}"
+    checkpoint_places, file_places = (f"{in_order(places[:8])}{dots}" for places in (order[moved], moved))
+    return f"has its {unit}s in another order: {unit}s {file_places} are the checkpoint's {checkpoint_places}"

@@ -53,16 +53,16 @@ def _scaled(r: np.ndarray, c: np.ndarray, both: np.ndarray) -> Iterator[Guess]:
 
 def _masked(r: np.ndarray, c: np.ndarray, both: np.ndarray) -> Iterator[Guess]:
     """Yields another mask, if the weights of the keys that both sides see are in proportion."""
-    more, fewer = (int(each.any(axis=0).sum()) for each in ((c > 0) & (r == 0), (r > 0) & (c == 0)))
+    added, missing = (int(each.any(axis=0).sum()) for each in ((c > 0) & (r == 0), (r > 0) & (c == 0)))
     shared = [np.where(both, side, 0.0) for side in (r, c)]
     with np.errstate(all="ignore"):
-        one, other = (side / side.sum(axis=-1, keepdims=True) for side in shared)
-    one, other = np.nan_to_num(one), np.nan_to_num(other)
-    if not one.any():
+        reference_weights, candidate_weights = (side / side.sum(axis=-1, keepdims=True) for side in shared)
+    reference_weights, candidate_weights = np.nan_to_num(reference_weights), np.nan_to_num(candidate_weights)
+    if not reference_weights.any():
         return
     seen = [
         f"{counted(count, 'pair')} of query and key that the reference {verb}"
-        for count, verb in ((more, "hides"), (fewer, "sees"))
+        for count, verb in ((added, "hides"), (missing, "sees"))
         if count
     ]
     words = "other keys are hidden: it " + " and ".join(
@@ -71,8 +71,8 @@ def _masked(r: np.ndarray, c: np.ndarray, both: np.ndarray) -> Iterator[Guess]:
 
     def expected(rows: Rows) -> np.ndarray:
         with np.errstate(all="ignore"):
-            kept = shared[1][rows].sum(axis=-1, keepdims=True)
-        return np.asarray(np.where(both[rows], one[rows] * kept, c[rows]).reshape(len(rows), -1))
+            total = shared[1][rows].sum(axis=-1, keepdims=True)
+        return np.asarray(np.where(both[rows], reference_weights[rows] * total, c[rows]).reshape(len(rows), -1))
 
-    if same(one, other, 1e-2):
+    if same(reference_weights, candidate_weights, 1e-2):
         yield Guess("mask", words, expected)

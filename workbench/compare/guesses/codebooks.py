@@ -19,16 +19,16 @@ _LEAST = 4  # rows whose code has come before, so that their difference is predi
 
 def codebooks(scene: Scene) -> Iterator[Guess]:
     """Yields the one stream whose codes explain every difference; none if two streams do."""
-    if scene.stage != STAGE or CODES not in scene.ours or CODES not in scene.theirs:
+    if scene.stage != STAGE or CODES not in scene.reference_stages or CODES not in scene.candidate_stages:
         return
-    codes = scene.ours[CODES]
+    codes = scene.reference_stages[CODES]
     if codes.ndim != 2 or not len(codes) == len(scene.reference) <= MOST_ROWS:
         return
-    if not np.array_equal(codes, scene.theirs[CODES]):
+    if not np.array_equal(codes, scene.candidate_stages[CODES]):
         return
-    ours, theirs = table(scene.reference), table(scene.candidate)
-    allowed = scene.allowed * float(np.linalg.norm(ours))
-    found = [stream for stream, own in enumerate(codes.T) if _decides(own, theirs - ours, allowed)]
+    reference_rows, candidate_rows = table(scene.reference), table(scene.candidate)
+    allowed = scene.allowed * float(np.linalg.norm(reference_rows))
+    found = [stream for stream, own in enumerate(codes.T) if _decides(own, candidate_rows - reference_rows, allowed)]
     if len(found) == 1:
         [stream] = found
         yield Guess(
@@ -44,5 +44,5 @@ def _decides(codes: np.ndarray, apart: np.ndarray, allowed: float) -> bool:
     """Returns whether rows with the same code have the same difference, for enough rows."""
     _, first, group = np.unique(codes, return_index=True, return_inverse=True)
     again = np.setdiff1d(np.arange(len(codes)), first)
-    left = apart[again] - apart[first[group.reshape(-1)[again]]]
-    return len(again) >= _LEAST and float(np.linalg.norm(left)) <= allowed < float(np.linalg.norm(apart[again]))
+    remainder = apart[again] - apart[first[group.reshape(-1)[again]]]
+    return len(again) >= _LEAST and float(np.linalg.norm(remainder)) <= allowed < float(np.linalg.norm(apart[again]))

@@ -29,19 +29,19 @@ def convolutions(scene: Scene) -> Iterator[Guess]:
     found = scene.input_named(*_INPUTS)
     if found is None or any(side.size != scene.reference.size or len(side) < 2 for side in found):
         return
-    ours, theirs = (table(side) for side in found)
+    reference_input, candidate_input = (table(side) for side in found)
     for reach in _REACHES:
-        right = _read_off(ours, scene.reference, reach, scene.allowed)
-        if right is None:
+        reference_kernel = _read_off(reference_input, scene.reference, reach, scene.allowed)
+        if reference_kernel is None:
             continue
-        other = _read_off(theirs, scene.candidate, reach, scene.allowed)
-        if other is None or same(right, other, _ALIKE):
+        candidate_kernel = _read_off(candidate_input, scene.candidate, reach, scene.allowed)
+        if candidate_kernel is None or same(reference_kernel, candidate_kernel, _ALIKE):
             return  # another fault, or it came in with the input
 
-        def expected(rows: Rows, other: Kernel = other) -> np.ndarray:
-            return _convolved(theirs, other, rows)
+        def expected(rows: Rows, kernel: Kernel = candidate_kernel) -> np.ndarray:
+            return _convolved(candidate_input, kernel, rows)
 
-        yield Guess("kernel", _about(right, other, scene.part == "fsmn"), expected)
+        yield Guess("kernel", _about(reference_kernel, candidate_kernel, scene.part == "fsmn"), expected)
         return
 
 
@@ -65,36 +65,38 @@ def _read_off(x: np.ndarray, y: np.ndarray, reach: int, allowed: float) -> Kerne
     return kernel if same(_convolved(x, kernel, rows), table(y[rows]), allowed) else None
 
 
-def _about(right: Kernel, other: Kernel, memory: bool) -> str:
+def _about(reference_kernel: Kernel, candidate_kernel: Kernel, memory: bool) -> str:
     """Returns how a kernel differs from the right one.
 
     Args:
         memory: the input is added to the convolution, so that the middle tap is greater by one.
     """
-    reach = right.shape[1] // 2
-    itself = np.zeros(right.shape[1])
+    reach = reference_kernel.shape[1] // 2
+    itself = np.zeros(reference_kernel.shape[1])
     itself[reach] = 1.0
     added = itself if memory else 0 * itself
-    one, two = right - added, other - added
-    if same(one[:, ::-1], two, _ALIKE):
+    reference_taps, candidate_taps = reference_kernel - added, candidate_kernel - added
+    if same(reference_taps[:, ::-1], candidate_taps, _ALIKE):
         return "the kernel of its convolution is reversed in time"
-    if memory and same(one, other, _ALIKE):
+    if memory and same(reference_taps, candidate_kernel, _ALIKE):
         return "its input is not added to its convolution"
     for shift in (each for each in range(-reach, reach + 1) if each):
-        moved = np.zeros_like(one)
-        moved[:, max(shift, 0) : len(itself) + min(shift, 0)] = one[:, max(-shift, 0) : len(itself) - max(shift, 0)]
-        if same(moved, two, _ALIKE):
+        moved = np.zeros_like(reference_taps)
+        moved[:, max(shift, 0) : len(itself) + min(shift, 0)] = reference_taps[
+            :, max(-shift, 0) : len(itself) - max(shift, 0)
+        ]
+        if same(moved, candidate_taps, _ALIKE):
             return f"its convolution looks {counted(abs(shift), 'frame')} further {'ahead' if shift > 0 else 'back'}"
-    size = float(np.linalg.norm(one))
-    taps = np.flatnonzero(np.linalg.norm(two - one, axis=0) > _ALIKE * size)
-    if len(taps) == 1 and np.linalg.norm(two[:, taps]) <= _ALIKE * size:
+    size = float(np.linalg.norm(reference_taps))
+    taps = np.flatnonzero(np.linalg.norm(candidate_taps - reference_taps, axis=0) > _ALIKE * size)
+    if len(taps) == 1 and np.linalg.norm(candidate_taps[:, taps]) <= _ALIKE * size:
         return f"its convolution lacks the tap at frame {taps[0] - reach:+d}"
-    used = np.flatnonzero(np.linalg.norm(one, axis=0) > _ALIKE * size)
+    used = np.flatnonzero(np.linalg.norm(reference_taps, axis=0) > _ALIKE * size)
     span = slice(used[0], used[-1] + 1) if len(used) else slice(0)
     for turn in (1, -1):
-        rolled = one.copy()
-        rolled[:, span] = np.roll(one[:, span], turn, axis=1)
-        if same(rolled, two, _ALIKE):
+        rolled = reference_taps.copy()
+        rolled[:, span] = np.roll(reference_taps[:, span], turn, axis=1)
+        if same(rolled, candidate_taps, _ALIKE):
             which = "last is first" if turn > 0 else "first is last"
             return f"the taps of its kernel are rolled by {turn:+d}: the {which}"
     return "its convolution over time has another kernel"

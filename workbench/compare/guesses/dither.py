@@ -29,12 +29,12 @@ def dither(scene: Scene) -> Iterator[Guess]:
     r, c = table(scene.reference), table(scene.candidate)
     if not (np.isfinite(r).all() and np.isfinite(c).all()) or c.max() > 60:
         return
-    power, other = np.exp(r), np.exp(c)
+    power, candidate_power = np.exp(r), np.exp(c)
     strong = power > 100 * mean
     if strong.sum() < 100:
         return
     # |S + W|^2 - |S|^2 has the variance 2 |S|^2 N over the degrees of freedom of the band, for |S|^2 far above N.
-    size = (other - power) / np.sqrt(2 * power * mean / degrees)
+    size = (candidate_power - power) / np.sqrt(2 * power * mean / degrees)
     deviation = math.sqrt(float(np.square(size[strong]).mean()))
     if not deviation > 0:
         return
@@ -48,7 +48,7 @@ def dither(scene: Scene) -> Iterator[Guess]:
         return
     weak = power < 0.1 * deviation**2 * mean
     if weak.sum() >= 50:
-        apart = float(np.log(other[weak] / (deviation**2 * np.broadcast_to(mean, r.shape)[weak])).mean())
+        apart = float(np.log(candidate_power[weak] / (deviation**2 * np.broadcast_to(mean, r.shape)[weak])).mean())
         if abs(apart) > 0.35:
             return
     usual = ": that is funasr's dither" if abs(deviation - 1) < _NEAR else ""
@@ -60,9 +60,9 @@ def dither(scene: Scene) -> Iterator[Guess]:
 
 def _neighbours(size: np.ndarray) -> float:
     """Returns the correlation of frames two apart, which share half of their samples but no noise."""
-    one, other = size[:-2].ravel(), size[2:].ravel()
-    scale = float(np.sqrt(np.square(one).sum() * np.square(other).sum()))
-    return float((one * other).sum()) / scale if scale else 0.0
+    earlier, later = size[:-2].ravel(), size[2:].ravel()
+    scale = float(np.sqrt(np.square(earlier).sum() * np.square(later).sum()))
+    return float((earlier * later).sum()) / scale if scale else 0.0
 
 
 @lru_cache(maxsize=4)

@@ -51,9 +51,9 @@ class Bank:
     def __call__(self, samples: np.ndarray, rows: Rows, bands: int) -> np.ndarray:
         """Returns rows of the filter bank of samples with full scale 1."""
         places = rows[:, None] * _SHIFT + self.start + np.arange(self.length)
-        frames = self.scale * _taken(samples, places, self.edges)
+        frames = self.scale * _values_at(samples, places, self.edges)
         if self.whole:
-            frames = frames - self.preemphasis * self.scale * _taken(samples, places - 1, self.edges)
+            frames = frames - self.preemphasis * self.scale * _values_at(samples, places - 1, self.edges)
         if self.remove_dc:
             frames = frames - frames.mean(axis=1, keepdims=True)
         if not self.whole:
@@ -104,18 +104,18 @@ def filter_banks(scene: Scene) -> Iterator[Guess]:
             return
 
 
-def _nearest(bank: Bank, left_by: Callable[[Bank], float], candidate: np.ndarray, allowed: float) -> Bank | None:
+def _nearest(bank: Bank, error_of: Callable[[Bank], float], candidate: np.ndarray, allowed: float) -> Bank | None:
     """Returns the filter bank that one change after another leads to; None if it is not the candidate's."""
-    left = left_by(bank)
+    error = error_of(bank)
     for _ in range(_MOST_CHANGES):
-        if left <= allowed:
+        if error <= allowed:
             return bank
-        tried = [(left_by(each), each) for each in _changes(bank, candidate)]
+        tried = [(error_of(each), each) for each in _changes(bank, candidate)]
         nearest, changed = min(tried, key=lambda each: each[0])
-        if not nearest <= _NEARER * left:
+        if not nearest <= _NEARER * error:
             return None
-        bank, left = changed, nearest
-    return bank if left <= allowed else None
+        bank, error = changed, nearest
+    return bank if error <= allowed else None
 
 
 def _usual() -> list[Bank]:
@@ -161,10 +161,12 @@ def _changes(bank: Bank, candidate: np.ndarray) -> Iterator[Bank]:
 
 def _about(right: Bank, bank: Bank) -> str:
     """Returns the choices that differ, as a sentence."""
-    theirs, ours = _words(bank), _words(right)
-    differ = [name for name in theirs if theirs[name] != ours[name]]
-    one, other = (enumerated([words[name] for name in differ]) for words in (theirs, ours))
-    return f"the filter bank has {one}, where the reference has {other}"
+    candidate_words, reference_words = _words(bank), _words(right)
+    differ = [name for name in candidate_words if candidate_words[name] != reference_words[name]]
+    candidate_choices, reference_choices = (
+        enumerated([words[name] for name in differ]) for words in (candidate_words, reference_words)
+    )
+    return f"the filter bank has {candidate_choices}, where the reference has {reference_choices}"
 
 
 def _words(bank: Bank) -> dict[str, str]:
@@ -194,7 +196,7 @@ def _words(bank: Bank) -> dict[str, str]:
     }
 
 
-def _taken(x: np.ndarray, places: np.ndarray, edges: str) -> np.ndarray:
+def _values_at(x: np.ndarray, places: np.ndarray, edges: str) -> np.ndarray:
     """Returns values at places that may lie beyond the ends."""
     last = len(x) - 1
     inside = places

@@ -63,16 +63,16 @@ def activations(scene: Scene) -> Iterator[Guess]:
         return
     right = None
     for name in ACTIVATIONS:
-        ours = [each[0][scene.sample] for each in inputs]
+        reference_inputs = [each[0][scene.sample] for each in inputs]
         with np.errstate(all="ignore"):
-            if same(_activated(name, *map(table, ours)), scene.pair[0], scene.allowed):
+            if same(_activated(name, *map(table, reference_inputs)), scene.pair[0], scene.allowed):
                 right = name
                 break
     if right is None:
         return
-    theirs = [each[1] for each in inputs]
+    candidate_inputs = [each[1] for each in inputs]
     with np.errstate(all="ignore"):
-        follows = _activated(right, *(table(each[scene.sample]) for each in theirs))
+        follows = _activated(right, *(table(each[scene.sample]) for each in candidate_inputs))
     if same(follows, scene.pair[1], 2 * scene.allowed):
         return  # the error came in with the input
 
@@ -81,11 +81,11 @@ def activations(scene: Scene) -> Iterator[Guess]:
 
     for name in ACTIVATIONS:
         if name != right:
-            yield guess("activation", "the activation is {}, where the reference has " + right, name, *theirs)
-    if len(theirs) == 2:
-        yield guess("gate", "the activation is applied to up, not to the gate", right, *theirs[::-1])
-        yield guess("gate", "the activated gate is not multiplied by up", right, theirs[0])
-        yield guess("gate", "it is the activated up without the gate", right, theirs[1])
+            yield guess("activation", "the activation is {}, where the reference has " + right, name, *candidate_inputs)
+    if len(candidate_inputs) == 2:
+        yield guess("gate", "the activation is applied to up, not to the gate", right, *candidate_inputs[::-1])
+        yield guess("gate", "the activated gate is not multiplied by up", right, candidate_inputs[0])
+        yield guess("gate", "it is the activated up without the gate", right, candidate_inputs[1])
 
 
 def _activated(name: str, gate: np.ndarray, up: np.ndarray | None = None) -> np.ndarray:

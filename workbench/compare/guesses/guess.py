@@ -56,8 +56,8 @@ class Scene:
     reference: np.ndarray
     candidate: np.ndarray
     allowed: float  # relative L2 that counts as rounding
-    ours: Mapping[str, np.ndarray] = field(default_factory=dict)
-    theirs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    reference_stages: Mapping[str, np.ndarray] = field(default_factory=dict)
+    candidate_stages: Mapping[str, np.ndarray] = field(default_factory=dict)
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()  # stages of numbers that the candidate does not have
@@ -70,8 +70,8 @@ class Scene:
         """Rows on which guesses are tried first, spread over the stage."""
         count = len(self.candidate)
         width = max(self.candidate.size // max(count, 1), 1)
-        wanted = min(count, max(_LEAST_ROWS, SAMPLE_VALUES // width))
-        return np.unique(np.linspace(0, count - 1, wanted).round().astype(int))
+        sample_count = min(count, max(_LEAST_ROWS, SAMPLE_VALUES // width))
+        return np.unique(np.linspace(0, count - 1, sample_count).round().astype(int))
 
     @cached_property
     def pair(self) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +86,7 @@ class Scene:
     @property
     def widths(self) -> list[int]:
         """The widths of this stage and of its neighbours: what a scale may depend on."""
-        near = [self.ours[each].shape for each in (*self.before[:4], *self.after[:4])]
+        near = [self.reference_stages[each].shape for each in (*self.before[:4], *self.after[:4])]
         shapes = [self.reference.shape, *(shape for shape in near if len(shape) > 1)]
         return list(dict.fromkeys(width for shape in shapes for width in shape[:0:-1] if width > 1))
 
@@ -103,15 +103,15 @@ class Scene:
         for name in self.before:
             if len(found) == most:
                 break
-            if self.ours[name].shape == self.reference.shape == self.theirs[name].shape:
+            if self.reference_stages[name].shape == self.reference.shape == self.candidate_stages[name].shape:
                 found.append((name, *self.entered(name)))
         return found
 
     def entered(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Returns an earlier stage as it entered the computation of the reference and of the candidate."""
-        ours = self.theirs if self.inputs_of == "candidate" else self.ours
-        theirs = self.ours if self.inputs_of == "reference" else self.theirs
-        return ours[name], theirs[name]
+        reference_stages = self.candidate_stages if self.inputs_of == "candidate" else self.reference_stages
+        candidate_stages = self.reference_stages if self.inputs_of == "reference" else self.candidate_stages
+        return reference_stages[name], candidate_stages[name]
 
 
 def table(rows: np.ndarray) -> np.ndarray:

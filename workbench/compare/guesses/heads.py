@@ -22,15 +22,21 @@ def fused(scene: Scene) -> Iterator[Guess]:
     layer, dot, part = scene.stage.rpartition("attention.")
     if part not in _PROJECTED or scene.reference.ndim != 3:
         return
-    held = [(name, scene.ours[full]) for name in _PROJECTED if (full := f"{layer}{dot}{name}") in scene.ours]
+    projections = [
+        (name, scene.reference_stages[full])
+        for name in _PROJECTED
+        if (full := f"{layer}{dot}{name}") in scene.reference_stages
+    ]
     shape = (len(scene.reference), scene.reference.shape[2])
-    heads = [(name, n) for name, x in held if x.ndim == 3 and x.shape[::2] == shape for n in range(x.shape[1])]
-    arrays = dict(held)
+    heads = [(name, n) for name, x in projections if x.ndim == 3 and x.shape[::2] == shape for n in range(x.shape[1])]
+    arrays = dict(projections)
     rows = scene.sample
     order = []
     for number in range(scene.candidate.shape[1]):
-        mine = table(scene.candidate[rows, number])
-        fitting = (each for each in heads if same(table(arrays[each[0]][rows, each[1]]), mine, 2 * scene.allowed))
+        candidate_head = table(scene.candidate[rows, number])
+        fitting = (
+            each for each in heads if same(table(arrays[each[0]][rows, each[1]]), candidate_head, 2 * scene.allowed)
+        )
         order.append(next(fitting, None))
     found = [each for each in order if each is not None]
     if len(found) < len(order) or len(set(found)) < len(found) or len({name for name, _ in found}) < 2:
@@ -48,18 +54,23 @@ def context(scene: Scene) -> Iterator[Guess]:
     """Yields attention weights, or weights times values, with another scale, mask, or sharing of the key heads."""
     if scene.part not in ("context", "weights") or (found := _entering(scene)) is None:
         return
-    ours, theirs = found
-    (q, k, _), wanted, size = ours, scene.part == "weights", ours[0].shape[2] ** -0.5
+    reference_inputs, candidate_inputs = found
+    (q, k, _), as_weights, size = reference_inputs, scene.part == "weights", reference_inputs[0].shape[2] ** -0.5
     if q.shape[1] * len(q) * len(k) > _MOST_WEIGHTS:
         return
     masks = ("all", "earlier") if len(q) == len(k) else ("all",)
     reference, candidate = table(scene.reference), table(scene.candidate)
-    right = next((m for m in masks if same(_attended(*ours, size, m, False, wanted), reference, scene.allowed)), None)
-    if right is None or same(_attended(*theirs, size, right, False, wanted), candidate, 2 * scene.allowed):
+    right = next(
+        (m for m in masks if same(_attended(*reference_inputs, size, m, False, as_weights), reference, scene.allowed)),
+        None,
+    )
+    if right is None or same(
+        _attended(*candidate_inputs, size, right, False, as_weights), candidate, 2 * scene.allowed
+    ):
         return  # another kind of attention, or the error came in with the input
 
     def guess(words: str, scale: float = size, mask: str = right, in_turn: bool = False) -> Guess:
-        array = _attended(*theirs, scale, mask, in_turn, wanted)
+        array = _attended(*candidate_inputs, scale, mask, in_turn, as_weights)
         return Guess("attention", words, lambda rows: array[rows])
 
     shared = q.shape[1] // k.shape[1]
@@ -73,8 +84,8 @@ def context(scene: Scene) -> Iterator[Guess]:
     yield guess("the scores are divided by the width of the head, not by its root", scale=size * size)
     for mask in masks:
         if mask != right:
-            said = "later rows too" if mask == "all" else "no later rows"
-            yield guess(f"a row sees {said}, other than the reference's", mask=mask)
+            visible_rows = "later rows too" if mask == "all" else "no later rows"
+            yield guess(f"a row sees {visible_rows}, other than the reference's", mask=mask)
 
 
 def _entering(scene: Scene) -> tuple[Entering, Entering] | None:
@@ -83,8 +94,8 @@ def _entering(scene: Scene) -> tuple[Entering, Entering] | None:
     sides = []
     for names in (("query_rope", "query_norm", "query"), ("key_rope", "key_norm", "key"), ("value",)):
         # The reference shows which of them enters; a stage before it would be another computation.
-        name = next((f"{prefix}{each}" for each in names if f"{prefix}{each}" in scene.ours), None)
-        if name is None or name not in scene.before or scene.ours[name].ndim != 3:
+        name = next((f"{prefix}{each}" for each in names if f"{prefix}{each}" in scene.reference_stages), None)
+        if name is None or name not in scene.before or scene.reference_stages[name].ndim != 3:
             return None
         both = [np.asarray(side, np.float64) for side in scene.entered(name)]
         if both[0].shape != both[1].shape:

@@ -53,12 +53,14 @@ def norms(scene: Scene) -> Iterator[Guess]:
     """Yields other norms of the stage's input."""
     if scene.reference.ndim < 2 or scene.reference.shape[-1] < 4:
         return
-    for name, ours, theirs in scene.inputs(_INPUTS):
-        right = _read_off(_last(ours, scene.sample), _last(scene.reference, scene.sample), scene)
+    for name, reference_input, candidate_input in scene.inputs(_INPUTS):
+        right = _read_off(_last(reference_input, scene.sample), _last(scene.reference, scene.sample), scene)
         if right is not None:
             # If the right norm of the candidate's input gives the candidate, the error came in with the input.
-            if not same(right(_last(theirs, scene.sample)), _last(scene.candidate, scene.sample), 2 * scene.allowed):
-                yield from _wrong_norms(scene, right, name, theirs)
+            if not same(
+                right(_last(candidate_input, scene.sample)), _last(scene.candidate, scene.sample), 2 * scene.allowed
+            ):
+                yield from _wrong_norms(scene, right, name, candidate_input)
             return
 
 
@@ -100,12 +102,12 @@ def _fitted(n: np.ndarray, y: np.ndarray, centred: bool, epsilon: float) -> Norm
     return Norm(centred, epsilon, weight, mean_y - weight * mean_n + np.zeros_like(weight))
 
 
-def _wrong_norms(scene: Scene, right: Norm, name: str, theirs: np.ndarray) -> Iterator[Guess]:
-    one, none = np.ones_like(right.weight), np.zeros_like(right.bias)
+def _wrong_norms(scene: Scene, right: Norm, name: str, candidate_input: np.ndarray) -> Iterator[Guess]:
+    ones, zeros = np.ones_like(right.weight), np.zeros_like(right.bias)
 
     def guess(kind: str, words: str, norm: Norm, twice: bool = False, option: str = "") -> Guess:
         def expected(rows: Rows) -> np.ndarray:
-            y = norm(_last(theirs, rows))
+            y = norm(_last(candidate_input, rows))
             return (norm(y) if twice else y).reshape(len(rows), -1)
 
         return Guess(kind, words, expected, option=option)
@@ -113,13 +115,13 @@ def _wrong_norms(scene: Scene, right: Norm, name: str, theirs: np.ndarray) -> It
     for epsilon in EPSILONS:
         if epsilon not in right.alike:
             words = f"the norm of {name} has the epsilon {{}}, where the reference has {_other(right.alike, epsilon)}"
-            other = Norm(right.centred, epsilon, right.weight, right.bias)
-            yield guess("epsilon", words, other, option=f"{epsilon:g}")
+            candidate_norm = Norm(right.centred, epsilon, right.weight, right.bias)
+            yield guess("epsilon", words, candidate_norm, option=f"{epsilon:g}")
     kinds = "RMSNorm", "LayerNorm"
     for words, norm in (
-        ("without its weight", Norm(right.centred, right.epsilon, one, right.bias)),
-        ("without its bias", Norm(right.centred, right.epsilon, right.weight, none)),
-        ("without its weight and bias", Norm(right.centred, right.epsilon, one, none)),
+        ("without its weight", Norm(right.centred, right.epsilon, ones, right.bias)),
+        ("without its bias", Norm(right.centred, right.epsilon, right.weight, zeros)),
+        ("without its weight and bias", Norm(right.centred, right.epsilon, ones, zeros)),
         ("with one plus its weight", Norm(right.centred, right.epsilon, right.weight + 1, right.bias)),
         ("with its weight less one", Norm(right.centred, right.epsilon, right.weight - 1, right.bias)),
         (
@@ -142,32 +144,34 @@ def norm_weights(scene: Scene) -> Iterator[Guess]:
     """Yields the norm of the stage's input with another weight or bias, and names the norm that has the same ones."""
     if scene.reference.ndim < 2 or scene.reference.shape[-1] < 4:
         return
-    for name, ours, theirs in scene.inputs(_INPUTS):
-        right = _read_off(_last(ours, scene.sample), _last(scene.reference, scene.sample), scene)
+    for name, reference_input, candidate_input in scene.inputs(_INPUTS):
+        right = _read_off(_last(reference_input, scene.sample), _last(scene.reference, scene.sample), scene)
         if right is None:
             continue
-        n = normalised(_last(theirs, scene.sample), right.centred, right.epsilon)
-        other = _fitted(n, _last(scene.candidate, scene.sample), right.centred, right.epsilon)
-        changed = [_changed(*pair) for pair in ((right.weight, other.weight), (right.bias, other.bias))]
+        n = normalised(_last(candidate_input, scene.sample), right.centred, right.epsilon)
+        candidate_norm = _fitted(n, _last(scene.candidate, scene.sample), right.centred, right.epsilon)
+        changed = [
+            _changed(*pair) for pair in ((right.weight, candidate_norm.weight), (right.bias, candidate_norm.bias))
+        ]
         if max(changed) <= _FEW:
             return  # nothing, or a few channels, which are named as such
         parts = [part for part, share in zip(("weight", "bias"), changed) if share]
-        whose = _same_elsewhere(scene, other, parts)
+        source = _same_elsewhere(scene, candidate_norm, parts)
         words = f"it is the norm of {name} with another {' and '.join(parts)}"
-        if whose:
-            words += f", {'those' if len(parts) > 1 else 'that'} of {whose}"
+        if source:
+            words += f", {'those' if len(parts) > 1 else 'that'} of {source}"
 
-        def expected(rows: Rows, other: Norm = other, theirs: np.ndarray = theirs) -> np.ndarray:
-            return other(_last(theirs, rows)).reshape(len(rows), -1)
+        def expected(rows: Rows, norm: Norm = candidate_norm, array: np.ndarray = candidate_input) -> np.ndarray:
+            return norm(_last(array, rows)).reshape(len(rows), -1)
 
         yield Guess("norm", words, expected)
         return
 
 
-def _changed(one: np.ndarray, other: np.ndarray) -> float:
+def _changed(reference: np.ndarray, candidate: np.ndarray) -> float:
     """Returns the share of the channels in which two vectors of a norm differ."""
-    size = max(float(np.abs(one).max()), float(np.abs(other).max()))
-    return float((np.abs(other - one) > _VISIBLE * size).mean()) if size else 0.0
+    size = max(float(np.abs(reference).max()), float(np.abs(candidate).max()))
+    return float((np.abs(candidate - reference) > _VISIBLE * size).mean()) if size else 0.0
 
 
 def _same_elsewhere(scene: Scene, norm: Norm, parts: Sequence[str]) -> str:
@@ -176,8 +180,8 @@ def _same_elsewhere(scene: Scene, norm: Norm, parts: Sequence[str]) -> str:
     here = len(scene.before)
     places = [n for n, name in enumerate(order) if "norm" in name.rpartition(".layers.")[2] and n != here]
     for place in sorted(places, key=lambda n: abs(n - here))[:_MOST_NORMS]:
-        y = scene.ours[order[place]]
-        inputs = (scene.ours[name] for name in order[:place][::-1])
+        y = scene.reference_stages[order[place]]
+        inputs = (scene.reference_stages[name] for name in order[:place][::-1])
         if y.ndim < 2 or y.shape[-1] != len(norm.weight) or len(y) < _LEAST_ROWS:
             continue
         rows = np.unique(np.linspace(0, len(y) - 1, min(len(y), _ROWS_ELSEWHERE)).round().astype(int))

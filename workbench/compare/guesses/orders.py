@@ -34,8 +34,8 @@ def orders(scene: Scene) -> Iterator[Guess]:
 
 
 def _late(reference: np.ndarray, shift: int) -> Guess:
-    many = "one position" if abs(shift) == 1 else f"{abs(shift)} positions"
-    words = f"its rows come {many} {'late' if shift > 0 else 'early'}"
+    distance = "one position" if abs(shift) == 1 else f"{abs(shift)} positions"
+    words = f"its rows come {distance} {'late' if shift > 0 else 'early'}"
     first, last = max(shift, 0), len(reference) + min(shift, 0)
     return Guess("rows shifted", words, lambda rows: table(reference[rows - shift]), first, last)
 
@@ -112,17 +112,17 @@ def _rows(scene: Scene) -> np.ndarray | None:
     return _matched(r, c)
 
 
-def _matched(one: np.ndarray, other: np.ndarray) -> np.ndarray | None:
-    """Returns for each row of `other` the nearest row of `one`; None if two rows have the same nearest row.
+def _matched(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray | None:
+    """Returns for each row of `candidate` the nearest row of `reference`; None if two rows have the same nearest row.
 
     A row that is equally near to the row in its own place stays there, so equal rows do not change the order.
     """
-    squares = np.square(one).sum(axis=1)
-    distances = squares[None] - 2 * other @ one.T
+    squares = np.square(reference).sum(axis=1)
+    distances = squares[None] - 2 * candidate @ reference.T
     order = distances.argmin(axis=1)
-    places = np.arange(len(one))
-    least = distances[places, order] + np.square(other).sum(axis=1)
-    own = np.square(other - one).sum(axis=1)
+    places = np.arange(len(reference))
+    least = distances[places, order] + np.square(candidate).sum(axis=1)
+    own = np.square(candidate - reference).sum(axis=1)
     stays = own <= 4 * np.maximum(least, 0.0) + 1e-12 * squares.mean()
     order = np.where(stays, places, order)
     if len(np.unique(order)) < len(order) or np.array_equal(order, places):
@@ -136,8 +136,8 @@ def _about_channels(order: np.ndarray, scene: Scene) -> tuple[str, str]:
     places = np.arange(count)
     if scene.reference.ndim == 3 and (heads := _blocks(order, scene.reference.shape[2])) is not None:
         moved = np.flatnonzero(heads != np.arange(len(heads)))
-        said = f"heads {in_order(moved)} hold what the reference has in heads {in_order(heads[moved])}"
-        return "heads permuted", said
+        sentence = f"heads {in_order(moved)} hold what the reference has in heads {in_order(heads[moved])}"
+        return "heads permuted", sentence
     if np.array_equal(order, places[::-1]):
         return "channels reversed", "its channels are in reverse order"
     for width in _head_widths(count):
@@ -179,8 +179,8 @@ def _about_channels(order: np.ndarray, scene: Scene) -> tuple[str, str]:
 def _blocks(order: np.ndarray, width: int) -> np.ndarray | None:
     """Returns the order of blocks of channels; None if channels within a block have changed places."""
     blocks = order.reshape(-1, width)
-    whole = not (blocks[:, 0] % width).any() and bool((np.diff(blocks, axis=1) == 1).all())
-    return blocks[:, 0] // width if whole else None
+    contiguous = not (blocks[:, 0] % width).any() and bool((np.diff(blocks, axis=1) == 1).all())
+    return blocks[:, 0] // width if contiguous else None
 
 
 def _head_widths(count: int) -> list[int]:
@@ -189,6 +189,6 @@ def _head_widths(count: int) -> list[int]:
 
 
 def _about_rows(order: np.ndarray, scene: Scene) -> str:
-    what = "heads" if scene.reference.ndim == 3 and scene.part == "weights" else "rows"
+    unit = "heads" if scene.reference.ndim == 3 and scene.part == "weights" else "rows"
     moved = np.flatnonzero(order != np.arange(len(order)))
-    return f"{what} {in_order(moved)} hold what the reference has in {what} {in_order(order[moved])}"
+    return f"{unit} {in_order(moved)} hold what the reference has in {unit} {in_order(order[moved])}"

@@ -53,35 +53,35 @@ def positions(scene: Scene) -> Iterator[Guess]:
     if not least < 0.1 * size:
         return
     for right in (_Positions(first, layout, less) for first in _FIRSTS[:2] for layout in _LAYOUTS for less in (1, 0)):
-        ours = right(rows, width)
-        for words, other, times in _others(right):
-            theirs = times * other(rows, width) if other else 0.0
-            if not same(theirs - ours, apart, least / size):
+        reference_values = right(rows, width)
+        for words, alternative, times in _alternatives(right):
+            candidate_values = times * alternative(rows, width) if alternative else 0.0
+            if not same(candidate_values - reference_values, apart, least / size):
                 continue
 
             def expected(
-                rows: Rows, right: _Positions = right, other: _Positions | None = other, times: float = times
+                rows: Rows, right: _Positions = right, added: _Positions | None = alternative, times: float = times
             ) -> np.ndarray:
-                changed = times * other(rows, width) if other else 0.0
+                changed = times * added(rows, width) if added else 0.0
                 return table(scene.reference[rows]) + changed - right(rows, width)
 
             yield Guess("positions", words, expected)
 
 
-def _others(right: _Positions) -> Iterator[tuple[str, _Positions | None, float]]:
+def _alternatives(right: _Positions) -> Iterator[tuple[str, _Positions | None, float]]:
     """Yields what a port may compute instead: words, positions, and their factor."""
     yield "its positions are not added", None, 0.0
     yield "its positions are added twice", right, 2.0
     yield "its positions are subtracted", right, -1.0
     for first in _FIRSTS:
         if first != right.first:
-            said = f"its positions are counted from {first}, where the reference counts from {right.first}"
-            yield said, replace(right, first=first), 1.0
+            sentence = f"its positions are counted from {first}, where the reference counts from {right.first}"
+            yield sentence, replace(right, first=first), 1.0
     for layout, words in _LAYOUTS.items():
         if layout != right.layout:
-            said = f"its positions have {words}, where the reference has {_LAYOUTS[right.layout]}"
-            yield said, replace(right, layout=layout), 1.0
+            sentence = f"its positions have {words}, where the reference has {_LAYOUTS[right.layout]}"
+            yield sentence, replace(right, layout=layout), 1.0
     less = 1 - right.steps_less
     steps = ("half the width", "half the width less one")
-    said = f"the steps of its rates are {steps[less]}, where the reference's are {steps[1 - less]}"
-    yield said, replace(right, steps_less=less), 1.0
+    sentence = f"the steps of its rates are {steps[less]}, where the reference's are {steps[1 - less]}"
+    yield sentence, replace(right, steps_less=less), 1.0

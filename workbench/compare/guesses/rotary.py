@@ -24,21 +24,25 @@ def rotary(scene: Scene) -> Iterator[Guess]:
     """Yields other rotary embeddings of queries or keys [rows, heads, head width]."""
     if scene.part not in ("query_rope", "key_rope") or scene.reference.ndim != 3 or scene.reference.shape[2] % 2:
         return
-    what = scene.part.removesuffix("_rope")
-    if (found := scene.input_named(f"{what}_norm", what, f"attention.{what}_norm", f"attention.{what}")) is None:
+    projection = scene.part.removesuffix("_rope")
+    if (
+        found := scene.input_named(
+            f"{projection}_norm", projection, f"attention.{projection}_norm", f"attention.{projection}"
+        )
+    ) is None:
         return
-    ours, theirs = found
-    if ours.shape != scene.reference.shape or len(ours) < 3:
+    reference_input, candidate_input = found
+    if reference_input.shape != scene.reference.shape or len(reference_input) < 3:
         return
-    layout = next((name for name in _LAYOUTS if _turns(name, ours, scene.reference, scene.allowed)), None)
+    layout = next((name for name in _LAYOUTS if _turns(name, reference_input, scene.reference, scene.allowed)), None)
     if layout is None:
         return
-    angles = _angles(layout, ours, scene.reference)  # [rows, pairs], as e^(i angle)
-    other = next(name for name in _LAYOUTS if name != layout)
+    angles = _angles(layout, reference_input, scene.reference)  # [rows, pairs], as e^(i angle)
+    other_layout = next(name for name in _LAYOUTS if name != layout)
 
     def guess(kind: str, words: str, turned: Complex, used: str = layout) -> Guess:
         def expected(rows: Rows) -> np.ndarray:
-            pairs = _LAYOUTS[used][0](np.asarray(theirs[rows], np.float64)) * turned[rows][:, None]
+            pairs = _LAYOUTS[used][0](np.asarray(candidate_input[rows], np.float64)) * turned[rows][:, None]
             return _LAYOUTS[used][1](pairs).reshape(len(rows), -1)
 
         return Guess(kind, words, expected)
@@ -46,7 +50,12 @@ def rotary(scene: Scene) -> Iterator[Guess]:
     follows = guess("RoPE", "", angles).expected(scene.sample)
     if same(follows, scene.pair[1], 2 * scene.allowed):
         return  # the error came in with the input
-    yield guess("RoPE layout", f"RoPE turns {_WORDS[other]}, where the reference turns {_WORDS[layout]}", angles, other)
+    yield guess(
+        "RoPE layout",
+        f"RoPE turns {_WORDS[other_layout]}, where the reference turns {_WORDS[layout]}",
+        angles,
+        other_layout,
+    )
     yield guess("RoPE", "RoPE is left out", np.ones_like(angles))
     yield guess("RoPE", "RoPE turns the other way", angles.conj())
     yield guess("RoPE", "RoPE is applied twice", angles * angles)
@@ -62,16 +71,16 @@ def rotary(scene: Scene) -> Iterator[Guess]:
         turned = np.exp(1j * (start + (places + shift) * rates))
         yield guess("RoPE position", f"RoPE's positions are off by {off}", turned)
     right = _base_of(angles)
-    held = _angles(layout, theirs, scene.candidate)
+    candidate_angles = _angles(layout, candidate_input, scene.candidate)
     where = f"where the reference has {right:.0f}" if right else "where the reference has another"
-    for base in dict.fromkeys((*_BASES, *_round_bases(held))):
+    for base in dict.fromkeys((*_BASES, *_round_bases(candidate_angles))):
         if base != right:
             turned = np.exp(1j * places * base ** (-np.arange(pairs) / pairs))
             yield guess("RoPE base", f"RoPE has the base {base:.0f}, {where}", turned)
     # Fast pairs may have turned by more than half a circle in a row, and slow ones show too few digits.
     shown = (np.abs(rates) > _LEAST_RATE) & (np.abs(rates) < 1.5)
     if shown.any():
-        times = np.angle(held[1] * held[0].conj())[shown] / rates[shown]
+        times = np.angle(candidate_angles[1] * candidate_angles[0].conj())[shown] / rates[shown]
         for digits in (2, 4):
             factor = float(f"{np.median(times):.{digits}g}")
             if factor not in (0.0, 1.0):
@@ -102,8 +111,8 @@ def _base_of(angles: Complex) -> float | None:
 
 
 def _halves(x: np.ndarray) -> Complex:
-    one, other = np.split(x, 2, axis=-1)
-    return np.asarray(one + 1j * other)
+    real, imaginary = np.split(x, 2, axis=-1)
+    return np.asarray(real + 1j * imaginary)
 
 
 def _unhalved(pairs: Complex) -> np.ndarray:
@@ -129,8 +138,8 @@ _WORDS = {"halves": "channels of the two halves of a head together", "neighbours
 
 def _angles(layout: str, before: np.ndarray, after: np.ndarray) -> Complex:
     """Returns e^(i angle) for each row and pair, from all heads together."""
-    one, other = (_LAYOUTS[layout][0](np.asarray(side, np.float64)) for side in (before, after))
-    found = (other * one.conj()).sum(axis=1)
+    pairs_before, pairs_after = (_LAYOUTS[layout][0](np.asarray(side, np.float64)) for side in (before, after))
+    found = (pairs_after * pairs_before.conj()).sum(axis=1)
     with np.errstate(all="ignore"):
         return np.where(np.abs(found) > 0, found / np.abs(found), 1.0)
 

@@ -32,7 +32,7 @@ def scales(scene: Scene) -> Iterator[Guess]:
         if not np.any(scene.candidate):
             yield Guess("zeros", "it is all zeros", _nothing, shown=True)
         return
-    yield from _whole(scene, r, c)
+    yield from _of_whole_stage(scene, r, c)
     yield from coarser(scene, r, c)
 
 
@@ -48,7 +48,7 @@ def channel_scales(scene: Scene) -> Iterator[Guess]:
     yield from _of_channels(scene, r, c)
 
 
-def _whole(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
+def _of_whole_stage(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     reference = scene.reference
     square = float((r * r).sum())
     factor = float((r * c).sum()) / square if square else 0.0
@@ -134,7 +134,7 @@ def _affine_by(scene: Scene) -> str:
     return f", as when {'CMVN' if scene.stage.startswith('frontend.') else 'a norm'} is left out, done twice or wrong"
 
 
-def _zeros(factors: np.ndarray, what: str) -> str:
+def _zeros(factors: np.ndarray, unit: str) -> str:
     """Returns the sentence for places that are zeros while the others agree; empty otherwise."""
     zeros = np.abs(factors) < _CLOSE
     if not zeros.any() or not (zeros | (np.abs(factors - 1) < _CLOSE)).all():
@@ -142,7 +142,7 @@ def _zeros(factors: np.ndarray, what: str) -> str:
     places = np.flatnonzero(zeros)
     if len(places) < 2:
         return ""
-    return f"of {len(factors)} {what}s, {what}s {listed(places)} are zeros, and the others agree"
+    return f"of {len(factors)} {unit}s, {unit}s {listed(places)} are zeros, and the others agree"
 
 
 def row_scales(scene: Scene) -> Iterator[Guess]:
@@ -171,15 +171,15 @@ def row_scales(scene: Scene) -> Iterator[Guess]:
     )
 
 
-def _few(found: np.ndarray, neutral: float, what: str, one: str, several: str) -> str:
+def _few(found: np.ndarray, neutral: float, unit: str, single: str, several: str) -> str:
     """Returns the sentence for a few places whose number is not the neutral one; empty if there are many."""
     apart = np.abs(found - neutral)
     places = np.flatnonzero(apart > _STANDS_OUT * apart.max(initial=0.0))
     if not 0 < len(places) <= _SOME * len(found):
         return ""
     if len(places) == 1:
-        return f"of {len(found)} {what}s, only {what} {places[0]} differs: it is {one.format(found[places[0]])}"
-    return f"of {len(found)} {what}s, only {what}s {listed(places)} differ: each is {several}"
+        return f"of {len(found)} {unit}s, only {unit} {places[0]} differs: it is {single.format(found[places[0]])}"
+    return f"of {len(found)} {unit}s, only {unit}s {listed(places)} differ: each is {several}"
 
 
 def coarser(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:

@@ -13,38 +13,52 @@ def stacking(scene: Scene) -> Iterator[Guess]:
     """Yields other ways of stacking the frames of the filter bank."""
     if scene.stage != "frontend.lfr" or "frontend.fbank" not in scene.before or scene.reference.ndim != 2:
         return
-    ours, theirs = scene.entered("frontend.fbank")
-    if ours.ndim != 2 or ours.shape[1:] != theirs.shape[1:] or not min(len(ours), len(theirs)):
+    reference_frames, candidate_frames = scene.entered("frontend.fbank")
+    if (
+        reference_frames.ndim != 2
+        or reference_frames.shape[1:] != candidate_frames.shape[1:]
+        or not min(len(reference_frames), len(candidate_frames))
+    ):
         return
-    m = scene.reference.shape[1] // ours.shape[1]
-    ways = [(n, left) for n in range(1, m + 1) for left in range(m) if -(-len(ours) // n) == len(scene.reference)]
+    m = scene.reference.shape[1] // reference_frames.shape[1]
+    ways = [
+        (n, left_padding)
+        for n in range(1, m + 1)
+        for left_padding in range(m)
+        if -(-len(reference_frames) // n) == len(scene.reference)
+    ]
     rows = scene.sample
-    right = next((way for way in ways if same(_stacked(ours, rows, m, *way), scene.pair[0], scene.allowed)), None)
-    if m < 2 or right is None or same(_stacked(theirs, rows, m, *right), scene.pair[1], 2 * scene.allowed):
+    right = next(
+        (way for way in ways if same(_stacked(reference_frames, rows, m, *way), scene.pair[0], scene.allowed)), None
+    )
+    if m < 2 or right is None or same(_stacked(candidate_frames, rows, m, *right), scene.pair[1], 2 * scene.allowed):
         return
-    n, left = right
+    n, left_padding = right
 
-    def guess(words: str, n: int, left: int, zeros: str = "") -> Guess:
-        return Guess("stacking", words, lambda rows: _stacked(theirs, rows, m, n, left, zeros))
+    def guess(words: str, n: int, left_padding: int, zeros: str = "") -> Guess:
+        return Guess("stacking", words, lambda rows: _stacked(candidate_frames, rows, m, n, left_padding, zeros))
 
-    for other in range(2 * m):
-        if other != left:
-            words = f"{_frames(other)} stand{'s' * (other == 1)} before the first, where the reference has {left}"
-            yield guess(words, n, other)
+    for padding in range(2 * m):
+        if padding != left_padding:
+            verb = "stands" if padding == 1 else "stand"
+            words = f"{_frames(padding)} {verb} before the first, where the reference has {left_padding}"
+            yield guess(words, n, padding)
     for zeros in ("front", "end", "front and end"):
-        yield guess(f"its padding at the {zeros} is zeros, where the reference repeats a frame", n, left, zeros)
+        yield guess(f"its padding at the {zeros} is zeros, where the reference repeats a frame", n, left_padding, zeros)
     for step in range(1, m + 1):
         if step != n:
-            yield guess(f"a stack begins every {step} frames, where the reference's begins every {n}", step, left)
+            yield guess(
+                f"a stack begins every {step} frames, where the reference's begins every {n}", step, left_padding
+            )
 
 
 def _frames(count: int) -> str:
     return f"{count} {'copy' if count == 1 else 'copies'} of the first frame"
 
 
-def _stacked(x: np.ndarray, rows: Rows, m: int, n: int, left: int, zeros: str = "") -> np.ndarray:
+def _stacked(x: np.ndarray, rows: Rows, m: int, n: int, left_padding: int, zeros: str = "") -> np.ndarray:
     """Returns rows of the stacks of m frames, one every n; `zeros` says where padding is zeros."""
-    places = rows[:, None] * n + np.arange(m) - left
+    places = rows[:, None] * n + np.arange(m) - left_padding
     found = table(x)[places.clip(0, len(x) - 1)]
     if "front" in zeros:
         found[places < 0] = 0.0

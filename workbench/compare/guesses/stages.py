@@ -18,13 +18,13 @@ _TIMES = {-1.0: "lacks", 1.0: "has twice", -0.5: "has half of", 0.5: "has one an
 def other_stages(scene: Scene) -> Iterator[Guess]:
     """Yields the reference's other stages of this shape, the nearest first."""
     for name in _nearest(scene):
-        theirs = scene.ours[name]
-        if theirs.shape != scene.candidate.shape:
+        reference_stage = scene.reference_stages[name]
+        if reference_stage.shape != scene.candidate.shape:
             continue
-        if not same(table(theirs[scene.sample]), scene.pair[1], 2 * scene.allowed):
+        if not same(table(reference_stage[scene.sample]), scene.pair[1], 2 * scene.allowed):
             continue
         kind, words = _about(scene, name)
-        yield Guess(kind, words, lambda rows, array=theirs: table(array[rows]))  # type: ignore[misc]
+        yield Guess(kind, words, lambda rows, array=reference_stage: table(array[rows]))  # type: ignore[misc]
 
 
 def _nearest(scene: Scene) -> Iterator[str]:
@@ -36,29 +36,29 @@ def _nearest(scene: Scene) -> Iterator[str]:
 
 def _about(scene: Scene, name: str) -> tuple[str, str]:
     """Returns kind and words for a candidate that equals the reference's stage `name`."""
-    said = f"it equals the reference's {name}"
+    clause = f"it equals the reference's {name}"
     if name in scene.lacking:
         if _counted_from_one(scene, name):
             return (
                 "stages shifted",
-                f"{said}: its layers are counted from 1, and stages from 0 (`first = 1` in a mapping)",
+                f"{clause}: its layers are counted from 1, and stages from 0 (`first = 1` in a mapping)",
             )
-        return "other stage", said
+        return "other stage", clause
     if _shifted(scene, name):
         way = "early" if name in scene.after else "late"
-        return "stages shifted", f"{said}: it and the stage after it come one stage too {way}"
+        return "stages shifted", f"{clause}: it and the stage after it come one stage too {way}"
     if name in scene.after:
-        return ("already normed", f"{said}: it is already normed") if _is_norm(name) else ("other stage", said)
+        return ("already normed", f"{clause}: it is already normed") if _is_norm(name) else ("other stage", clause)
     if _is_norm(scene.stage):
-        return "before the norm", f"{said}: the norm is left out"
+        return "before the norm", f"{clause}: the norm is left out"
     if scene.stage == "frontend.features":
-        return "no CMVN", f"{said}: CMVN is left out"
+        return "no CMVN", f"{clause}: CMVN is left out"
     if name.startswith(f"{scene.stage}.") or (scene.part == "residual" and name == scene.before[0]):
-        return "no residual", f"{said}: the residual stream that it is added to is left out"
+        return "no residual", f"{clause}: the residual stream that it is added to is left out"
     outside = [each for each in scene.before if not each.startswith(f"{scene.stage}.")]
     if outside and name == outside[0]:
-        return "left out", f"{said}, as if nothing were computed between them"
-    return "other stage", said
+        return "left out", f"{clause}, as if nothing were computed between them"
+    return "other stage", clause
 
 
 def _counted_from_one(scene: Scene, name: str) -> bool:
@@ -66,7 +66,7 @@ def _counted_from_one(scene: Scene, name: str) -> bool:
     found = layer_and_part(scene.stage) or (scene.stage, "")
     stack, _, number = found[0].rpartition(".")
     first = f"{stack}.0{'.' * bool(found[1])}{found[1]}"
-    return number == "1" and name == first and f"{stack}.0" not in scene.theirs
+    return number == "1" and name == first and f"{stack}.0" not in scene.candidate_stages
 
 
 def _is_norm(stage: str) -> bool:
@@ -76,13 +76,13 @@ def _is_norm(stage: str) -> bool:
 def _shifted(scene: Scene, name: str) -> bool:
     """Returns whether the candidate's next stage of this shape is as many stages off."""
     stages = (*scene.before[::-1], scene.stage, *scene.after)
-    order = [each for each in stages if scene.ours[each].shape == scene.candidate.shape]
-    here, there = order.index(scene.stage), order.index(name)
-    following = here + 1
-    source = following + there - here
+    order = [each for each in stages if scene.reference_stages[each].shape == scene.candidate.shape]
+    stage_index, name_index = order.index(scene.stage), order.index(name)
+    following = stage_index + 1
+    source = following + name_index - stage_index
     if following >= len(order) or not 0 <= source < len(order):
         return False
-    held, expected = scene.theirs[order[following]], scene.ours[order[source]]
+    held, expected = scene.candidate_stages[order[following]], scene.reference_stages[order[source]]
     if held.shape != expected.shape:
         return False
     return same(table(expected[scene.sample]), table(held[scene.sample]), 4 * scene.allowed)
@@ -98,12 +98,16 @@ def addends(scene: Scene) -> Iterator[Guess]:
     r, c = scene.pair
     apart = c - r
     for name in scene.before[:_NEAREST]:
-        other = scene.ours[name]
-        first = len(scene.reference) - len(other) if other.ndim == 2 else -1
-        if first < 0 or other.shape[1:] != scene.reference.shape[1:] or len(other) < max(2, len(scene.reference) / 2):
+        earlier_stage = scene.reference_stages[name]
+        first = len(scene.reference) - len(earlier_stage) if earlier_stage.ndim == 2 else -1
+        if (
+            first < 0
+            or earlier_stage.shape[1:] != scene.reference.shape[1:]
+            or len(earlier_stage) < max(2, len(scene.reference) / 2)
+        ):
             continue
         chosen = scene.sample >= first
-        part, d = table(other[scene.sample[chosen] - first]), apart[chosen]
+        part, d = table(earlier_stage[scene.sample[chosen] - first]), apart[chosen]
         size = float((part * part).sum())
         if not size or not chosen.any():
             continue
@@ -111,8 +115,10 @@ def addends(scene: Scene) -> Iterator[Guess]:
         if not relative_l2(times * part, d) <= 0.05 or not times:
             continue
 
-        def expected(rows: Rows, other: np.ndarray = other, first: int = first, times: float = times) -> np.ndarray:
-            return table(scene.reference[rows]) + times * table(other[rows - first])
+        def expected(
+            rows: Rows, earlier_rows: np.ndarray = earlier_stage, first: int = first, times: float = times
+        ) -> np.ndarray:
+            return table(scene.reference[rows]) + times * table(earlier_rows[rows - first])
 
         yield Guess(*_addend(scene, name, times, first), expected, first)
 
@@ -135,12 +141,12 @@ def cmvn(scene: Scene) -> Iterator[Guess]:
     if scene.reference.ndim != 2 or len(scene.sample) < 8:
         return
     yield from _own_statistics(scene)
-    for _, ours, theirs in scene.inputs(1):
-        x, r = table(ours[scene.sample]), scene.pair[0]
+    for _, reference_input, candidate_input in scene.inputs(1):
+        x, r = table(reference_input[scene.sample]), scene.pair[0]
         scale, constant = _lines(x, r)
         if not same(scale * x + constant, r, scene.allowed) or np.allclose(scale, 1.0) or not scale.all():
             continue
-        if same(scale * table(theirs[scene.sample]) + constant, scene.pair[1], 2 * scene.allowed):
+        if same(scale * table(candidate_input[scene.sample]) + constant, scene.pair[1], 2 * scene.allowed):
             continue  # the error came in with the input
         shift = constant / scale
 
@@ -149,15 +155,15 @@ def cmvn(scene: Scene) -> Iterator[Guess]:
 
         for words, array, a, b in (
             ("CMVN is applied twice", scene.reference, scale, constant),
-            ("CMVN's shift is left out", theirs, scale, 0 * scale),
-            ("CMVN's scale is left out", theirs, 1 + 0 * scale, shift),
-            ("CMVN's shift has the wrong sign", theirs, scale, -constant),
-            ("CMVN divides by its scale", theirs, 1 / scale, shift / scale),
-            ("CMVN scales before it shifts", theirs, scale, shift),
-            ("CMVN multiplies by its scale twice", theirs, np.square(scale), shift * np.square(scale)),
+            ("CMVN's shift is left out", candidate_input, scale, 0 * scale),
+            ("CMVN's scale is left out", candidate_input, 1 + 0 * scale, shift),
+            ("CMVN's shift has the wrong sign", candidate_input, scale, -constant),
+            ("CMVN divides by its scale", candidate_input, 1 / scale, shift / scale),
+            ("CMVN scales before it shifts", candidate_input, scale, shift),
+            ("CMVN multiplies by its scale twice", candidate_input, np.square(scale), shift * np.square(scale)),
             (
                 "CMVN multiplies by the root of its scale",
-                theirs,
+                candidate_input,
                 np.sqrt(np.abs(scale)),
                 shift * np.sqrt(np.abs(scale)),
             ),
@@ -170,14 +176,14 @@ def _own_statistics(scene: Scene) -> Iterator[Guess]:
     inputs = scene.inputs(1)
     if scene.stage != "frontend.features" or scene.reference.size > _MOST_FEATURES or not inputs:
         return
-    [(_, _, theirs)] = inputs
-    x = table(theirs)
+    [(_, _, candidate_input)] = inputs
+    x = table(candidate_input)
     mean, deviation = x.mean(axis=0), x.std(axis=0)
     once = np.divide(1.0, deviation, out=np.ones_like(deviation), where=deviation > 0)
 
     def guess(words: str, scale: np.ndarray) -> Guess:
-        said = f"{words} of this recording, which the reference does not do"
-        return Guess("CMVN", said, lambda rows: scale * (table(theirs[rows]) - mean))
+        sentence = f"{words} of this recording, which the reference does not do"
+        return Guess("CMVN", sentence, lambda rows: scale * (table(candidate_input[rows]) - mean))
 
     yield guess("it is without the mean", np.ones_like(mean))
     yield guess("it is normalised by mean and deviation", once)

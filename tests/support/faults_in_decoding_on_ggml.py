@@ -32,7 +32,7 @@ def _overwriting(change: Callable[[str, str, np.ndarray], bool]) -> Iterator[Non
             return True
         tensor = TensorStruct.from_address(pointer)
         name, operation = tensor.name.decode(), library.op_desc(pointer).decode()
-        if self._now is not None and tensor.type == 0 and (operation in ("ROPE", "SET_ROWS")):
+        if self._pass_watch is not None and tensor.type == 0 and (operation in ("ROPE", "SET_ROWS")):
             values = np.empty(tuple(tensor.ne)[::-1], np.float32)
             library.backend_tensor_get(pointer, ctypes.c_void_p(values.ctypes.data), 0, values.nbytes)
             if change(name, operation, values):

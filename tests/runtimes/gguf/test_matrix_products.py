@@ -97,7 +97,7 @@ def test_an_input_with_gaps_is_read_right(engine: GraphRunner) -> None:
 
     def narrow(g: Graph, wide: Tensor) -> Tensor:
         view = g._library.view_2d(g._context, wide.pointer, INSIDE, 64, 8 * INSIDE, 4 * INSIDE)
-        return g._made(view, (64, INSIDE))
+        return g._tensor(view, (64, INSIDE))
 
     found = engine.run(build)
     np.testing.assert_allclose(found["y"], found["z"], atol=1e-4)

@@ -18,7 +18,7 @@ from vllm.renderers import chat_utils
 
 from tests.support.coroutines import finished
 from workbench.runtimes.vllm import chat
-from workbench.runtimes.vllm.embedding_part import embedding_part, placeholder_told
+from workbench.runtimes.vllm.embedding_part import embedding_part, stated_placeholder
 from workbench.runtimes.vllm.models.refused import Refused
 from workbench.runtimes.vllm.plugin import models
 
@@ -127,7 +127,7 @@ def test_the_configuration_names_the_placeholder() -> None:
     model = configured(speech_workbench={"placeholder": "<|x|>"})
     with pytest.raises(Refused) as caught:
         parsed([{"role": "user", "content": [{"type": "embedding"}]}], "string", model=model)
-    assert placeholder_told(str(caught.value)) == "<|x|>", "clients know it from there"
+    assert stated_placeholder(str(caught.value)) == "<|x|>", "clients know it from there"
     assert parsed([{"role": "user", "content": [text(PAD), value(1)]}], "string", model=model) == (
         [f"{PAD}<|x|>"],
         [1],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from workbench.core.errors import BadInput
-from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, embedding_part, placeholder_told, read_part
+from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, embedding_part, read_part, stated_placeholder
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -70,4 +70,4 @@ def test_parts_of_another_form(part: dict, said: str) -> None:
     ],
 )
 def test_a_server_tells_its_models_placeholder(refusal: str, placeholder: str | None) -> None:
-    assert placeholder_told(refusal) == placeholder
+    assert stated_placeholder(refusal) == placeholder

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from workbench.core.errors import BadInput
 from workbench.decoding.generation import Decoding
 from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT
-from workbench.runtimes.vllm.sampling import alternatives_told, sampling_params, tokens_asked
+from workbench.runtimes.vllm.sampling import likeliest_of, sampling_params, token_limit
 
 pytest.importorskip("vllm")
 
@@ -25,7 +25,7 @@ def test_greedy_without_anything_of_vllms_own() -> None:
 
 def test_each_row_has_its_own_length() -> None:
     decoding = Decoding((1,), max_new_tokens=np.array([3, 9]), min_new_tokens=4)
-    assert [tokens_asked(decoding, row) for row in range(2)] == [3, 9]
+    assert [token_limit(decoding, row) for row in range(2)] == [3, 9]
     first, second = (sampling_params(decoding, row) for row in range(2))
     assert (first.max_tokens, first.min_tokens) == (3, 3), "no shorter than it may be long"
     assert (second.max_tokens, second.min_tokens) == (9, 4)
@@ -66,7 +66,7 @@ def test_what_vllm_tells_of_a_step_is_sorted_and_cut() -> None:
             self.logprob = logprob
 
     step = {9: Told(-7.0), 4: Told(-0.5), 8: Told(-1.5), 2: Told(-1.5)}
-    ids, logprobs = alternatives_told(step, 3)
+    ids, logprobs = likeliest_of(step, 3)
     assert ids.tolist() == [4, 2, 8] and logprobs.tolist() == [-0.5, -1.5, -1.5]
     assert (ids.dtype, logprobs.dtype) == (np.int64, np.float64)
 

@@ -59,12 +59,12 @@ def amx_fault() -> str:
         return ""
     files = library_files()
     place = _place(files[1])
-    how = _read(place)
-    if how is None:
-        how, lasting = _try_out(files)
+    fault = _read(place)
+    if fault is None:
+        fault, lasting = _try_out(files)
         if lasting:
-            _store(place, how)
-    return _sentence(how) if how else ""
+            _store(place, fault)
+    return _sentence(fault) if fault else ""
 
 
 def _processor_has_amx() -> bool:
@@ -77,9 +77,9 @@ def _processor_has_amx() -> bool:
     return FLAG in flags.split()
 
 
-def _sentence(how: str) -> str:
+def _sentence(fault: str) -> str:
     return (
-        f"llama.cpp runs without the processor's matrix units (AMX), so slower: its installed library {how} there; "
+        f"llama.cpp runs without the processor's matrix units (AMX), so slower: its installed library {fault} there; "
         'compile it again as docs/troubleshooting.md says under "AMX"'
     )
 
@@ -89,7 +89,7 @@ def _try_out(files: tuple[Path, Path]) -> tuple[str, bool]:
     root = str(Path(__file__).resolve().parents[3])
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
-        ended = subprocess.run(
+        process = subprocess.run(
             [sys.executable, *CHILD, *map(str, files)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -103,10 +103,10 @@ def _try_out(files: tuple[Path, Path]) -> tuple[str, bool]:
         return f"gave no answer for {SECONDS:.0f} s", False
     except OSError as error:
         return f"could not be tried out ({error.strerror or error})", False
-    if ended.returncode < 0:
-        return f"ends with signal {-ended.returncode}", -ended.returncode in FAULTS
-    answer = ended.stdout.strip()
-    if ended.returncode or answer not in ANSWERS:
+    if process.returncode < 0:
+        return f"ends with signal {-process.returncode}", -process.returncode in FAULTS
+    answer = process.stdout.strip()
+    if process.returncode or answer not in ANSWERS:
         return "could not be tried out", False
     return ("computes wrong numbers" if answer == WRONG else ""), True
 
@@ -121,17 +121,17 @@ def _place(library: Path) -> Path:
 def _read(place: Path) -> str | None:
     """Returns the stored answer; None if there is none or it cannot be read."""
     try:
-        found = json.loads(place.read_text(encoding="utf-8"))
+        record = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    how = found.get("fault") if isinstance(found, dict) else None
-    return how if isinstance(how, str) and len(how) < 200 and how.isprintable() else None
+    fault = record.get("fault") if isinstance(record, dict) else None
+    return fault if isinstance(fault, str) and len(fault) < 200 and fault.isprintable() else None
 
 
-def _store(place: Path, how: str) -> None:
+def _store(place: Path, fault: str) -> None:
     """Stores an answer. If the cache cannot be written, the next session tests again."""
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False, encoding="utf-8") as file:
-            json.dump({"fault": how}, file)
+            json.dump({"fault": fault}, file)
         Path(file.name).replace(place)

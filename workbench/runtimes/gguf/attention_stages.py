@@ -62,34 +62,34 @@ def show_projected(g: Graph, query: Tensor, key: Tensor, value: Tensor, heads: i
 
 
 def self_attention(
-    g: Graph, fused: Tensor, given: Projected | None, heads: int, at: str, bounds: Sequence[int] = ()
+    g: Graph, fused: Tensor, projected: Projected | None, heads: int, at: str, bounds: Sequence[int] = ()
 ) -> Tensor:
     """Returns `Graph.self_attention` of fused [T, 3 * D], [T, D]; shows the stages `at.weights` and `at.context`.
 
     Args:
-        given: from `show_fused`.
+        projected: from `show_fused`.
         bounds: the first rows of the windows, and the end; attention stays inside a window. One window if empty.
     """
     frames = fused.shape[0]
     windows = list(itertools.pairwise(bounds)) or [(0, frames)]
     if g.taps.wanted(f"{at}.weights"):
         query, key, value = (_columns(g, fused, number) for number in range(3))
-        _show_weights(g, given or Projected(query, key, value, heads), windows, f"{at}.weights")
-    found = []
+        _show_weights(g, projected or Projected(query, key, value, heads), windows, f"{at}.weights")
+    contexts = []
     for window in windows:
-        if given is None:
-            found.append(g.self_attention(_part(g, fused, window), heads))
+        if projected is None:
+            contexts.append(g.self_attention(_part(g, fused, window), heads))
         else:
-            query, key, value = (_part(g, x, window) for x in (given.query, given.key, given.value))
-            found.append(g.attention(query, key, value, heads))
-    return g.tap(f"{at}.context", joined(g, found))
+            query, key, value = (_part(g, x, window) for x in (projected.query, projected.key, projected.value))
+            contexts.append(g.attention(query, key, value, heads))
+    return g.tap(f"{at}.context", joined(g, contexts))
 
 
-def attention(g: Graph, of: Projected, at: str) -> Tensor:
+def attention(g: Graph, projected: Projected, at: str) -> Tensor:
     """Returns `Graph.attention` of the projections, [T, D]; shows the stages `at.weights` and `at.context`."""
     if g.taps.wanted(f"{at}.weights"):
-        _show_weights(g, of, [(0, of.query.shape[0])], f"{at}.weights")
-    return g.tap(f"{at}.context", g.attention(of.query, of.key, of.value, of.heads))
+        _show_weights(g, projected, [(0, projected.query.shape[0])], f"{at}.weights")
+    return g.tap(f"{at}.context", g.attention(projected.query, projected.key, projected.value, projected.heads))
 
 
 def joined(g: Graph, parts: Sequence[Tensor]) -> Tensor:
@@ -109,20 +109,20 @@ def _part(g: Graph, x: Tensor, window: tuple[int, int]) -> Tensor:
     return x if window == (0, x.shape[0]) else g.rows(x, *window)
 
 
-def _show_weights(g: Graph, of: Projected, windows: Sequence[tuple[int, int]], stage: str) -> None:
+def _show_weights(g: Graph, projected: Projected, windows: Sequence[tuple[int, int]], stage: str) -> None:
     """Shows the softmax of the scores, [heads, T, S], in blocks of queries.
 
     A single window has all keys. With several windows, each has the keys of its own rows, and weights of other keys
     stay 0.
     """
-    shape = (of.heads, of.query.shape[0], of.key.shape[0])
+    shape = (projected.heads, projected.query.shape[0], projected.key.shape[0])
     check_weights(stage, *shape)
     for first, last in windows:
         keys = slice(first, last) if len(windows) > 1 else slice(0, shape[2])
-        key = g.split(_part(g, of.key, (keys.start, keys.stop)), of.heads)
-        step = max(1, BLOCK_BYTES // (4 * of.heads * (keys.stop - keys.start)))
+        key = g.split(_part(g, projected.key, (keys.start, keys.stop)), projected.heads)
+        step = max(1, BLOCK_BYTES // (4 * projected.heads * (keys.stop - keys.start)))
         for begin in range(first, last, step):
             end = min(begin + step, last)
-            query = g.split(_part(g, of.query, (begin, end)), of.heads)
+            query = g.split(_part(g, projected.query, (begin, end)), projected.heads)
             weights = g.softmax(g.matmul(key, query), None, query.shape[2] ** -0.5)
             g.show(stage, weights, shape, (slice(None), slice(begin, end), keys))

@@ -21,51 +21,53 @@ Choose = Callable[[np.ndarray], Continuation | None]
 
 
 def search_passes(
-    context: Context, prompt: np.ndarray, beams: int, choose: Choose, looking: StepsWatch | None = None
+    context: Context, prompt: np.ndarray, beams: int, choose: Choose, steps_watch: StepsWatch | None = None
 ) -> Iterator[None]:
     """Makes the passes of one search in an empty context with room for 2 * beams sequences; yields after each choice.
 
     Args:
         prompt: embeddings [positions, hidden].
-        looking: watches the passes.
+        steps_watch: watches the passes.
     """
     length = len(prompt)
-    with contextlib.nullcontext() if looking is None else looking.reading(length):
+    with contextlib.nullcontext() if steps_watch is None else steps_watch.reading(length):
         context.prefill(prompt, 0)
     logits = np.repeat(context.logits()[None], beams, axis=0)
     # Ids of llama.cpp's sequences.
     before, after = np.zeros(beams, dtype=np.int64), np.arange(beams, 2 * beams)
     step = 0
     while True:
-        going = choose(logits)
+        continuation = choose(logits)
         yield
-        if going is None:
+        if continuation is None:
             return
         step += 1
-        for parent, child in zip(before[going.parents], after, strict=True):
+        for parent, child in zip(before[continuation.parents], after, strict=True):
             context.copy(int(parent), int(child))
         for sequence in set(before.tolist()):
             context.drop(sequence)
         context.grow(length + beams * step)
         with (
             contextlib.nullcontext()
-            if looking is None
-            else looking.stepping(step, context, length + step, after.tolist())
+            if steps_watch is None
+            else steps_watch.stepping(step, context, length + step, after.tolist())
         ):
-            context.step(going.tokens, np.full(beams, length + step - 1), after)
+            context.step(continuation.tokens, np.full(beams, length + step - 1), after)
         logits = context.all_logits(beams)
         before, after = after, np.arange(beams) if after[0] else np.arange(beams, 2 * beams)
 
 
 def ancestry_of(context: Context, prompt: np.ndarray, decoding: Decoding, limit: int) -> Ancestry:
     """Returns the hypotheses of every pass of a search; the other arguments are those of `search_passes`."""
-    search, found = BeamSearch(decoding, limit), list[Continuation]()
+    search, continuations = BeamSearch(decoding, limit), list[Continuation]()
 
     def choose(logits: np.ndarray) -> Continuation | None:
-        going = search.take(logits)
-        found.extend([] if going is None else [going])
-        return going
+        continuation = search.take(logits)
+        continuations.extend([] if continuation is None else [continuation])
+        return continuation
 
     for _ in search_passes(context, prompt, decoding.beam_size, choose):
         pass
-    return Ancestry(*(tuple(tuple(getattr(each, of).tolist()) for each in found) for of in ("parents", "tokens")))
+    return Ancestry(
+        *(tuple(tuple(getattr(each, field).tolist()) for each in continuations) for field in ("parents", "tokens"))
+    )

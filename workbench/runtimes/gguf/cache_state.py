@@ -32,50 +32,50 @@ def read_cache_state(state: bytes, sizes: Dimensions) -> list[CachedLayer]:
 
     Raises `Unavailable` if the state has another form; other versions of llama.cpp may write one.
     """
-    reading = _Reading(state)
+    reader = _Reader(state)
     try:
-        found = _layers(reading, sizes)
+        layers = _layers(reader, sizes)
     except (struct.error, ValueError, KeyError) as error:
-        raise _strange(str(error)) from error
-    if reading.place != len(state):
-        raise _strange(f"{len(state) - reading.place} bytes are left over")
-    return found
+        raise _unknown_form(str(error)) from error
+    if reader.place != len(state):
+        raise _unknown_form(f"{len(state) - reader.place} bytes are left over")
+    return layers
 
 
-def _layers(reading: _Reading, sizes: Dimensions) -> list[CachedLayer]:
-    _, _, streams, cells = reading.take("<4I")
+def _layers(reader: _Reader, sizes: Dimensions) -> list[CachedLayer]:
+    _, _, streams, cells = reader.take("<4I")
     if streams != 1:
         raise ValueError(f"it has {streams} streams")
     positions = np.empty(cells, dtype=np.int64)
     for cell in range(cells):
-        positions[cell], members = reading.take("<iI")
-        reading.take(f"<{members}i")
-    by_channel, layers = reading.take("<2I")
+        positions[cell], members = reader.take("<iI")
+        reader.take(f"<{members}i")
+    by_channel, layers = reader.take("<2I")
     if layers != sizes.layers:
         raise ValueError(f"it has {layers} layers")
     order, shape = np.argsort(positions, kind="stable"), (cells, sizes.key_heads, sizes.head_width)
     width = sizes.key_heads * sizes.head_width
-    keys = [_rows(reading, cells)[order].reshape(shape) for _ in range(layers)]
+    keys = [_rows(reader, cells)[order].reshape(shape) for _ in range(layers)]
     read = _channels if by_channel else _rows
-    values = [read(reading, cells)[order] for _ in range(layers)]
+    values = [read(reader, cells)[order] for _ in range(layers)]
     if any(each.shape[1] != width for each in values):
         raise ValueError(f"the values are {values[0].shape[1]} wide")
     return [CachedLayer(key, value.reshape(shape)) for key, value in zip(keys, values, strict=True)]
 
 
-def _rows(reading: _Reading, cells: int) -> np.ndarray:
-    kind, size = reading.take("<iQ")
-    return dequantised(reading.rows(cells, size), TENSOR_TYPES[kind].name, "the cache")
+def _rows(reader: _Reader, cells: int) -> np.ndarray:
+    kind, size = reader.take("<iQ")
+    return dequantised(reader.rows(cells, size), TENSOR_TYPES[kind].name, "the cache")
 
 
-def _channels(reading: _Reading, cells: int) -> np.ndarray:
-    kind, size, width = reading.take("<i2I")
+def _channels(reader: _Reader, cells: int) -> np.ndarray:
+    kind, size, width = reader.take("<i2I")
     if not cells:
         return np.empty((0, width), np.float32)
-    return dequantised(reading.rows(width, size * cells), TENSOR_TYPES[kind].name, "the cache").T
+    return dequantised(reader.rows(width, size * cells), TENSOR_TYPES[kind].name, "the cache").T
 
 
-class _Reading:
+class _Reader:
     """Reads a state from its beginning to its end."""
 
     def __init__(self, state: bytes):
@@ -95,7 +95,7 @@ class _Reading:
         return found
 
 
-def _strange(why: str) -> Unavailable:
+def _unknown_form(reason: str) -> Unavailable:
     return Unavailable(
-        f"the cache cannot be shown: llama.cpp writes its state in a form that is not known here ({why})"
+        f"the cache cannot be shown: llama.cpp writes its state in a form that is not known here ({reason})"
     )

@@ -39,16 +39,16 @@ class TensorCapture:
         placed: bool = self._library.backend_sched_alloc_graph(self._scheduler, graph)
         return placed
 
-    def compute(self, graph: Any, wanted: Collection[int], see: Callable[[int], None]) -> int:
-        """Computes the graph and calls `see` with the pointer of each wanted tensor when its values are computed.
+    def compute(self, graph: Any, pointers: Collection[int], see: Callable[[int], None]) -> int:
+        """Computes the graph and calls `see` with each of the pointers when the values of its tensor are computed.
 
         Returns ggml's status. An exception in `see` ends the computation and is raised again.
         """
         raised: list[BaseException] = []
 
         def look(pointer: int, asks: bool, _: Any) -> bool:
-            if asks or pointer not in wanted:
-                return pointer in wanted or not asks
+            if asks or pointer not in pointers:
+                return pointer in pointers or not asks
             try:
                 see(pointer)
             except BaseException as error:  # an exception must not pass through ggml's C code

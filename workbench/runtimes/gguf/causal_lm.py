@@ -29,14 +29,14 @@ def open_session(path: Path, name: str, settings: Settings) -> TextSession:
     If the file holds a speech model, its language model is opened.
     """
     file = read_gguf(path)
-    how = (settings.threads, settings.kv_cache)
+    resources = (settings.threads, settings.kv_cache)
     if FILES in file.metadata:
         model = _carried(file)
-        language = open_language(file, model.language, *how)
+        language = open_language(file, model.language, *resources)
         return TextSession(name, "gguf", CausalLm(model, language), language.notes)
     if has_other_half(file):
         raise BadInput(f"{file.name} carries no tokenizer ({FILES}); convert the model again")
-    language = open_language(file, language_config(file), *how, vocabulary=True)
+    language = open_language(file, language_config(file), *resources, vocabulary=True)
     try:
         return TextSession(name, "gguf", CausalLm(_named_by_keys(language, file), language), language.notes)
     except BadInput:

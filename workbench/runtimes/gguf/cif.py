@@ -117,9 +117,9 @@ class FineWeights:
         """Returns the bidirectional LSTM's output [T * U, 2D]; its second half ran over the frames from last to
         first.
         """
-        taken = [parts[name] + self._array(f"blstm.bias_hh_l0{name}") for name in DIRECTIONS]
+        inputs = [parts[name] + self._array(f"blstm.bias_hh_l0{name}") for name in DIRECTIONS]
         weights = [self._array(f"blstm.weight_hh_l0{name}") for name in DIRECTIONS]
-        forward, backward = recur(np.stack([taken[0], taken[1][::-1]]), np.stack(weights))
+        forward, backward = recur(np.stack([inputs[0], inputs[1][::-1]]), np.stack(weights))
         return np.concatenate([forward, backward[::-1]], axis=1)
 
     def _array(self, name: str) -> np.ndarray:

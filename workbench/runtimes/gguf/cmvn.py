@@ -19,17 +19,17 @@ SHIFT, SCALE = "cmvn.shift", "cmvn.scale"
 _MAY_BE_UNUSABLE = ("sensevoice-small",)
 
 
-def read_cmvn(file: GgufFile, named: Path | None = None) -> tuple[Cmvn | None, str | None]:
+def read_cmvn(file: GgufFile, path: Path | None = None) -> tuple[Cmvn | None, str | None]:
     """Returns the CMVN of a file, and a note for the reader of transcripts if the file has vectors that cannot be used.
 
     Args:
-        named: the `am.mvn` or `cmvn.ark` that the unpacked configuration names; it takes precedence if it is not None.
+        path: the `am.mvn` or `cmvn.ark` that the unpacked configuration names; it takes precedence if it is not None.
 
     Returns (None, None) for a file without CMVN. Raises `BadInput` for invalid vectors, except for SenseVoice: its
     published files may have invalid vectors, which are left out, and the note says so.
     """
-    if named is not None:
-        return (read_cmvn_ark if named.suffix == ".ark" else read_am_mvn)(named), None
+    if path is not None:
+        return (read_cmvn_ark if path.suffix == ".ark" else read_am_mvn)(path), None
     if SHIFT not in file.tensors and SCALE not in file.tensors:
         return None, None
     shift, scale = file.array(SHIFT), file.array(SCALE)
@@ -48,6 +48,6 @@ def am_mvn(cmvn: Cmvn) -> str:
     """Returns the vectors as the text of an `am.mvn` file; reading it gives the same float32 values."""
     lines = ["<Nnet>", f"<Splice> {cmvn.width} {cmvn.width}", "[ 0 ]"]
     for tag, values in (("AddShift", cmvn.shift), ("Rescale", cmvn.scale)):
-        written = " ".join(f"{value:.9g}" for value in values.tolist())
-        lines += [f"<{tag}> {cmvn.width} {cmvn.width}", f"<LearnRateCoef> 0 [ {written} ]"]
+        numbers = " ".join(f"{value:.9g}" for value in values.tolist())
+        lines += [f"<{tag}> {cmvn.width} {cmvn.width}", f"<LearnRateCoef> 0 [ {numbers} ]"]
     return "\n".join([*lines, "</Nnet>", ""])

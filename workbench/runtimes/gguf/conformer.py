@@ -118,18 +118,18 @@ def attention(
     by_head, values = g.split(k, heads), g.transpose(g.split(v, heads))
     p = g.linear(positions, scope / "linear_pos", size, bias=False)
     biases = [g.reshape(scope.array(f"pos_bias_{name}", (heads, width)), (heads, 1, width)) for name in "uv"]
-    shape, context, shown = (heads, frames, frames), None, g.taps.wanted(f"{at}.weights")
-    if shown:
+    shape, context, show_weights = (heads, frames, frames), None, g.taps.wanted(f"{at}.weights")
+    if show_weights:
         check_weights(f"{at}.weights", *shape)
     for first in range(0, frames, QUERIES):
         last = min(first + QUERIES, frames)
         block = g.split(g.rows(q, first, last), heads)
         by_content, by_place = (g.add(block, bias) for bias in biases)
         distances = g.rows(p, frames - last, frames - last + _rounded(keys + last - first - 1))
-        placed = g.slide(g.matmul(g.split(distances, heads), by_place), keys)
-        scores = g.add(g.matmul(by_head, by_content), placed)
+        position_scores = g.slide(g.matmul(g.split(distances, heads), by_place), keys)
+        scores = g.add(g.matmul(by_head, by_content), position_scores)
         weights = g.softmax(scores, mask, width**-0.5)
-        if shown:
+        if show_weights:
             g.show(f"{at}.weights", weights, shape, (slice(None), slice(first, last), slice(None)))
         part = g.join(g.matmul(values, weights))
         context = g.concatenate(context, part) if context else part
@@ -153,10 +153,10 @@ def convolution(g: Graph, x: Tensor, valid: int, scope: Scope, config: Conformer
     `conv.*` inside the layer, which have all frames, and `convolution`.
     """
     (frames, size), at = x.shape, f"{stage}.conv"
-    whole = valid == frames or any(g.taps.needed(f"{at}.{name}") for name in CONVOLUTION_STAGES)
-    inner = g.layer_norm(x if whole else g.rows(x, 0, valid), scope / "pre_layer_norm", EPS)
+    all_frames = valid == frames or any(g.taps.needed(f"{at}.{name}") for name in CONVOLUTION_STAGES)
+    inner = g.layer_norm(x if all_frames else g.rows(x, 0, valid), scope / "pre_layer_norm", EPS)
     inner = g.tap(f"{at}.norm", inner)
-    if whole and valid < frames:
+    if all_frames and valid < frames:
         inner = g.pad_frames(g.rows(inner, 0, valid), 0, frames - valid)
     kernel, reach = config.kernel_size, config.kernel_size // 2
     taps = (scope / "depthwise_conv").array("weight", (kernel, 2 * size))
@@ -165,7 +165,7 @@ def convolution(g: Graph, x: Tensor, valid: int, scope: Scope, config: Conformer
     inner = g.tap(f"{at}.depthwise_norm", g.layer_norm(inner, scope / "batch_norm", EPS))
     inner = g.tap(f"{at}.activation", g.silu(inner))
     inner = g.linear(inner, scope / "pointwise_conv2", size, bias=False)
-    if whole and valid < frames:
+    if all_frames and valid < frames:
         inner = g.rows(inner, 0, valid)
     return g.tap(f"{stage}.convolution", g.pad_frames(inner, 0, frames - valid) if valid < frames else inner)
 
@@ -181,9 +181,9 @@ def _gated(g: Graph, x: Tensor, scope: Scope, stage: str) -> Tensor:
     shape = (frames, 4 * size)
     if g.taps.wanted(stage):
         g.show(stage, g.beside(values, gates), shape)
-    given = g.taps.given(stage, shape)
-    if given is not None:
-        values, gates = (g.input(given[:, half]) for half in halves)
+    substitute = g.taps.given(stage, shape)
+    if substitute is not None:
+        values, gates = (g.input(substitute[:, half]) for half in halves)
     return g.mul(values, g.sigmoid(gates))
 
 

@@ -99,8 +99,10 @@ class Kernel:
         taps = self.taps + self.together - 1
         if self.dilation == 1:
             return -(-taps * self.width // LANES) * LANES
-        more = next((more for more in range(taps) if (taps + more) * self.width % LANES == 0), 0)
-        return (taps + more) * self.width
+        extra_taps = next(
+            (extra_taps for extra_taps in range(taps) if (taps + extra_taps) * self.width % LANES == 0), 0
+        )
+        return (taps + extra_taps) * self.width
 
     @property
     def is_plain(self) -> bool:
@@ -124,10 +126,10 @@ class Kernel:
     def __call__(self, kernel: np.ndarray) -> np.ndarray:
         """Returns the matrix [together * out, lanes] of a kernel [out, taps, in]."""
         read = self.taps + self.together - 1
-        made = np.zeros((self.together, self.out, read, self.width), dtype=np.float32)
+        matrix = np.zeros((self.together, self.out, read, self.width), dtype=np.float32)
         for number in range(self.together):
-            made[number, :, number : number + self.taps] = kernel
-        flat = made.reshape(self.together * self.out, read * self.width)
+            matrix[number, :, number : number + self.taps] = kernel
+        flat = matrix.reshape(self.together * self.out, read * self.width)
         return np.pad(flat, ((0, 0), (0, self.lanes - flat.shape[1])))
 
 

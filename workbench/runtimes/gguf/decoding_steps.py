@@ -50,7 +50,7 @@ class StepsWatch:
     def __init__(self, forced: ForcedDecoding | ForcedBeamSearch, file: GgufFile, kv_cache: str):
         self._forced, self._file = forced, file
         self._sizes: Dimensions = read_dimensions(file)
-        self._now: StageWatch | None = None
+        self._pass_watch: StageWatch | None = None
         # The hypotheses of a beam search share one cache, whose weights have a column for every position in it.
         self._weights = kv_cache in STEPWISE and isinstance(forced, ForcedDecoding)
         self.shows_weights = self._weights and self._wants(WEIGHTS)
@@ -63,16 +63,16 @@ class StepsWatch:
 
     def see(self, pointer: int, asks: bool, data: Any) -> bool:
         """Implements llama.cpp's `cb_eval` for the pass that runs (see `StageWatch.see`)."""
-        return self._now.see(pointer, asks, data) if self._now is not None else not asks
+        return self._pass_watch.see(pointer, asks, data) if self._pass_watch is not None else not asks
 
     @contextlib.contextmanager
     def reading(self, count: int) -> Iterator[None]:
         """Substitutes stages in the prompt's pass over `count` positions, for the block."""
         prefill = self._forced.prefill
         if prefill is not None:
-            self._now = StageWatch(prefill, self._file, (count, self._sizes.hidden))
+            self._pass_watch = StageWatch(prefill, self._file, (count, self._sizes.hidden))
         yield
-        self._now = None
+        self._pass_watch = None
 
     @contextlib.contextmanager
     def stepping(self, step: int, context: Context, positions: int, sequences: Sequence[int] = (0,)) -> Iterator[None]:
@@ -84,11 +84,11 @@ class StepsWatch:
         """
         recorder = self._forced.at(step)
         if recorder is not None:
-            others = {EMBEDDED: ("llm.embeddings", self._sizes.hidden), LOGITS: ("logits", self._sizes.vocabulary)}
+            outputs = {EMBEDDED: ("llm.embeddings", self._sizes.hidden), LOGITS: ("logits", self._sizes.vocabulary)}
             shape = (len(sequences), self._sizes.hidden)
-            self._now = StageWatch(recorder, self._file, shape, others, weights=self._weights, keys=positions)
+            self._pass_watch = StageWatch(recorder, self._file, shape, outputs, weights=self._weights, keys=positions)
         yield
-        self._now = None
+        self._pass_watch = None
         if isinstance(recorder, BeamsRecorder):
             recorder.share()
         for row, sequence in zip(() if recorder is None else recorder.rows, sequences, strict=recorder is not None):
@@ -100,12 +100,12 @@ class StepsWatch:
         names = [f"llm.layers.{layer}.cache.{name}" for layer in range(self._sizes.layers) for name in ("key", "value")]
         if not any(map(recorder.wanted, names)):
             return
-        for layer, held in enumerate(read_cache_state(context.state(sequence), self._sizes)):
-            key = split_pairs(held.key) if self._paired else held.key
+        for layer, cached in enumerate(read_cache_state(context.state(sequence), self._sizes)):
+            key = split_pairs(cached.key) if self._paired else cached.key
             recorder.put(f"llm.layers.{layer}.cache.key", np.array(key))
-            recorder.put(f"llm.layers.{layer}.cache.value", np.array(held.value))
+            recorder.put(f"llm.layers.{layer}.cache.value", np.array(cached.value))
 
     def _wants(self, part: str) -> bool:
         """Returns whether a part of any layer is wanted in any step."""
-        wanted, layers = self._forced.recorder.wanted, range(self._sizes.layers)
-        return any(wanted(step_stage(step, f"llm.layers.{n}.{part}")) for step in self._forced.steps for n in layers)
+        records, layers = self._forced.recorder.wanted, range(self._sizes.layers)
+        return any(records(step_stage(step, f"llm.layers.{n}.{part}")) for step in self._forced.steps for n in layers)

@@ -53,8 +53,8 @@ class FireRedGraph:
         """See `FireRedNetwork.embed_audio`; the rows of shorter chunks are padded with zeros."""
         computed = []
         for number, (row, count) in enumerate(zip(features, valid, strict=True)):
-            sound, wanted = encoder_input(row, count, self.encoder), recorder if number == 0 else None
-            computed.append(self._engine.run(lambda g, sound=sound: self._build(g, sound), wanted)["speech"])  # type: ignore[misc]
+            sound, chunk_recorder = encoder_input(row, count, self.encoder), recorder if number == 0 else None
+            computed.append(self._engine.run(lambda g, sound=sound: self._build(g, sound), chunk_recorder)["speech"])  # type: ignore[misc]
         speech = np.zeros((len(computed), max(map(len, computed)), self.width), dtype=np.float32)
         for place, row in zip(speech, computed, strict=True):
             place[: len(row)] = row

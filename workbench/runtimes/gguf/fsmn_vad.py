@@ -134,5 +134,5 @@ def open_detector(path: str | Path) -> FsmnVad:
 
 def open_session(path: Path, name: str, settings: Settings) -> DetectionSession:
     """Opens a session for a GGUF file; results call the model `name`."""
-    detector, said = open_fsmn_vad(path, settings.threads)
-    return DetectionSession(name, "gguf", detector, said)
+    detector, notes = open_fsmn_vad(path, settings.threads)
+    return DetectionSession(name, "gguf", detector, notes)

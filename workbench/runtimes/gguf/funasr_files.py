@@ -215,13 +215,13 @@ def _predictor(file: GgufFile, width: int, fine: bool) -> dict[str, Any]:
 
 def _adaptor(file: GgufFile, encoder_width: int) -> dict[str, Any]:
     first, second, keys = "audio_adaptor.linear1.weight", "audio_adaptor.linear2.weight", "funasr.adp."
-    taken = _shape(file, first, 2)[1]
+    input_width = _shape(file, first, 2)[1]
     rate = file.whole(f"{keys}downsample_rate", 1, 1)
     width = file.whole(f"{keys}encoder_dim", encoder_width, 1)
-    if (width, width * rate) != (encoder_width, taken):
+    if (width, width * rate) != (encoder_width, input_width):
         raise BadInput(
             f"{keys}encoder_dim {width} and {keys}downsample_rate {rate} in {file.name} do not fit an encoder of width "
-            f"{encoder_width} and tensor {first}, which takes {taken} values"
+            f"{encoder_width} and tensor {first}, which takes {input_width} values"
         )
     return {
         "downsample_rate": rate,
@@ -262,10 +262,10 @@ def _shape(file: GgufFile, tensor: str, dimensions: int | None = None) -> tuple[
 def _agreed(file: GgufFile, key: str, tensor: str, axis: int, dimensions: int) -> int:
     """Returns a dimension of a tensor; if the key exists, it must state the same."""
     shape = _shape(file, tensor, dimensions)
-    stated = file.whole(key, shape[axis], 1)
-    if stated != shape[axis]:
-        raise BadInput(f"{key} in {file.name} is {stated}, and tensor {tensor} has the shape {shape}")
-    return stated
+    value = file.whole(key, shape[axis], 1)
+    if value != shape[axis]:
+        raise BadInput(f"{key} in {file.name} is {value}, and tensor {tensor} has the shape {shape}")
+    return value
 
 
 def _blocks(file: GgufFile, key: str, prefix: str, member: str = "norm1.weight", before: int = 0) -> int:

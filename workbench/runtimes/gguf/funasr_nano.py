@@ -61,8 +61,8 @@ class NanoGraph:
         """See `NanoNetwork.embed_audio`; the rows of shorter chunks are padded with zeros."""
         computed = []
         for number, row in enumerate(features):
-            wanted = recorder if number == 0 else None
-            computed.append(self._engine.run(lambda g, row=row: self._build(g, row), wanted)["speech"])  # type: ignore[misc]
+            chunk_recorder = recorder if number == 0 else None
+            computed.append(self._engine.run(lambda g, row=row: self._build(g, row), chunk_recorder)["speech"])  # type: ignore[misc]
         counts = np.array([len(row) for row in computed])
         speech = np.zeros((len(computed), counts.max(), self.adaptor.llm_dim), dtype=np.float32)
         for place, row in zip(speech, computed, strict=True):

@@ -39,8 +39,8 @@ class Graph(Shapes):
         self._sums: dict[str, Tensor] = {}  # of values that must be finite, by their stage
         self._numpy = NumpyNodes(self._library, self._context, self._lane.threads)
 
-    def __exit__(self, *given: object) -> None:
-        super().__exit__(*given)
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
         self._numpy.clear()
 
     @property
@@ -54,7 +54,7 @@ class Graph(Shapes):
         """Adds an array to the graph as a float32 tensor."""
         array = np.ascontiguousarray(values, dtype=np.float32)
         sizes = (ctypes.c_int64 * array.ndim)(*reversed(array.shape))
-        tensor = self._made(self._library.new_tensor(self._context, F32, array.ndim, sizes), array.shape)
+        tensor = self._tensor(self._library.new_tensor(self._context, F32, array.ndim, sizes), array.shape)
         self._library.set_input(tensor.pointer)
         self._inputs.append((tensor, array))
         return tensor
@@ -69,10 +69,10 @@ class Graph(Shapes):
         """
         if self.taps.wanted(stage):
             self.taps.blocks.append(Block(stage, x, shape or x.shape))
-        other = self.taps.given(stage, shape or x.shape)
-        if other is None:
+        substitute = self.taps.given(stage, shape or x.shape)
+        if substitute is None:
             return x
-        return self.input(other.reshape(x.shape) if shape else other)
+        return self.input(substitute.reshape(x.shape) if shape else substitute)
 
     def show(self, stage: str, x: Tensor, shape: tuple[int, ...], place: Place | None = None) -> None:
         """Records x, which is computed for this alone, as a wanted stage or as a block of one.
@@ -81,7 +81,7 @@ class Graph(Shapes):
             shape: of the whole stage.
             place: of x in the stage; x may be longer, its first values are recorded. None if x is the whole stage.
         """
-        first = self._made(self._library.view_2d(self._context, x.pointer, 1, 1, 4, 0), (1, 1))
+        first = self._tensor(self._library.view_2d(self._context, x.pointer, 1, 1, 4, 0), (1, 1))
         self.taps.blocks.append(Block(stage, x, shape, place, consumer=self.scale(first, 1.0)))
 
     def expect_finite(self, stage: str, x: Tensor) -> None:
@@ -90,7 +90,7 @@ class Graph(Shapes):
         ggml's ReLU makes zeros of NaN, so the logits of a network whose values overflow may be numbers again.
         """
         if not self.taps.recording:
-            self._sums[stage] = self._made(self._library.sum(self._context, x.pointer), (1,))
+            self._sums[stage] = self._tensor(self._library.sum(self._context, x.pointer), (1,))
 
     def compute(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         """Computes and returns the arrays of the outputs. Raises `NotFinite` as `expect_finite` says."""
@@ -119,9 +119,9 @@ class Graph(Shapes):
         self._done(library.backend_graph_compute(backend, graph))
         return {name: self._read(tensor) for name, tensor in outputs.items()}
 
-    def _placed(self, placed: bool) -> None:
+    def _placed(self, allocated: bool) -> None:
         """Fills the inputs when every tensor has its place."""
-        if not placed:
+        if not allocated:
             raise Unavailable("there is not enough memory to compute a chunk of this length; use shorter chunks")
         for tensor, array in self._inputs:
             if self._library.get_data(tensor.pointer):  # a tensor that no operation reads has no place
@@ -141,35 +141,35 @@ class Graph(Shapes):
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """Returns x + y; a smaller y is repeated over x's slower dimensions."""
-        return self._made(self._library.add(self._context, x.pointer, y.pointer), x.shape)
+        return self._tensor(self._library.add(self._context, x.pointer, y.pointer), x.shape)
 
     def mul(self, x: Tensor, y: Tensor) -> Tensor:
         """Returns the elementwise product x * y; y is repeated as in `add`."""
-        return self._made(self._library.mul(self._context, x.pointer, y.pointer), x.shape)
+        return self._tensor(self._library.mul(self._context, x.pointer, y.pointer), x.shape)
 
     def scale(self, x: Tensor, factor: float) -> Tensor:
         """Returns x * factor."""
-        return self._made(self._library.scale(self._context, x.pointer, factor), x.shape)
+        return self._tensor(self._library.scale(self._context, x.pointer, factor), x.shape)
 
     def relu(self, x: Tensor) -> Tensor:
         """Returns max(x, 0)."""
-        return self._made(self._library.relu(self._context, x.pointer), x.shape)
+        return self._tensor(self._library.relu(self._context, x.pointer), x.shape)
 
     def silu(self, x: Tensor) -> Tensor:
         """Returns x * sigmoid(x), also called swish."""
-        return self._made(self._library.silu(self._context, x.pointer), x.shape)
+        return self._tensor(self._library.silu(self._context, x.pointer), x.shape)
 
     def sigmoid(self, x: Tensor) -> Tensor:
         """Returns 1 / (1 + exp(-x))."""
-        return self._made(self._library.sigmoid(self._context, x.pointer), x.shape)
+        return self._tensor(self._library.sigmoid(self._context, x.pointer), x.shape)
 
     def gelu(self, x: Tensor) -> Tensor:
         """Returns x times the normal distribution up to x, with the error function."""
-        return self._made(self._library.gelu_erf(self._context, x.pointer), x.shape)
+        return self._tensor(self._library.gelu_erf(self._context, x.pointer), x.shape)
 
     def elu(self, x: Tensor) -> Tensor:
         """Returns x above zero, and exp(x) - 1 below."""
-        return self._made(self._library.elu(self._context, x.pointer), x.shape)
+        return self._tensor(self._library.elu(self._context, x.pointer), x.shape)
 
     def map_rows(
         self, x: Tensor, compute: Callable[[np.ndarray, np.ndarray], None], before: int = 0, after: int = 0
@@ -192,17 +192,17 @@ class Graph(Shapes):
             if first < last:
                 compute(array_of(x)[first:last], result[before + first : before + last])
 
-        return self._made(self._numpy.add((x,), (total, width), share), (total, width))
+        return self._tensor(self._numpy.add((x,), (total, width), share), (total, width))
 
     def softmax(self, x: Tensor, mask: Tensor | None = None, scale: float = 1.0) -> Tensor:
         """Returns the softmax of scale * x [..., T, S] + mask [at least T, S] over the last dimension."""
         pointer = mask.pointer if mask else None
-        return self._made(self._library.soft_max_ext(self._context, x.pointer, pointer, scale, 0.0), x.shape)
+        return self._tensor(self._library.soft_max_ext(self._context, x.pointer, pointer, scale, 0.0), x.shape)
 
     def matmul(self, weight: Tensor, x: Tensor) -> Tensor:
         """Returns x [..., in] times the transpose of weight [..., out, in]: [..., out]."""
-        made = self._library.mul_mat(self._context, weight.pointer, x.pointer)
-        return self._made(made, (*x.shape[:-1], weight.shape[-2]))
+        pointer = self._library.mul_mat(self._context, weight.pointer, x.pointer)
+        return self._tensor(pointer, (*x.shape[:-1], weight.shape[-2]))
 
     # Layers.
 
@@ -211,10 +211,10 @@ class Graph(Shapes):
         if len(x.shape) == 2 and x.shape[0] >= matrix_products.LEAST and self.is_contiguous(x):
             weight = scope.floats("weight", (out, x.shape[1]), rows)
             if weight is not None:
-                added = scope.values("bias", (out,))[rows or slice(None)] if bias else None
+                bias_values = scope.values("bias", (out,))[rows or slice(None)] if bias else None
                 shape = x.shape[0], len(weight)
-                share = matrix_products.linear(self._library, x, weight, added)
-                return self._made(self._numpy.add((x,), shape, share), shape)
+                share = matrix_products.linear(self._library, x, weight, bias_values)
+                return self._tensor(self._numpy.add((x,), shape, share), shape)
         y = self.matmul(scope.matrix("weight", (out, x.shape[-1]), rows), x)
         return self.add(y, scope.vector("bias", out, rows)) if bias else y
 
@@ -226,7 +226,7 @@ class Graph(Shapes):
 
     def normalise(self, x: Tensor, eps: float) -> Tensor:
         """Returns x with mean 0 and variance 1 over the last dimension."""
-        return self._made(self._library.norm(self._context, x.pointer, eps), x.shape)
+        return self._tensor(self._library.norm(self._context, x.pointer, eps), x.shape)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
         """Returns scaled dot-product attention of q [T, D] over k, v [S, D], split into heads: [T, D]."""
@@ -237,7 +237,7 @@ class Graph(Shapes):
         context = self._library.flash_attn_ext(
             self._context, *(part.pointer for part in parts), None, 1.0 / math.sqrt(width // heads), 0.0, 0.0
         )
-        return self.reshape(self._made(context, (1, frames, heads, width // heads)), (frames, width))
+        return self.reshape(self._tensor(context, (1, frames, heads, width // heads)), (frames, width))
 
     def self_attention(self, fused: Tensor, heads: int) -> Tensor:
         """Returns `attention` of q, k and v, which are the columns of fused [T, 3 * D]: [T, D]. They are not copied."""
@@ -250,7 +250,7 @@ class Graph(Shapes):
             for n in range(3)
         ]
         context = library.flash_attn_ext(self._context, *parts, None, 1.0 / math.sqrt(each), 0.0, 0.0)
-        return self.reshape(self._made(context, (1, frames, heads, each)), (frames, width))
+        return self.reshape(self._tensor(context, (1, frames, heads, each)), (frames, width))
 
     def _long_attention(
         self, reads: Sequence[Tensor], arrays: Callable[[], Sequence[np.ndarray]], heads: int
@@ -265,7 +265,7 @@ class Graph(Shapes):
             for head, rows in tasks[number::threads]:
                 long_attention.attend(q, k, v, result, heads, head, rows, room)
 
-        return self._made(self._numpy.add(reads, (frames, width), share), (frames, width))
+        return self._tensor(self._numpy.add(reads, (frames, width), share), (frames, width))
 
     def depthwise(self, x: Tensor, kernel: Tensor, left: int, right: int) -> Tensor:
         """Applies a depthwise convolution over time with zero padding `left` and `right`: x [T, D], kernel [K, D] gives
@@ -283,13 +283,15 @@ class Graph(Shapes):
             frames = x.shape[0]
         library, context, row = self._library, self._context, width * 4
         # Strides of dimensions of size one are never used; ggml recognises the layout by them.
-        view = self._made(library.view_4d(context, x.pointer, width, 1, frames, 1, 8, row, row * frames, 0), ())
-        image = self._made(library.permute(context, view.pointer, 2, 0, 1, 3), ())
-        view = self._made(library.view_4d(context, kernel.pointer, width, 1, 1, size, row, row, row, 0), ())
-        taps = self._made(library.permute(context, view.pointer, 3, 0, 2, 1), ())
-        made = self._made(library.conv_2d_dw_direct(context, taps.pointer, image.pointer, 1, 1, 0, left, 1, 1), ())
+        view = self._tensor(library.view_4d(context, x.pointer, width, 1, frames, 1, 8, row, row * frames, 0), ())
+        image = self._tensor(library.permute(context, view.pointer, 2, 0, 1, 3), ())
+        view = self._tensor(library.view_4d(context, kernel.pointer, width, 1, 1, size, row, row, row, 0), ())
+        taps = self._tensor(library.permute(context, view.pointer, 3, 0, 2, 1), ())
+        convolved = self._tensor(
+            library.conv_2d_dw_direct(context, taps.pointer, image.pointer, 1, 1, 0, left, 1, 1), ()
+        )
         computed = frames + 2 * left - size + 1
-        column = self._made(library.permute(context, made.pointer, 1, 2, 0, 3), (1, computed, 1, width))
+        column = self._tensor(library.permute(context, convolved.pointer, 1, 2, 0, 3), (1, computed, 1, width))
         return self.rows(self.reshape(column, (computed, width)), 0, out)
 
     def _depthwise_by_taps(self, x: Tensor, kernel: Tensor, out: int) -> Tensor:
@@ -307,9 +309,9 @@ class Graph(Shapes):
         if left != right:  # the operation pads both sides alike
             x, left = self.pad_frames(x, left, right), 0
         frames = x.shape[0] + 2 * left - size + 1
-        turned = self.contiguous(self._made(library.permute(context, x.pointer, 1, 0, 2, 3), (width, x.shape[0])))
-        columns = library.im2col(context, kernel.pointer, turned.pointer, 1, 0, left, 0, 1, 0, False, F32)
-        return self.matmul(self.reshape(kernel, (out, width * size)), self._made(columns, (frames, width * size)))
+        transposed = self.contiguous(self._tensor(library.permute(context, x.pointer, 1, 0, 2, 3), (width, x.shape[0])))
+        columns = library.im2col(context, kernel.pointer, transposed.pointer, 1, 0, left, 0, 1, 0, False, F32)
+        return self.matmul(self.reshape(kernel, (out, width * size)), self._tensor(columns, (frames, width * size)))
 
     def fsmn(self, x: Tensor, kernel: Tensor, shift: int = 0) -> Tensor:
         """Applies the FSMN memory (Zhang et al., 2018): depthwise convolution of x [T, D] with kernel [K, D],
@@ -323,6 +325,6 @@ class Graph(Shapes):
         channels, *sides = x.shape
         kernel = scope.array("weight", (out, channels, size, size))
         image, steps = self.reshape(x, (1, *x.shape)), (stride, stride, 0, 0, 1, 1)
-        made = self._library.conv_2d_direct(self._context, kernel.pointer, image.pointer, *steps)
+        pointer = self._library.conv_2d_direct(self._context, kernel.pointer, image.pointer, *steps)
         shape = (out, *((side - size) // stride + 1 for side in sides))
-        return self.add(self._made(made, shape), self.reshape(scope.vector("bias", out), (out, 1, 1)))
+        return self.add(self._tensor(pointer, shape), self.reshape(scope.vector("bias", out), (out, 1, 1)))

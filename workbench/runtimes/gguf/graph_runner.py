@@ -39,7 +39,7 @@ class GraphRunner:
     def __init__(self, file: GgufFile, threads: int | None = None, repack: bool = True):
         file.check_finite()
         self.library = load_library()
-        self._whole: Lane | None = Lane(self.library, threads or default_threads(file.nbytes))
+        self._main_lane: Lane | None = Lane(self.library, threads or default_threads(file.nbytes))
         self._lanes = Lanes(self.library, threads or available_processors())
         self.weights = Weights(self.library, file, repack)
         self._nodes = NODES
@@ -55,7 +55,7 @@ class GraphRunner:
     @property
     def lane(self) -> Lane:
         """The lane of this thread: with all threads, or with one thread inside `side_by_side`."""
-        found = self._lanes.own or self._whole
+        found = self._lanes.current or self._main_lane
         assert found is not None, "closed"
         return found
 
@@ -74,7 +74,7 @@ class GraphRunner:
         return self._lanes.call(tasks)
 
     def _check_open(self) -> None:
-        if self._whole is None:
+        if self._main_lane is None:
             raise BadInput(f"{self.weights.file.name} is closed; open it again")
 
     def check(self, build: Callable[[Graph], Outputs]) -> None:
@@ -92,12 +92,12 @@ class GraphRunner:
 
     def close(self) -> None:
         """Frees all memory. May be called again."""
-        if self._whole is not None:
+        if self._main_lane is not None:
             self.weights.close()
             self._lanes.close()
-            self._whole.close()
-            self._whole = None
+            self._main_lane.close()
+            self._main_lane = None
 
     def __del__(self) -> None:
-        if getattr(self, "_whole", None) is not None and hasattr(self, "weights"):
+        if getattr(self, "_main_lane", None) is not None and hasattr(self, "weights"):
             self.close()

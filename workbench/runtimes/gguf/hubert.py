@@ -66,8 +66,8 @@ def layer_of(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes) -> Tensor:
 def over_time(g: Graph, x: Tensor, scope: Scope) -> Tensor:
     """Normalises each channel of x [T, D] over its frames, with gain and bias of the channel."""
     frames, width = x.shape
-    turned = g.reshape(g.transpose(g.reshape(x, (1, frames, width))), (width, frames))
-    normed = g.normalise(turned, CONVOLUTION_EPS)
+    transposed = g.reshape(g.transpose(g.reshape(x, (1, frames, width))), (width, frames))
+    normed = g.normalise(transposed, CONVOLUTION_EPS)
     x = g.reshape(g.transpose(g.reshape(normed, (1, width, frames))), (frames, width))
     return g.add(g.mul(x, scope.vector("weight", width)), scope.vector("bias", width))
 
@@ -78,10 +78,10 @@ def placed(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes) -> Tensor:
     each, kernel = width // groups, scope.array("weight", (groups, width // groups, taps, width // groups))
     padded, joined = g.pad_frames(x, taps // 2, taps // 2), None
     for group in range(groups):
-        own = g.columns(padded, group * each, (group + 1) * each)
-        rows = g.unfold(own, taps * each, frames, 1)
+        group_columns = g.columns(padded, group * each, (group + 1) * each)
+        rows = g.unfold(group_columns, taps * each, frames, 1)
         weight = g.rows(g.reshape(kernel, (width, taps * each)), group * each, (group + 1) * each)
-        made = g.matmul(weight, rows)
-        joined = g.beside(joined, made) if joined else made
+        convolved = g.matmul(weight, rows)
+        joined = g.beside(joined, convolved) if joined else convolved
     assert joined is not None
     return g.add(joined, scope.vector("bias", width))

@@ -45,12 +45,12 @@ class Lanes:
         self._library = library
         self.count = min(count, MOST_LANES)
         self._free: list[Lane] = []
-        self._here = threading.local()
+        self._thread_local = threading.local()
 
     @property
-    def own(self) -> Lane | None:
+    def current(self) -> Lane | None:
         """The lane of the calling thread, if it is inside `call`."""
-        return getattr(self._here, "lane", None)
+        return getattr(self._thread_local, "lane", None)
 
     def call(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """See `workbench.runtimes.gguf.graph_runner.GraphRunner.side_by_side`."""
@@ -64,12 +64,12 @@ class Lanes:
         return [each.result() for each in running]
 
     def _called(self, task: Callable[[], Result]) -> Result:
-        self._here.lane = self._free.pop()
+        self._thread_local.lane = self._free.pop()
         try:
             return task()
         finally:
-            self._free.append(self._here.lane)
-            self._here.lane = None
+            self._free.append(self._thread_local.lane)
+            self._thread_local.lane = None
 
     def close(self) -> None:
         """Frees the memory."""

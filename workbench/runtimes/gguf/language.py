@@ -145,64 +145,68 @@ class LanguageModel:
         alive = np.arange(batch)
         generated = np.empty((batch, 0), dtype=np.int64)
         room = int((lengths + np.minimum(limits, ROOM)).sum())
-        looking = None if forced is None else StepsWatch(forced, self.file, self._settings["kv_cache"])
+        steps_watch = None if forced is None else StepsWatch(forced, self.file, self._settings["kv_cache"])
         longest = int(lengths.max())
-        context = self._context(room, batch, longest) if looking is None else self._watched(room, longest, looking)
+        context = (
+            self._context(room, batch, longest) if steps_watch is None else self._watched(room, longest, steps_watch)
+        )
         try:
             logits = np.empty((batch, self.config.vocabulary), dtype=np.float32)
             for row in range(batch):
                 embeddings = prompt.embeddings[row][prompt.attention_mask[row]]
-                with contextlib.nullcontext() if looking is None else looking.reading(len(embeddings)):
+                with contextlib.nullcontext() if steps_watch is None else steps_watch.reading(len(embeddings)):
                     context.prefill(embeddings, row)
                 logits[row] = context.logits()
             for step in range(int(limits.max())):
                 if watch is not None:
-                    for told in zip(alive.tolist(), *likeliest(logits, decoding.alternatives)):
-                        watch(*told)
+                    for row_alternatives in zip(alive.tolist(), *likeliest(logits, decoding.alternatives)):
+                        watch(*row_alternatives)
                 if forced is None:
                     check_logits(logits)
-                found = choose(generated, logits)
+                next_tokens = choose(generated, logits)
                 tokens = np.full(batch, ENDED, dtype=np.int64)
-                tokens[alive] = found
+                tokens[alive] = next_tokens
                 yield tokens
-                ended = np.array([int(token) in decoding.stop_ids for token in found])
-                going = ~ended & (step + 1 < limits[alive])
-                if not going.any():
+                ended = np.array([int(token) in decoding.stop_ids for token in next_tokens])
+                unfinished = ~ended & (step + 1 < limits[alive])
+                if not unfinished.any():
                     return
-                for row in alive[~going]:
+                for row in alive[~unfinished]:
                     context.drop(int(row))
-                alive, generated = alive[going], np.column_stack([generated, found])[going]
+                alive, generated = alive[unfinished], np.column_stack([generated, next_tokens])[unfinished]
                 context.grow(int((lengths[alive] + step + 1).sum()))
                 positions = lengths[alive] + step
                 with (
                     contextlib.nullcontext()
-                    if looking is None
-                    else looking.stepping(step + 1, context, int(positions[0]) + 1)
+                    if steps_watch is None
+                    else steps_watch.stepping(step + 1, context, int(positions[0]) + 1)
                 ):
-                    context.step(found[going], positions, alive)
+                    context.step(next_tokens[unfinished], positions, alive)
                 logits = context.logits()[None] if len(alive) == 1 else context.all_logits(len(alive))
         finally:
-            if looking is None:
+            if steps_watch is None:
                 self._give_back(context)
             else:
                 context.close()
 
-    def _watched(self, positions: int, longest: int, looking: StepsWatch, sequences: int = 1) -> Context:
+    def _watched(self, positions: int, longest: int, steps_watch: StepsWatch, sequences: int = 1) -> Context:
         """Returns a context that shows its passes."""
         return Context(
             self.model,
             positions,
             sequences,
             longest=longest,
-            watch=looking.callback(self.model),
-            weights=looking.shows_weights,
+            watch=steps_watch.callback(self.model),
+            weights=steps_watch.shows_weights,
             **self._settings,
         )
 
     def follow(self, prompt: Merged[np.ndarray], forced: ForcedDecoding) -> None:
         """See `workbench.pipelines.language.Language.follow`."""
-        one = _one(self._prompt_rows(prompt, forced, forced.last))
-        for _ in self._steps(one, one.lengths, Decoding((), max_new_tokens=forced.last + 1), None, forced):
+        forced_prompt = _prompt_of(self._prompt_rows(prompt, forced, forced.last))
+        for _ in self._steps(
+            forced_prompt, forced_prompt.lengths, Decoding((), max_new_tokens=forced.last + 1), None, forced
+        ):
             pass
 
     def _beams(
@@ -211,7 +215,7 @@ class LanguageModel:
         """Yields the same as `generate`, one row after another; rows that have not begun contain only `ENDED`."""
         beams = decoding.beam_size
         limits = np.minimum(np.broadcast_to(decoding.max_new_tokens, len(lengths)), self.config.context - lengths + 1)
-        done: list[list[int]] = [[] for _ in lengths]
+        hypotheses: list[list[int]] = [[] for _ in lengths]
         room = int((lengths + beams * np.minimum(limits, ROOM)).max())
         context = self._context(room, 2 * beams, int(lengths.max()))
         try:
@@ -224,8 +228,8 @@ class LanguageModel:
 
                 context.clear()
                 for _ in search_passes(context, prompt.embeddings[row][prompt.attention_mask[row]], beams, choose):
-                    done[row] = search.best
-                    yield _table(done)
+                    hypotheses[row] = search.best
+                    yield _table(hypotheses)
         finally:
             self._give_back(context)
 
@@ -243,11 +247,11 @@ class LanguageModel:
     def follow_beams(self, prompt: Merged[np.ndarray], forced: ForcedBeamSearch) -> None:
         """See `workbench.pipelines.language.SearchesBeams.follow_beams`."""
         rows = self._prompt_rows(prompt, forced, forced.passes)
-        looking = StepsWatch(forced, self.file, self._settings["kv_cache"])
+        steps_watch = StepsWatch(forced, self.file, self._settings["kv_cache"])
         room = len(rows) + forced.beams * min(forced.passes, ROOM)
-        context = self._watched(room, len(rows), looking, 2 * forced.beams)
+        context = self._watched(room, len(rows), steps_watch, 2 * forced.beams)
         try:
-            for _ in search_passes(context, rows, forced.beams, forced.choose, looking):
+            for _ in search_passes(context, rows, forced.beams, forced.choose, steps_watch):
                 pass
         finally:
             context.close()
@@ -261,7 +265,7 @@ class LanguageModel:
         """
         rows, prefill = prompt.embeddings[0][prompt.attention_mask[0]], forced.prefill
         rows = rows if prefill is None else prefill.put("llm.embeddings", rows)
-        self._checked(_one(rows))
+        self._checked(_prompt_of(rows))
         self._room_for(len(rows) + steps)
         return rows
 
@@ -274,7 +278,7 @@ class LanguageModel:
         if context is not None:
             context.close()
         room = max(positions // 4, STEP)  # few different sizes, so that contexts are reused
-        positions, longest = (-(-wanted // room) * room for wanted in (positions, longest))
+        positions, longest = (-(-count // room) * room for count in (positions, longest))
         return Context(self.model, positions, sequences, longest=longest, **self._settings)
 
     def _give_back(self, context: Context) -> None:
@@ -289,11 +293,11 @@ class LanguageModel:
         self._checked(prompt)
         embeddings = recorder.put("llm.embeddings", prompt.embeddings[0][prompt.attention_mask[0]])
         length = self._room_for(len(embeddings))
-        others = {"result_output": ("logits", self.config.vocabulary)}
+        outputs = {"result_output": ("logits", self.config.vocabulary)}
         watch = StageWatch(
-            recorder, self.file, embeddings.shape, others, weights=self._settings["kv_cache"] in STEPWISE
+            recorder, self.file, embeddings.shape, outputs, weights=self._settings["kv_cache"] in STEPWISE
         )
-        if not watch.wanted:
+        if not watch.recording:
             return
         context = Context(
             self.model,
@@ -331,7 +335,7 @@ class LanguageModel:
         self.model.close()
 
 
-def _one(rows: np.ndarray) -> Merged[np.ndarray]:
+def _prompt_of(rows: np.ndarray) -> Merged[np.ndarray]:
     """Returns embeddings [positions, hidden] as a prompt of one row."""
     return Merged(rows[None], np.ones((1, len(rows)), bool), np.arange(len(rows))[None])
 

@@ -64,9 +64,9 @@ def read_dimensions(file: GgufFile) -> Dimensions:
         raise BadInput(f"{kind}.attention.head_count_kv in {file.name} is {key_heads}; expected a divisor of {heads}")
     width = file.whole(f"{kind}.attention.key_length", default=hidden // heads, minimum=2, maximum=MOST_UNITS)
     for key in ("attention.value_length", "rope.dimension_count"):
-        other = file.whole(f"{kind}.{key}", default=width)
-        if other != width:
-            raise BadInput(f"{kind}.{key} in {file.name} is {other}; expected {width}, the width of a head")
+        size = file.whole(f"{kind}.{key}", default=width)
+        if size != width:
+            raise BadInput(f"{kind}.{key} in {file.name} is {size}; expected {width}, the width of a head")
     if width % 2:
         raise BadInput(f"the heads in {file.name} are {width} wide; expected an even number")
     file.number(f"{kind}.attention.layer_norm_rms_epsilon", minimum=0.0, maximum=1.0)
@@ -116,14 +116,14 @@ def check_dimensions(file: GgufFile, config: LanguageConfig) -> Dimensions:
     misshapen.
     """
     sizes = read_dimensions(file)
-    for what, found, expected in (
+    for quantity, found, expected in (
         ("hidden size", sizes.hidden, config.hidden_size),
         ("number of layers", sizes.layers, config.layers),
         ("vocabulary", sizes.vocabulary, config.vocabulary),
     ):
         if found != expected:
             raise BadInput(
-                f"the {what} of the language model in {file.name} is {found}; its configuration says {expected}"
+                f"the {quantity} of the language model in {file.name} is {found}; its configuration says {expected}"
             )
     language_tensors(file, sizes)
     return sizes
@@ -181,10 +181,10 @@ def check_vocabulary(file: GgufFile) -> None:
     tokens = file.texts("tokenizer.ggml.tokens")
     if tokens is None:
         raise BadInput(f"{file.name} has no tokenizer.ggml.tokens, the vocabulary")
-    named = [token for token in tokens if token]
-    if len(set(named)) < len(named):
-        twice = next(token for token, count in Counter(named).items() if count > 1)
-        raise BadInput(f"tokenizer.ggml.tokens in {file.name} has the token {twice!r:.80} twice")
+    filled = [token for token in tokens if token]
+    if len(set(filled)) < len(filled):
+        duplicate = next(token for token, count in Counter(filled).items() if count > 1)
+        raise BadInput(f"tokenizer.ggml.tokens in {file.name} has the token {duplicate!r:.80} twice")
     kinds = file.length("tokenizer.ggml.token_type")
     if kinds is not None and kinds != len(tokens):
         raise BadInput(f"{file.name} has {len(tokens)} tokens and the types of {kinds}; expected as many of each")

@@ -54,22 +54,22 @@ def open_half(file: GgufFile, tables: bool = True) -> LlamaModel:
     sources = {name: file.raw(name) for name in names if tables or name not in TABLES}
     if tables and OUTPUT not in sources:  # shared weights: llama.cpp would make a second tensor
         sources[OUTPUT] = sources[EMBEDDINGS]
-    given = _TensorSource(ggml, sources, {} if tables else dict.fromkeys(TABLES, 0.0))
+    source = _TensorSource(ggml, sources, {} if tables else dict.fromkeys(TABLES, 0.0))
     header = metadata_of(file, names, tables)
     metadata = _read_metadata(functions, header)
-    take = functions.llama_model_set_tensor_data_t(given.take)
+    callback = functions.llama_model_set_tensor_data_t(source.take)
     take_reason()
     try:
-        pointer = functions.llama_model_init_from_user(metadata, take, None, cpu_parameters(functions))
+        pointer = functions.llama_model_init_from_user(metadata, callback, None, cpu_parameters(functions))
     finally:
         functions._lib.gguf_free(ctypes.c_void_p(metadata))
     if not pointer:
-        given.close()
+        source.close()
         raise BadInput(f"llama.cpp does not load the language half of {file.name}: {take_reason()}")
-    model = LlamaModel(functions, pointer, file.name, given)
-    if given.wrong:
+    model = LlamaModel(functions, pointer, file.name, source)
+    if source.wrong:
         model.close()
-        raise BadInput(f"{file.name} {given.wrong}")
+        raise BadInput(f"{file.name} {source.wrong}")
     return model
 
 
@@ -151,18 +151,18 @@ class _TensorSource:
     def take(self, pointer: int, _: Any) -> None:
         """Fills a tensor with its values; called by llama.cpp while it loads."""
         tensor = TensorStruct.from_address(pointer)
-        name, needed = tensor.name.decode(), self._ggml.nbytes(pointer)
+        name, nbytes = tensor.name.decode(), self._ggml.nbytes(pointer)
         source = self._sources.get(name)
         if source is None:
-            self._fill(pointer, name, needed)
-        elif source.nbytes != needed:
-            self.wrong = self.wrong or f"has {source.nbytes} bytes of tensor {name}; llama.cpp expects {needed}"
+            self._fill(pointer, name, nbytes)
+        elif source.nbytes != nbytes:
+            self.wrong = self.wrong or f"has {source.nbytes} bytes of tensor {name}; llama.cpp expects {nbytes}"
         elif name != EMBEDDINGS and tensor.ne[1] > 1 and self._repacked(pointer, source):
             return
         elif source.ctypes.data % ALIGNMENT == 0:
             tensor.buffer, tensor.data = self._mapped, source.ctypes.data
         else:
-            self._ggml.backend_tensor_set(pointer, source.ctypes.data, 0, needed)
+            self._ggml.backend_tensor_set(pointer, source.ctypes.data, 0, nbytes)
 
     def _repacked(self, pointer: int, source: np.ndarray) -> bool:
         """Puts a matrix into the processor's own layout, if ggml has one for its type and shape."""
@@ -171,14 +171,14 @@ class _TensorSource:
             self._buffers.append(buffer)
         return bool(buffer)
 
-    def _fill(self, pointer: int, name: str, needed: int) -> None:
+    def _fill(self, pointer: int, name: str, nbytes: int) -> None:
         neutral = self._filled.get(name, next((value for end, value in NEUTRAL.items() if name.endswith(end)), None))
         if neutral is None:
             if name not in UNUSED:
                 self.wrong = self.wrong or f"has no tensor {name}, which llama.cpp asks for"
             return
-        values = np.full(needed // 4, neutral, dtype=np.float32)
-        self._ggml.backend_tensor_set(pointer, values.ctypes.data, 0, needed)
+        values = np.full(nbytes // 4, neutral, dtype=np.float32)
+        self._ggml.backend_tensor_set(pointer, values.ctypes.data, 0, nbytes)
 
     def close(self) -> None:
         """Frees the repacked matrices, and drops the references to mapped pages."""

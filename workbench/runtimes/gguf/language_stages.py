@@ -66,10 +66,10 @@ def inner_stages(layer: int, sizes: Dimensions, kind: str) -> Iterator[InnerStag
         **{f"mlp.{name}": (sizes.units,) for name in ("gate", "up", "activation")},
     }
     for part, labels in PARTS.items():
-        turned = kind == "llama" and part.startswith(("attention.query", "attention.key"))
+        paired = kind == "llama" and part.startswith(("attention.query", "attention.key"))
         names = tuple(label.format(layer) for label in labels)
         if kind == "qwen3" or part not in ("attention.query_norm", "attention.key_norm"):
-            yield InnerStage(f"llm.layers.{layer}.{part}", names, rows.get(part, (sizes.hidden,)), turned)
+            yield InnerStage(f"llm.layers.{layer}.{part}", names, rows.get(part, (sizes.hidden,)), paired)
 
 
 def label(library: Library, pointer: int, tensor: TensorStruct, name: str) -> tuple[str, str]:

@@ -100,10 +100,10 @@ class LlamaTokenizer(LanguageTokenizer):
     def text(self, ids: Sequence[int], special: bool = False) -> str:
         """Returns the text of ids, without special tokens unless asked for."""
         size = len(self)
-        known = [number for number in ids if 0 <= number < size]
+        valid = [number for number in ids if 0 <= number < size]
         if self._functions.llama_vocab_type(self.model.vocabulary) == SENTENCE_PIECE:
-            return self._detokenised(known, special)
-        return b"".join(self._bytes(number, special) for number in known).decode("utf-8", "replace")
+            return self._detokenised(valid, special)
+        return b"".join(self._bytes(number, special) for number in valid).decode("utf-8", "replace")
 
     def _bytes(self, number: int, special: bool) -> bytes:
         if number < len(self._kinds) and self._kinds[number] == UNUSED:
@@ -118,15 +118,15 @@ class LlamaTokenizer(LanguageTokenizer):
 
     def _detokenised(self, ids: Sequence[int], special: bool) -> str:
         """Returns the text as llama.cpp joins SentencePiece's pieces, which is more than concatenation."""
-        given = (ctypes.c_int32 * len(ids))(*ids)
+        id_array = (ctypes.c_int32 * len(ids))(*ids)
         room = 16 * len(ids) + 16
         while True:
-            found = (ctypes.c_char * room)()
+            buffer = (ctypes.c_char * room)()
             count = self._functions.llama_detokenize(
-                self.model.vocabulary, given, len(ids), found, room, not special, special
+                self.model.vocabulary, id_array, len(ids), buffer, room, not special, special
             )
             if count >= 0:
-                return found.raw[:count].decode("utf-8", "replace")
+                return buffer.raw[:count].decode("utf-8", "replace")
             room = -count
 
     @property
@@ -136,7 +136,7 @@ class LlamaTokenizer(LanguageTokenizer):
 
     def chat(self, messages: Sequence[Mapping[str, str]], **variables: Any) -> str:
         """Returns the prompt of a conversation, as the model's own template writes it, ready for the answer."""
-        given = {
+        values = {
             "messages": [dict(message) for message in messages],
             "tools": None,
             "documents": None,
@@ -144,8 +144,8 @@ class LlamaTokenizer(LanguageTokenizer):
             **self._named_tokens(),
             **variables,
         }
-        written: str = self._template.render(**given)
-        return written
+        prompt: str = self._template.render(**values)
+        return prompt
 
     @cached_property
     def _template(self) -> Any:
@@ -161,8 +161,8 @@ class LlamaTokenizer(LanguageTokenizer):
 
     def _named_tokens(self) -> dict[str, str]:
         """Returns the texts of the tokens that a template may name."""
-        named = self._roles
-        return {f"{role}_token": self._tokens[named[role]] for role in ("bos", "eos") if role in named}
+        roles = self._roles
+        return {f"{role}_token": self._tokens[roles[role]] for role in ("bos", "eos") if role in roles}
 
     @property
     def special_ids(self) -> Mapping[str, int]:
@@ -170,9 +170,9 @@ class LlamaTokenizer(LanguageTokenizer):
 
         Files of models whose texts begin with no token name one for bos, too, and say that it is not added.
         """
-        named = self._roles
+        roles = self._roles
         adds = self.file.flag("tokenizer.ggml.add_bos_token", True)
-        return named if adds else {role: number for role, number in named.items() if role != "bos"}
+        return roles if adds else {role: number for role, number in roles.items() if role != "bos"}
 
     @cached_property
     def _roles(self) -> dict[str, int]:
@@ -181,9 +181,9 @@ class LlamaTokenizer(LanguageTokenizer):
         return {role: self.file.whole(key, maximum=most) for role, key in keys.items() if key in self.file.metadata}
 
 
-def _json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **more: Any) -> str:
+def _json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
     """Returns JSON without the HTML escapes of jinja's own filter."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **more)
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -44,10 +44,10 @@ class NumpyNodes:
         self._callbacks.append(CustomCallback(call))
         pointers = (ctypes.c_void_p * len(reads))(*(each.pointer for each in reads))
         height, width = shape
-        made: int = self._library.custom_4d(
+        pointer: int = self._library.custom_4d(
             self._context, F32, width, height, 1, 1, pointers, len(reads), self._callbacks[-1], self._threads, None
         )
-        return made
+        return pointer
 
     def check(self) -> None:
         """Raises the first error of a node, after the graph was computed."""

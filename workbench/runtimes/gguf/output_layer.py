@@ -24,8 +24,8 @@ def logit_parts(g: Graph, x: Tensor, layer: Scope, vocabulary: int) -> dict[str,
     Args:
         layer: the scope of its `weight` and `bias`.
     """
-    whole = vocabulary // FAST_ROWS * FAST_ROWS
-    parts = {"most": slice(0, whole), "rest": slice(whole, vocabulary)}
+    fast_rows = vocabulary // FAST_ROWS * FAST_ROWS
+    parts = {"most": slice(0, fast_rows), "rest": slice(fast_rows, vocabulary)}
     return {name: g.linear(x, layer, vocabulary, rows=part) for name, part in parts.items() if part.stop > part.start}
 
 

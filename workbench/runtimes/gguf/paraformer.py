@@ -108,5 +108,5 @@ def open_paraformer(path: Path, threads: int | None = None) -> tuple[ParaformerP
 
 def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
     """Opens a session for a GGUF file; results call the model `name`."""
-    pipeline, said = open_paraformer(path, settings.threads)
-    return SpeechSession(name, "gguf", pipeline, said)
+    pipeline, notes = open_paraformer(path, settings.threads)
+    return SpeechSession(name, "gguf", pipeline, notes)

@@ -52,12 +52,12 @@ class Repacking:
 
     def _fits_amx(self, tensor: TensorStruct) -> bool:
         """Returns whether the units compute with a matrix. ggml takes others too, and ends the process for them."""
-        inputs, outputs, *others = tensor.ne
+        inputs, outputs, *outer = tensor.ne
         return (
             tensor.type in self._amx_types
             and inputs >= AMX_LEAST_IN
             and inputs % AMX_IN == outputs % AMX_OUT == 0
-            and others == [1, 1]
+            and outer == [1, 1]
         )
 
     def _repacked(self, kind: int, pointer: int, address: int, size: int) -> int | None:

@@ -67,11 +67,11 @@ def sanm_attention(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage:
     """Applies self-attention with an FSMN memory over the values: [T, in] to [T, D]."""
     size, heads, at = config.output_size, config.attention_heads, f"{stage}.attention"
     fused = g.linear(x, scope / "linear_q_k_v", 3 * size)
-    given = show_fused(g, fused, heads, at)
-    v = given.value if given else g.columns(fused, 2 * size, 3 * size)
+    projected = show_fused(g, fused, heads, at)
+    v = projected.value if projected else g.columns(fused, 2 * size, 3 * size)
     kernel = (scope / "fsmn_block").array("weight", (config.kernel_size, size))
     memory = g.tap(f"{stage}.fsmn", g.fsmn(v, kernel, config.sanm_shift))
-    context = self_attention(g, fused, given, heads, at)
+    context = self_attention(g, fused, projected, heads, at)
     output = g.tap(f"{at}.output", g.linear(context, scope / "linear_out", size))
     return g.add(g.tap(at, output), memory)
 

@@ -41,7 +41,7 @@ class SequenceScorer(PrefixScorer):
         """See `PrefixScorer.forget`."""
         self._holders: dict[int, int] = {}  # a sequence that has each node
         self._ends: dict[int, int] = {}  # the last node of each sequence
-        self._used = 0  # positions, those included that no sequence has any more
+        self._used_positions = 0  # positions, those included that no sequence has any more
         if self._context is None:
             return
         if self._context.positions > self._room + STEP:  # made for a text that is longer than usual
@@ -59,16 +59,18 @@ class SequenceScorer(PrefixScorer):
         """See `PrefixScorer.computed`."""
         return node in self._holders
 
-    def compute(self, asked: Sequence[int]) -> bool:
+    def compute(self, target_nodes: Sequence[int]) -> bool:
         """See `PrefixScorer.compute`."""
         tree = self.tree
         children: dict[int, list[int]] = {}
-        for node in asked:
+        for node in target_nodes:
             children.setdefault(tree.parents[node], []).append(node)
-        branches = self._branches({*self.needed(asked), *children})
+        branches = self._branches({*self.needed(target_nodes), *children})
         nodes = sorted({node for branch in branches for node in branch.added})
-        new = sum(not branch.takes_over for branch in branches)
-        if self._used and (self._used + len(nodes) > self._room or len(self._ends) + new > SEQUENCES):
+        new_sequences = sum(not branch.takes_over for branch in branches)
+        if self._used_positions and (
+            self._used_positions + len(nodes) > self._room or len(self._ends) + new_sequences > SEQUENCES
+        ):
             return False
         context = self._context_for(len(nodes))
         members: dict[int, list[int]] = {node: [] for node in nodes}
@@ -78,13 +80,13 @@ class SequenceScorer(PrefixScorer):
                 members[node].append(sequence)
         for first in range(0, len(nodes), self._at_once):
             self._pass(context, nodes[first : first + self._at_once], members, children)
-        self._used += len(nodes)
+        self._used_positions += len(nodes)
         return True
 
     def _branches(self, required: set[int]) -> list[_Branch]:
         """Returns what to add to the sequences so that the required nodes are computed now."""
-        tree, covered, taken = self.tree, set[int](), set[int]()
-        found = []
+        tree, covered, used_sources = self.tree, set[int](), set[int]()
+        branches = []
         for end in sorted(required, reverse=True):
             if end in covered:
                 continue
@@ -92,11 +94,11 @@ class SequenceScorer(PrefixScorer):
             covered.update(path)
             count = next(place for place, node in enumerate(path) if node in required)
             source = self._holders[path[count - 1]] if count else None
-            takes_over = source is not None and source not in taken and self._ends[source] in set(path)
+            takes_over = source is not None and source not in used_sources and self._ends[source] in set(path)
             if source is not None and takes_over:
-                taken.add(source)
-            found.append(_Branch(path, count, source, takes_over))
-        return found
+                used_sources.add(source)
+            branches.append(_Branch(path, count, source, takes_over))
+        return branches
 
     def _prepared(self, context: Context, branch: _Branch) -> int:
         """Returns the sequence of a branch, with the nodes that it shares with its source."""
@@ -137,7 +139,7 @@ class SequenceScorer(PrefixScorer):
     def _context_for(self, positions: int) -> Context:
         """Returns the context; makes a larger one if nothing is remembered and the positions need more room."""
         context = self._context
-        if context is not None and context.positions >= self._used + positions:
+        if context is not None and context.positions >= self._used_positions + positions:
             return context
         if context is not None:
             context.close()

@@ -21,17 +21,17 @@ def open_session(path: Path, name: str, settings: Settings) -> ConversationSessi
     file = read_gguf(path)
     with unpacked(file) as directory:
         model = read_speechlm(directory, weights=file.path)
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         audio_encoder = _audio_encoder(file, model, settings.threads)
         if audio_encoder is not None:
-            opened.callback(audio_encoder.close)
+            stack.callback(audio_encoder.close)
         codec = _codec(file, model, settings.threads)
         if codec is not None:
-            opened.callback(codec.close)
+            stack.callback(codec.close)
         network = SpeechLmNetwork(
             file, model.language, model.layout, audio_encoder, settings.threads, settings.kv_cache
         )
-        opened.pop_all()
+        stack.pop_all()
     return ConversationSession(name, "gguf", model, network, codec, model.audio_notes)
 
 

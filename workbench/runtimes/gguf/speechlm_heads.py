@@ -83,11 +83,11 @@ class Heads:
             small = self._product(block, CODEC_HEAD, self.rows.count) + self._bias
             yield self.rows.by_stream(small[:, self.rows.later])
 
-    def _product(self, hidden: np.ndarray, name: str, rows: int, wanted: int | None = None) -> np.ndarray:
-        """Returns hidden [n, hidden] times the transpose of a head of the file, or of its first `wanted` rows."""
-        wanted = rows if wanted is None else wanted
-        whole = wanted // FAST_ROWS * FAST_ROWS
-        spans = [slice(first, end) for first, end in ((0, whole), (whole, wanted)) if end > first]
+    def _product(self, hidden: np.ndarray, name: str, rows: int, count: int | None = None) -> np.ndarray:
+        """Returns hidden [n, hidden] times the transpose of a head of the file, or of its first `count` rows."""
+        count = rows if count is None else count
+        fast_rows = count // FAST_ROWS * FAST_ROWS
+        spans = [slice(first, end) for first, end in ((0, fast_rows), (fast_rows, count)) if end > first]
 
         def build(g: Graph) -> dict[str, Tensor]:
             x = g.input(hidden)

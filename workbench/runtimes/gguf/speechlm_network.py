@@ -146,8 +146,8 @@ class SpeechLmNetwork:
             "logits": (count, layout.vocabulary),
             "codec.logits": (count, layout.streams - 1, layout.layer_size),
         }
-        wanted = [stage for stage in shapes if recorder.wanted(stage)]
-        if not wanted and not watch.wanted:
+        recorded_stages = [stage for stage in shapes if recorder.wanted(stage)]
+        if not recorded_stages and not watch.recording:
             return
         context = self._new_context(count, watch.callback(self.model), watch.shows_weights)
         try:
@@ -155,7 +155,7 @@ class SpeechLmNetwork:
         finally:
             context.close()
         heads = {"logits": self.heads.main, "codec.logits": self.heads.codec}
-        for stage in wanted:
+        for stage in recorded_stages:
             room, first = recorder.room(stage, shapes[stage]), 0
             for block in heads[stage](hidden[0]):
                 room[first : first + len(block)] = block

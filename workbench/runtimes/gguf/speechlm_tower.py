@@ -98,10 +98,10 @@ def subsample(g: Graph, mel: np.ndarray, valid: int, scope: Scope, sizes: TowerS
     for number in range(3):
         x = g.gelu(convolve_image(g, x, scope / "conv" / number, sizes.channels))
     frames, bands, channels = x.shape
-    kept = -(-valid // STRIDE**3)
-    x = g.rows(g.reshape(x, (frames, bands * channels)), 0, kept)
+    count = -(-valid // STRIDE**3)
+    x = g.rows(g.reshape(x, (frames, bands * channels)), 0, count)
     x = g.linear(x, scope / "conv_out", sizes.width, bias=False)
-    return g.add(x, g.input(positions(kept, sizes.width)))
+    return g.add(x, g.input(positions(count, sizes.width)))
 
 
 def convolve_image(g: Graph, x: Tensor, scope: Scope, out: int) -> Tensor:
@@ -129,8 +129,8 @@ def encoder_layer(g: Graph, x: Tensor, scope: Scope, sizes: TowerSizes, bounds: 
     at = f"{stage}.attention"
     normed = g.tap(f"{stage}.input_norm", g.layer_norm(x, scope / "attn_norm", EPS))
     fused = g.linear(normed, scope / "attn_qkv", 3 * sizes.width)
-    given = show_fused(g, fused, sizes.heads, at)
-    context = self_attention(g, fused, given, sizes.heads, at, bounds)
+    projected = show_fused(g, fused, sizes.heads, at)
+    context = self_attention(g, fused, projected, sizes.heads, at, bounds)
     x = g.add(x, g.tap(f"{at}.output", g.linear(context, scope / "attn_out", sizes.width)))
     x = g.tap(f"{at}.residual", x)
     normed = g.tap(f"{stage}.mlp_norm", g.layer_norm(x, scope / "ffn_norm", EPS))

@@ -31,7 +31,7 @@ class _Watched:
 
     row: tuple[int, ...]  # shape of one row; for weights, the number of heads
     room: np.ndarray | None
-    given: np.ndarray | None
+    substitute: np.ndarray | None
     paired: bool = False
     weights: bool = False
 
@@ -65,22 +65,22 @@ class StageWatch:
     ):
         count, width = shape
         sizes, kind = read_dimensions(file), language_architecture(file)
-        stages, inside = [], 0
+        stages, inner_count = [], 0
         for layer in range(sizes.layers):
             for each in inner_stages(layer, sizes, kind):
                 if recorder.needs(each.stage) and (weights or not each.stage.endswith(WEIGHTS)):
                     stages.append(each)
-                    inside += 1
+                    inner_count += 1
             stages.append(InnerStage(f"llm.layers.{layer}", (f"l_out-{layer}",), (width,)))
         stages.append(InnerStage("llm.norm", (norm,), (width,)))
         stages += [InnerStage(stage, (name,), (size,)) for name, (stage, size) in others.items()]
-        self._looks_inside = bool(inside)
+        self._looks_inside = bool(inner_count)
         self._stages = dict(_watched(stages, recorder, count, count if keys is None else keys))
         self._rows: dict[tuple[str, str], int] = {}  # rows so far, by label and operation
         self._library = load_library()
 
     @property
-    def wanted(self) -> bool:
+    def recording(self) -> bool:
         """Whether a stage is recorded."""
         return any(each.room is not None for each in self._stages.values())
 
@@ -120,10 +120,10 @@ class StageWatch:
             else:
                 self._read(pointer, values)
             release(values)
-        if watched.given is not None:
-            other = np.array(watched.given[begin : begin + count], dtype=np.float32)
-            other = np.ascontiguousarray(_joined_pairs(other) if watched.paired else other)
-            self._library.backend_tensor_set(pointer, ctypes.c_void_p(other.ctypes.data), 0, other.nbytes)
+        if watched.substitute is not None:
+            substitute = np.array(watched.substitute[begin : begin + count], dtype=np.float32)
+            substitute = np.ascontiguousarray(_joined_pairs(substitute) if watched.paired else substitute)
+            self._library.backend_tensor_set(pointer, ctypes.c_void_p(substitute.ctypes.data), 0, substitute.nbytes)
         return count
 
     def _move_weights(self, pointer: int, tensor: TensorStruct, watched: _Watched, begin: int) -> int:
@@ -151,15 +151,15 @@ def _watched(stages: Iterable[InnerStage], recorder: Recorder, count: int, keys:
     for each in stages:
         weights = each.stage.endswith(WEIGHTS)
         shape = (*each.row, count, keys) if weights else (count, *each.row)
-        wanted = recorder.wanted(each.stage)
-        given = None if weights else recorder.given(each.stage, shape)
-        if not wanted and given is None:
+        recorded = recorder.wanted(each.stage)
+        substitute = None if weights else recorder.given(each.stage, shape)
+        if not recorded and substitute is None:
             continue
         if weights:
             check_weights(each.stage, *shape)
-        room = recorder.room(each.stage, shape) if wanted else None
+        room = recorder.room(each.stage, shape) if recorded else None
         for name in each.labels:
-            yield name, _Watched(each.row, room, given, each.paired, weights)
+            yield name, _Watched(each.row, room, substitute, each.paired, weights)
 
 
 def split_pairs(rows: np.ndarray) -> np.ndarray:

@@ -77,8 +77,8 @@ def _files(file: GgufFile, language: GgufFile | None) -> dict[str, bytes]:
         return _embedded(file)
     if file.architecture == NANO_ENCODER:
         language = language or read_gguf_pair(file.path)[1]
-        inside = {f"{language.name}/{name}": content for name, content in language_files(language).items()}
-        return {**funasr_files(file, language.name), **inside}
+        language_contents = {f"{language.name}/{name}": content for name, content in language_files(language).items()}
+        return {**funasr_files(file, language.name), **language_contents}
     if layout_of(file):
         return funasr_files(file)
     if is_language_file(file):
@@ -124,8 +124,8 @@ def _check_name(name: str, where: str) -> None:
     """Raises `BadInput` for a name that is not plainly a file inside the directory, on any system."""
     parts = PurePosixPath(name).parts
     plain = all(part.strip(". ") and part == part.strip(" ") for part in parts)
-    strange = not name.isprintable() or any(letter in name for letter in '\\:*?"<>|')
-    if not parts or "/".join(parts) != name or not plain or strange or len(name.encode()) > _LONGEST_NAME:
+    unsafe = not name.isprintable() or any(letter in name for letter in '\\:*?"<>|')
+    if not parts or "/".join(parts) != name or not plain or unsafe or len(name.encode()) > _LONGEST_NAME:
         raise BadInput(
             f"{where} carries a file named {name!r:.80}; expected a relative path such as tokenizer/vocab.json"
         )

@@ -45,9 +45,9 @@ class Weights:
     def __init__(self, library: Library, file: GgufFile, repack: bool = True):
         self.file = file
         self._library = library
-        self._made: dict[tuple[str, int, int], Tensor] = {}
-        self._making = threading.Lock()  # graphs may be built side by side
-        self._kept: list[np.ndarray] = []  # memory that tensors point into
+        self._tensors: dict[tuple[str, int, int], Tensor] = {}
+        self._lock = threading.Lock()  # graphs may be built side by side
+        self._arrays: list[np.ndarray] = []  # memory that tensors point into
         self._buffers: list[int] = []
         # Room for each tensor as a whole, and for the parts of some tensors.
         size = library.tensor_overhead() * (5 * len(file.tensors) + 8)
@@ -65,12 +65,12 @@ class Weights:
             )
         first, last, _ = (rows or slice(None)).indices(shape[0])
         key = (name, first, last)
-        with self._making:
-            if key not in self._made:
+        with self._lock:
+            if key not in self._tensors:
                 row_bytes = info.nbytes // shape[0]
                 start, count = info.offset + first * row_bytes, (last - first) * row_bytes
-                self._made[key] = self._place(TYPES[info.type], (last - first, shape[1]), start, count)
-            return self._made[key]
+                self._tensors[key] = self._place(TYPES[info.type], (last - first, shape[1]), start, count)
+            return self._tensors[key]
 
     def floats(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> np.ndarray | None:
         """Returns the stored numbers of a matrix [out, in] or of some of its rows, memory-mapped and read-only.
@@ -91,15 +91,15 @@ class Weights:
         info = self.file.expect(name, shape)
         first, last, _ = (part or slice(None)).indices(shape[0])
         key = (f"{name} as float32", first, last)
-        with self._making:
-            if key not in self._made:
-                wanted = (last - first, *shape[1:])
+        with self._lock:
+            if key not in self._tensors:
+                part_shape = (last - first, *shape[1:])
                 if info.type == "F32" and info.offset % ALIGNMENT == 0:
                     each = info.nbytes // shape[0]
-                    self._made[key] = self._mapped_at(F32, wanted, info.offset + first * each)
+                    self._tensors[key] = self._mapped_at(F32, part_shape, info.offset + first * each)
                 else:
-                    self._made[key] = self.keep(self.file.array(name)[first:last])
-            return self._made[key]
+                    self._tensors[key] = self.keep(self.file.array(name)[first:last])
+            return self._tensors[key]
 
     def arranged(self, name: str, shape: tuple[int, ...], arrange: Callable[[np.ndarray], np.ndarray]) -> Tensor:
         """Returns a float32 tensor in separate memory, with its values rearranged by `arrange`; this is done once.
@@ -109,10 +109,10 @@ class Weights:
         """
         self.file.expect(name, shape)
         key = (f"{name} by {arrange!r}", 0, 0)
-        with self._making:
-            if key not in self._made:
-                self._made[key] = self.keep(arrange(self.file.array(name).reshape(shape)))
-            return self._made[key]
+        with self._lock:
+            if key not in self._tensors:
+                self._tensors[key] = self.keep(arrange(self.file.array(name).reshape(shape)))
+            return self._tensors[key]
 
     def keep(self, values: np.ndarray) -> Tensor:
         """Returns an array as a float32 tensor, and holds its memory."""
@@ -123,7 +123,7 @@ class Weights:
         memory = np.empty(values.nbytes + ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % ALIGNMENT
         memory[start : start + values.nbytes] = values
-        self._kept.append(memory)
+        self._arrays.append(memory)
         tensor, address = self._new(kind, shape), memory.ctypes.data + start
         self._library.backend_tensor_alloc(self._buffer(address, values.nbytes), tensor.pointer, address)
         return tensor
@@ -171,8 +171,8 @@ class Weights:
         if self._context:
             self._library.free(self._context)
             self._context = 0
-        self._made.clear()
-        self._kept.clear()
+        self._tensors.clear()
+        self._arrays.clear()
         self._map = self._map[:0]
 
 

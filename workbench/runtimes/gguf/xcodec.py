@@ -63,13 +63,13 @@ class Xcodec:
 
         Raises `BadInput` for less than one frame, or if the file has no encoder.
         """
-        own = whole_frames(samples, self.hop, self.sample_rate)
+        trimmed = whole_frames(samples, self.hop, self.sample_rate)
         if self._encoder is None:
             raise BadInput(
                 f"{self._engine.weights.file.name} has no encoder of the codec, so it cannot read the assistant's "
                 "earlier speech from samples; give the codec streams of that answer"
             )
-        return of_length(self._encoder(own), len(own) // self.hop)
+        return of_length(self._encoder(trimmed), len(trimmed) // self.hop)
 
     def decode(self, codes: np.ndarray, recorder: Recorder | None = None) -> np.ndarray:
         """Returns float32 samples [frames * hop] of codes [frames, streams].

@@ -53,20 +53,20 @@ class Encoder:
     def _build(self, g: Graph, samples: np.ndarray) -> dict[str, Tensor]:
         """Computes the embeddings [rows, width] of the samples, ready for the codebooks."""
         scope, sizes, pad = g.scope / "codec", self.sizes, self._hop // 2
-        around = np.pad(samples, pad)
-        heard = hidden_mean(g, g.input(around[:, None]), scope / "semantic", self.semantic, sizes.semantic_width)
-        meaning = branch(g, heard, scope / "branch", self.semantic, sizes.semantic_width)
+        padded = np.pad(samples, pad)
+        hidden = hidden_mean(g, g.input(padded[:, None]), scope / "semantic", self.semantic, sizes.semantic_width)
+        semantic = branch(g, hidden, scope / "branch", self.semantic, sizes.semantic_width)
         # As in Xcodec, the samples are padded if the branches would otherwise have different lengths.
-        plain = acoustic_rows(len(samples), sizes) == meaning.shape[0]
-        x = g.input((samples if plain else around)[:, None])
+        plain = acoustic_rows(len(samples), sizes) == semantic.shape[0]
+        x = g.input((samples if plain else padded)[:, None])
         sound = encode(g, x, scope / "encoder", sizes)
-        if sound.shape[0] != meaning.shape[0]:
+        if sound.shape[0] != semantic.shape[0]:
             raise BadInput(
-                f"the codec's acoustic branch gives {sound.shape[0]} rows and its semantic branch {meaning.shape[0]}; "
+                f"the codec's acoustic branch gives {sound.shape[0]} rows and its semantic branch {semantic.shape[0]}; "
                 "expected the same number"
             )
         layer, width = scope / "fc", sizes.acoustic_width + sizes.semantic_width
-        joined = g.beside(sound, meaning)
+        joined = g.beside(sound, semantic)
         product = g.matmul(layer.array("weight", (width, width)), joined)
         return {"embeddings": g.add(product, layer.vector("bias", width))}
 
@@ -96,10 +96,10 @@ def branch(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes, width: int) 
     for number, (out, stride) in enumerate(zip(sizes.branch_widths, sizes.branch_strides, strict=True)):
         block, taps = scope / number, sizes.unit_kernel
         for unit, dilation in enumerate(sizes.dilations):
-            own = block / "res" / unit
+            unit_scope = block / "res" / unit
             padding = (taps - 1) // 2 * dilation
-            inner = convolve(g, g.elu(x), own / "conv1", width, taps, padding, dilation=dilation, bias=False)
-            x = g.add(x, convolve(g, g.elu(inner), own / "conv2", width, 1, bias=False))
+            inner = convolve(g, g.elu(x), unit_scope / "conv1", width, taps, padding, dilation=dilation, bias=False)
+            x = g.add(x, convolve(g, g.elu(inner), unit_scope / "conv2", width, 1, bias=False))
         taps = 3 if stride == 1 else 2 * stride
         x, width = convolve(g, x, block / "conv", out, taps, (taps - 1) // 2, stride=stride), out
     return x
@@ -107,9 +107,9 @@ def branch(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes, width: int) 
 
 def quantised(embeddings: np.ndarray, codebooks: Sequence[np.ndarray]) -> np.ndarray:
     """Returns codes [rows, codebooks]: each codebook's nearest entry to the residual of the codebooks before it."""
-    left, codes = embeddings, np.empty((len(embeddings), len(codebooks)), dtype=np.int64)
+    residual, codes = embeddings, np.empty((len(embeddings), len(codebooks)), dtype=np.int64)
     for number, book in enumerate(codebooks):
-        distances = (left**2).sum(1, keepdims=True) - 2 * left @ book.T + (book**2).sum(1)
+        distances = (residual**2).sum(1, keepdims=True) - 2 * residual @ book.T + (book**2).sum(1)
         codes[:, number] = distances.argmin(axis=1)
-        left = left - book[codes[:, number]]
+        residual = residual - book[codes[:, number]]
     return codes

@@ -20,15 +20,15 @@ from torch.overrides import TorchFunctionMode
 HALVES: Mapping[str, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def network_dtype(named: str, stepwise: bool = False) -> torch.dtype:
+def network_dtype(name: str, stepwise: bool = False) -> torch.dtype:
     """Returns the type for an audio encoder or recogniser network: float64 if the setting `dtype` is float64, else
     float32.
 
     With the setting `stepwise`, half-precision types are returned as named.
     """
-    if stepwise and named in HALVES:
-        return HALVES[named]
-    return torch.float64 if named == "float64" else torch.float32
+    if stepwise and name in HALVES:
+        return HALVES[name]
+    return torch.float64 if name == "float64" else torch.float32
 
 
 def array_of(tensor: Tensor) -> np.ndarray:
@@ -96,8 +96,8 @@ class _Stepwise(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        known = kwargs or {}
-        return _attention(*args, **known) if func is F.scaled_dot_product_attention else func(*args, **known)
+        keywords = kwargs or {}
+        return _attention(*args, **keywords) if func is F.scaled_dot_product_attention else func(*args, **keywords)
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, scale: float | None = None) -> Tensor:
@@ -121,8 +121,8 @@ class _Float64(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        asked = {name: _wider(value) for name, value in (kwargs or {}).items()}
-        return (Tensor.double if func is Tensor.float else func)(*map(_wider, args), **asked)
+        wide_kwargs = {name: _wider(value) for name, value in (kwargs or {}).items()}
+        return (Tensor.double if func is Tensor.float else func)(*map(_wider, args), **wide_kwargs)
 
 
 def _wider(value: Any) -> Any:

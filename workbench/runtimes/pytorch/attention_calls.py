@@ -48,9 +48,9 @@ class AttentionCalls:
         """Whether a stage of these calls is wanted."""
         return self._shows_weights or self._rotated is not None
 
-    def set_rows(self, which: int, count: int) -> None:
+    def set_rows(self, axis: int, count: int) -> None:
         """Sets the number of rows of queries (0) or keys (1) of the layer; called before its attention runs."""
-        self.rows[which] = count
+        self.rows[axis] = count
         self._begin()
 
     def observers(self) -> dict[Function, Observer]:
@@ -66,12 +66,12 @@ class AttentionCalls:
         q, k, v, *rest = args
         q, k = self._after_rotation(q, k)
         if self._shows_weights:
-            known = {**dict(zip(("attn_mask", "dropout_p", "is_causal"), rest)), **kwargs}
-            mask, causal, scale = known.get("attn_mask"), bool(known.get("is_causal")), known.get("scale")
-            for row, into in enumerate(self._windows(q.shape[1], q.shape[2], k.shape[2], q.dtype)):
-                if into is not None:
-                    shown = mask if mask is None or len(mask) == 1 else mask[row : row + 1]
-                    write_weights(into, q[row:], k[row:], shown, causal, scale, keep_type=self._rounded)
+            keywords = {**dict(zip(("attn_mask", "dropout_p", "is_causal"), rest)), **kwargs}
+            mask, causal, scale = keywords.get("attn_mask"), bool(keywords.get("is_causal")), keywords.get("scale")
+            for row, target in enumerate(self._windows(q.shape[1], q.shape[2], k.shape[2], q.dtype)):
+                if target is not None:
+                    row_mask = mask if mask is None or len(mask) == 1 else mask[row : row + 1]
+                    write_weights(target, q[row:], k[row:], row_mask, causal, scale, keep_type=self._rounded)
         return func(q, k, v, *rest, **kwargs)
 
     def _product(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -81,10 +81,10 @@ class AttentionCalls:
             right = keys.transpose(2, 3)
         elif self._shows_weights:
             _, heads, queries, keys = left.shape
-            for row, into in enumerate(self._windows(heads, queries, keys, left.dtype)):
-                if into is not None:
+            for row, target in enumerate(self._windows(heads, queries, keys, left.dtype)):
+                if target is not None:
                     for head, values in enumerate(left[row]):
-                        into[head] = array_of(values)
+                        target[head] = array_of(values)
         self._has_scores = not self._has_scores
         return func(left, right, **kwargs)
 
@@ -93,12 +93,12 @@ class AttentionCalls:
         if self._rotated is None:
             return q, k
         shared = k.shape[1] // self._key_heads  # where keys are repeated for the queries that share them
-        shown = q.transpose(1, 2), k[:, ::shared].transpose(1, 2)
-        found = [self._tap(stage, value) for stage, value in zip(self._rotated, shown, strict=True)]
-        if found[0] is not shown[0]:
-            q = found[0].transpose(1, 2)
-        if found[1] is not shown[1]:
-            k = found[1].transpose(1, 2).repeat_interleave(shared, dim=1)
+        rotated = q.transpose(1, 2), k[:, ::shared].transpose(1, 2)
+        tapped = [self._tap(stage, value) for stage, value in zip(self._rotated, rotated, strict=True)]
+        if tapped[0] is not rotated[0]:
+            q = tapped[0].transpose(1, 2)
+        if tapped[1] is not rotated[1]:
+            k = tapped[1].transpose(1, 2).repeat_interleave(shared, dim=1)
         return q, k
 
     def _windows(self, heads: int, queries: int, keys: int, dtype: torch.dtype) -> list[np.ndarray | None]:
@@ -112,7 +112,7 @@ class AttentionCalls:
                 each.room(self._weights, (heads, *rows), kind) if each.wanted(self._weights) else None
                 for each in self._recorder.rows
             ]
-        at = self._first
-        self._first = [at[0] + queries, at[1] + keys]
-        place = (slice(None), slice(at[0], at[0] + queries), slice(at[1], at[1] + keys))
+        begins = self._first
+        self._first = [begins[0] + queries, begins[1] + keys]
+        place = (slice(None), slice(begins[0], begins[0] + queries), slice(begins[1], begins[1] + keys))
         return [None if each is None else each[place] for each in self._arrays]

@@ -20,7 +20,7 @@ _PIECE = 1 << 22  # weights that are computed at once
 
 
 def write_weights(
-    into: np.ndarray,
+    target: np.ndarray,
     q: Tensor,
     k: Tensor,
     mask: Tensor | None = None,
@@ -28,7 +28,7 @@ def write_weights(
     scale: float | None = None,
     keep_type: bool = False,
 ) -> None:
-    """Fills `into` [heads, queries, keys] with the weights that `scaled_dot_product_attention` uses for row 0.
+    """Fills `target` [heads, queries, keys] with the weights that `scaled_dot_product_attention` uses for row 0.
 
     Positions that the mask hides have weight 0; a row in which all are hidden is 0.
 
@@ -40,10 +40,10 @@ def write_weights(
         scale: of the scores; by default one over the square root of the head width.
         keep_type: compute in the type of `q` also where that is half precision; otherwise in float32 or wider.
     """
-    heads, queries, keys = into.shape
+    heads, queries, keys = target.shape
     wide = q.dtype if keep_type else torch.promote_types(q.dtype, torch.float32)
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    shown = None if mask is None else mask.expand(len(q), heads, queries, keys)[0]
+    expanded = None if mask is None else mask.expand(len(q), heads, queries, keys)[0]
     rows = max(1, _PIECE // max(keys, 1))
     for head in range(heads):
         transposed = k[0, head * k.shape[1] // heads].to(wide).T
@@ -51,10 +51,14 @@ def write_weights(
             piece = slice(first, min(first + rows, queries))
             scores = (q[0, head, piece].to(wide) @ transposed) * factor
             if causal:
-                seen = torch.arange(keys, device=q.device) <= torch.arange(queries, device=q.device)[piece, None]
-                scores.masked_fill_(~seen, -torch.inf)
-            if shown is not None:
-                here = shown[head, piece]
-                scores = scores.masked_fill(~here, -torch.inf) if here.dtype == torch.bool else scores + here.to(wide)
-            into[head, piece] = array_of(scores.softmax(dim=-1).nan_to_num(nan=0.0))
-        release(into)
+                visible = torch.arange(keys, device=q.device) <= torch.arange(queries, device=q.device)[piece, None]
+                scores.masked_fill_(~visible, -torch.inf)
+            if expanded is not None:
+                piece_mask = expanded[head, piece]
+                scores = (
+                    scores.masked_fill(~piece_mask, -torch.inf)
+                    if piece_mask.dtype == torch.bool
+                    else scores + piece_mask.to(wide)
+                )
+            target[head, piece] = array_of(scores.softmax(dim=-1).nan_to_num(nan=0.0))
+        release(target)

@@ -52,19 +52,23 @@ def beam_search(network: Any, prompt: Merged[Tensor], decoding: Decoding) -> Gen
         with contextlib.closing(_search(network, prompt, decoding, int(limits[0]))) as steps:
             yield from steps
         return
-    done = [np.empty(0, np.int64)] * batch
+    hypotheses = [np.empty(0, np.int64)] * batch
     for row in range(batch):
         with contextlib.closing(_search(network, _row(prompt, row), decoding, int(limits[row]))) as steps:
-            for found in steps:
-                done[row] = found[0]
-                yield _table(done)
+            for tokens in steps:
+                hypotheses[row] = tokens[0]
+                yield _table(hypotheses)
 
 
 def _row(prompt: Merged[Tensor], row: int) -> Merged[Tensor]:
     """Returns one prompt of a batch without its padding."""
     first = prompt.attention_mask.shape[1] - int(prompt.lengths[row])
-    one = slice(row, row + 1)
-    return Merged(prompt.embeddings[one, first:], prompt.attention_mask[one, first:], prompt.positions[one, first:])
+    selection = slice(row, row + 1)
+    return Merged(
+        prompt.embeddings[selection, first:],
+        prompt.attention_mask[selection, first:],
+        prompt.positions[selection, first:],
+    )
 
 
 def ancestry_of(network: Any, prompt: Merged[Tensor], decoding: Decoding) -> Ancestry:
@@ -95,9 +99,11 @@ def follow_beams(network: Any, prompt: Merged[Tensor], forced: ForcedBeamSearch)
     cache.batch_repeat_interleave(forced.beams)
     logits = np.repeat(logits, forced.beams, axis=0)
     step = 0
-    while (going := forced.choose(logits)) is not None:
+    while (continuation := forced.choose(logits)) is not None:
         step += 1
-        parents, tokens = (torch.from_numpy(each).to(network.device) for each in (going.parents, going.tokens))
+        parents, tokens = (
+            torch.from_numpy(each).to(network.device) for each in (continuation.parents, continuation.tokens)
+        )
         cache.reorder_cache(cast("torch.LongTensor", parents))
         logits = computed(step, {"input_ids": tokens[:, None]})
 
@@ -107,21 +113,21 @@ def _search(
 ) -> Generator[np.ndarray, None, None]:
     """Yields the same as `beam_search`, for rows with the same limit."""
     exchange = _TokenExchange()
-    more = (network, prompt, decoding, limit, exchange, watch)
-    thread = threading.Thread(target=_run, args=more, daemon=True, name="beams")
+    arguments = (network, prompt, decoding, limit, exchange, watch)
+    thread = threading.Thread(target=_run, args=arguments, daemon=True, name="beams")
     thread.start()
     try:
         while True:
-            found = exchange.handed.get()
-            if isinstance(found, Exception):
-                raise found
-            if found is None:
+            tokens = exchange.results.get()
+            if isinstance(tokens, Exception):
+                raise tokens
+            if tokens is None:
                 return
-            yield _table([_until_stop(row, decoding.stop_ids) for row in found])
-            exchange.wanted.release()
+            yield _table([_until_stop(row, decoding.stop_ids) for row in tokens])
+            exchange.demand.release()
     finally:
-        exchange.left = True
-        exchange.wanted.release()
+        exchange.abandoned = True
+        exchange.demand.release()
         thread.join()
 
 
@@ -129,17 +135,17 @@ class _TokenExchange(StoppingCriteria):
     """The exchange between threads: the search puts its tokens here and asks whether to continue."""
 
     def __init__(self) -> None:
-        self.handed: queue.SimpleQueue[np.ndarray | Exception | None] = queue.SimpleQueue()
-        self.wanted = threading.Semaphore(0)
-        self.left = False
+        self.results: queue.SimpleQueue[np.ndarray | Exception | None] = queue.SimpleQueue()
+        self.demand = threading.Semaphore(0)
+        self.abandoned = False
         self.rows = 1
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
         """Takes all candidates [batch * candidates, tokens] after every token, the likeliest of a row first."""
         best = input_ids[:: len(input_ids) // self.rows]
-        self.handed.put(best.cpu().numpy())
-        self.wanted.acquire()
-        return torch.full((len(input_ids),), self.left, device=input_ids.device)
+        self.results.put(best.cpu().numpy())
+        self.demand.acquire()
+        return torch.full((len(input_ids),), self.abandoned, device=input_ids.device)
 
 
 class _RefusesNan(LogitsProcessor):
@@ -155,18 +161,18 @@ class _Watch(LogitsProcessor):
     """Records the hypotheses of one row before each choice; the scores stay unchanged."""
 
     def __init__(self) -> None:
-        self._seen: list[list[tuple[int, ...]]] = []  # the tokens of every hypothesis, by pass
+        self._passes: list[list[tuple[int, ...]]] = []  # the tokens of every hypothesis, by pass
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Takes the tokens [beams, tokens so far] of the pass that has just run."""
-        self._seen.append([tuple(row) for row in input_ids.tolist()])
+        self._passes.append([tuple(row) for row in input_ids.tolist()])
         return scores
 
     @property
     def ancestry(self) -> Ancestry:
         """The hypotheses after the prompt's pass. The hypotheses of one pass differ from each other."""
-        parents = (tuple(old.index(row[:-1]) for row in new) for old, new in pairwise(self._seen))
-        return Ancestry(tuple(parents), tuple(tuple(row[-1] for row in each) for each in self._seen[1:]))
+        parents = (tuple(old.index(row[:-1]) for row in new) for old, new in pairwise(self._passes))
+        return Ancestry(tuple(parents), tuple(tuple(row[-1] for row in each) for each in self._passes[1:]))
 
 
 @torch.inference_mode()
@@ -200,10 +206,10 @@ def _run(
                 logits_processor=LogitsProcessorList([_RefusesNan(), *penalty, *([watch] if watch else [])]),
                 stopping_criteria=StoppingCriteriaList([exchange]),
             )
-        exchange.handed.put(result.cpu().numpy())
-        exchange.handed.put(None)
+        exchange.results.put(result.cpu().numpy())
+        exchange.results.put(None)
     except Exception as error:  # raised again where the tokens are read
-        exchange.handed.put(error)
+        exchange.results.put(error)
 
 
 def _until_stop(row: np.ndarray, stop_ids: tuple[int, ...]) -> np.ndarray:

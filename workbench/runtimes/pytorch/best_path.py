@@ -32,12 +32,12 @@ def best_paths(logits: Tensor, frames: list[int], blank: int, banned: int | None
         others = logits[places]
         others[:, banned] = -torch.inf
         ids[places] = others.argmax(dim=1)
-    told = ids != blank
+    has_token = ids != blank
     wide = torch.promote_types(logits.dtype, torch.float32)
-    likely = torch.ones(ids.shape, dtype=wide, device=logits.device)
-    likely[told] = _probabilities(logits[told].to(wide), ids[told])
-    found, sure = ids.cpu().numpy(), likely.cpu().double().numpy()
-    return [BestPath(found[row, :count], sure[row, :count]) for row, count in enumerate(frames)]
+    probabilities = torch.ones(ids.shape, dtype=wide, device=logits.device)
+    probabilities[has_token] = _probabilities(logits[has_token].to(wide), ids[has_token])
+    id_rows, probability_rows = ids.cpu().numpy(), probabilities.cpu().double().numpy()
+    return [BestPath(id_rows[row, :count], probability_rows[row, :count]) for row, count in enumerate(frames)]
 
 
 def _probabilities(logits: Tensor, ids: Tensor) -> Tensor:

@@ -46,5 +46,5 @@ class CallWatch(TorchFunctionMode):
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         observer = self._scopes[-1].get(func) if self._scopes else None
-        known = dict(kwargs or {})
-        return func(*args, **known) if observer is None else observer(func, args, known)
+        keywords = dict(kwargs or {})
+        return func(*args, **keywords) if observer is None else observer(func, args, keywords)

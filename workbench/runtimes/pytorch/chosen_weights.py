@@ -34,40 +34,40 @@ _networks: ContextVar[list[nn.Module] | None] = ContextVar("networks", default=N
 
 def note_network(network: nn.Module) -> None:
     """Registers a network whose weights have been loaded, for `noted_networks`."""
-    if (noted := _networks.get()) is not None:
-        noted.append(network)
+    if (networks := _networks.get()) is not None:
+        networks.append(network)
 
 
 @contextlib.contextmanager
 def noted_networks() -> Iterator[list[nn.Module]]:
     """Returns a list to which every network is added that is loaded inside the block."""
-    noted: list[nn.Module] = []
-    token = _networks.set(noted)
+    networks: list[nn.Module] = []
+    token = _networks.set(networks)
     try:
-        yield noted
+        yield networks
     finally:
         _networks.reset(token)
 
 
-def choose_weights(networks: list[nn.Module], named: str) -> None:
+def choose_weights(networks: list[nn.Module], source: str) -> None:
     """Replaces the weights of loaded networks.
 
     Args:
-        named: `bfloat16` or `float16`, or the path of a GGUF file of the same model.
+        source: `bfloat16` or `float16`, or the path of a GGUF file of the same model.
 
     Raises `BadInput` if the file cannot be read, or has none of the networks' tensors.
     """
-    if named in HALVES:
+    if source in HALVES:
         for network in networks:
             for parameter in network.parameters():
                 if parameter.is_floating_point() and not parameter.is_meta:
-                    parameter.data = parameter.data.to(HALVES[named]).to(parameter.dtype)
+                    parameter.data = parameter.data.to(HALVES[source]).to(parameter.dtype)
         return
-    if not named.lower().endswith(".gguf"):
-        raise BadInput(f"weights is {named!r:.80}; expected bfloat16, float16 or the path of a GGUF file")
-    file = read_own_gguf(Path(named))
-    found = sum([_from_file(network, file) for network in networks])
-    if not found:
+    if not source.lower().endswith(".gguf"):
+        raise BadInput(f"weights is {source!r:.80}; expected bfloat16, float16 or the path of a GGUF file")
+    file = read_own_gguf(Path(source))
+    replaced = sum([_from_file(network, file) for network in networks])
+    if not replaced:
         raise BadInput(f"{file.name} has no tensor of this model; expected a GGUF file made of the same checkpoint")
 
 
@@ -77,44 +77,46 @@ def _from_file(network: nn.Module, file: GgufFile) -> int:
     _untie(network, file, names)
     count = 0
     for name, parameter in network.named_parameters():
-        stored = next((each for each in (name, names.get(name, "")) if each in file.tensors), None)
-        if stored is None or parameter.is_meta:
+        stored_name = next((each for each in (name, names.get(name, "")) if each in file.tensors), None)
+        if stored_name is None or parameter.is_meta:
             continue
-        values = file.array(stored)
+        values = file.array(stored_name)
         if values.size != parameter.numel():
             raise BadInput(
-                f"tensor {stored} in {file.name} has the shape {values.shape}; expected {tuple(parameter.shape)}"
+                f"tensor {stored_name} in {file.name} has the shape {values.shape}; expected {tuple(parameter.shape)}"
             )
-        own = parameter.detach().float().cpu().numpy()
-        if own.ndim > values.ndim and values.shape == (own.shape[-1], own.shape[0]):
+        original = parameter.detach().float().cpu().numpy()
+        if original.ndim > values.ndim and values.shape == (original.shape[-1], original.shape[0]):
             values = values.T  # a depthwise kernel, stored with one row per tap
-        kept = nearest_rows(own.reshape(len(own), -1), values.reshape(len(own), -1), file.tensors[stored].type)
-        parameter.data = torch.from_numpy(kept.reshape(own.shape)).to(parameter.device, parameter.dtype)
-        setattr(parameter, STORED_TYPE, file.tensors[stored].type)
+        nearest = nearest_rows(
+            original.reshape(len(original), -1), values.reshape(len(original), -1), file.tensors[stored_name].type
+        )
+        parameter.data = torch.from_numpy(nearest.reshape(original.shape)).to(parameter.device, parameter.dtype)
+        setattr(parameter, STORED_TYPE, file.tensors[stored_name].type)
         count += 1
     return count
 
 
-def nearest_rows(own: np.ndarray, stored: np.ndarray, kind: str) -> np.ndarray:
+def nearest_rows(original: np.ndarray, stored: np.ndarray, kind: str) -> np.ndarray:
     """Returns the rows of a file, with the checkpoint's own rows where the two are farther apart than rounding.
 
     Args:
-        own: [rows, columns] of the checkpoint.
+        original: [rows, columns] of the checkpoint.
         stored: the same from the file, dequantised.
         kind: the type in the file, such as `Q8_0`.
     """
     limit = OF_FEW_BITS if kind.startswith(FEW_BITS) else TIMES * _limit(kind)
-    size = np.sqrt(np.mean(own.astype(np.float64) ** 2))  # a row of small values is rounded like the others
-    sizes = np.maximum(np.linalg.norm(own, axis=1), 0.1 * size * np.sqrt(own.shape[1]))
-    near = np.linalg.norm(own - stored, axis=1) <= limit * sizes
-    found: np.ndarray = np.where(near[:, None], stored, own).astype(np.float32)
+    size = np.sqrt(np.mean(original.astype(np.float64) ** 2))  # a row of small values is rounded like the others
+    sizes = np.maximum(np.linalg.norm(original, axis=1), 0.1 * size * np.sqrt(original.shape[1]))
+    near = np.linalg.norm(original - stored, axis=1) <= limit * sizes
+    found: np.ndarray = np.where(near[:, None], stored, original).astype(np.float32)
     return found
 
 
 def _limit(kind: str) -> float:
     preset, _ = preset_of({"quantization": kind.lower()})
-    known = preset if kind not in ("F32", "F64") else PRESETS["f32"]
-    return known.limits.relative_l2
+    reference = preset if kind not in ("F32", "F64") else PRESETS["f32"]
+    return reference.limits.relative_l2
 
 
 def _language_names(network: nn.Module, file: GgufFile) -> Mapping[str, str]:

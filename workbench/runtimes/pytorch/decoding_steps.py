@@ -76,8 +76,8 @@ def _keys_shown(cache: Any, recorder: Recorder) -> Iterator[None]:
     tap = tap_into(recorder)
 
     def update(keys: Tensor, values: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
-        shown = keys.transpose(1, 2)
-        keys = tap(f"llm.layers.{layer_idx}.{KEYS}", shown).transpose(1, 2)
+        new_keys = keys.transpose(1, 2)
+        keys = tap(f"llm.layers.{layer_idx}.{KEYS}", new_keys).transpose(1, 2)
         return type(cache).update(cache, keys, values, layer_idx, *args, **kwargs)
 
     cache.update = update
@@ -115,7 +115,7 @@ def _record_cache(recorder: Recorder, cache: Any) -> None:
     """
     tap = tap_into(recorder)
     for number, layer in enumerate(cache.layers):
-        for name, held in (("key", layer.keys), ("value", layer.values)):
+        for name, cached in (("key", layer.keys), ("value", layer.values)):
             stage = f"llm.layers.{number}.cache.{name}"
-            if recorder.wanted(stage) and held.shape[2] == cache.get_seq_length(number):
-                tap(stage, held.transpose(1, 2))
+            if recorder.wanted(stage) and cached.shape[2] == cache.get_seq_length(number):
+                tap(stage, cached.transpose(1, 2))

@@ -84,9 +84,9 @@ def read_checkpoint(directory: Path) -> Checkpoint:
     check_files(directory)
     package, encoder = read_package(directory / WEIGHTS), read_package(directory / ENCODER_WEIGHTS)
     model = read_fireredasr(directory, package.arguments, encoder.arguments)
-    hearing, language = _split(package, encoder)
-    _check_widths(hearing, model, package.where)
-    return Checkpoint(model, package.path, package.where, hearing, language)
+    audio, language = _split(package, encoder)
+    _check_widths(audio, model, package.where)
+    return Checkpoint(model, package.path, package.where, audio, language)
 
 
 def _split(package: Package, encoder: Package) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -94,29 +94,29 @@ def _split(package: Package, encoder: Package) -> tuple[dict[str, Tensor], dict[
 
     The encoder in `model.pth.tar` was trained further together with the language model, so it takes precedence.
     """
-    strange = [
+    unknown = [
         name
         for name in encoder.tensors
         if not name.startswith(ENCODER_PREFIX) and not any(fnmatchcase(name, glob) for glob in UNUSED_TENSORS)
     ]
-    if strange:
-        raise BadInput(f"{encoder.where} has tensor {strange[0]}, which FireRedASR's encoder does not have")
-    hearing = {name: value for name, value in encoder.tensors.items() if name.startswith(ENCODER_PREFIX)}
+    if unknown:
+        raise BadInput(f"{encoder.where} has tensor {unknown[0]}, which FireRedASR's encoder does not have")
+    audio = {name: value for name, value in encoder.tensors.items() if name.startswith(ENCODER_PREFIX)}
     language = {}
     for name, value in package.tensors.items():
         if name.startswith(LANGUAGE_PREFIX):
             language[name.removeprefix(LANGUAGE_PREFIX)] = value
         else:
-            hearing[name] = value
-    hearing.pop(POSITIONS, None)
-    return hearing, language
+            audio[name] = value
+    audio.pop(POSITIONS, None)
+    return audio, language
 
 
-def _check_widths(hearing: Mapping[str, Tensor], model: FireRedAsrModel, where: str) -> None:
+def _check_widths(audio: Mapping[str, Tensor], model: FireRedAsrModel, where: str) -> None:
     """Checks that the widths of the three parts match. Missing tensors are reported later, when the network is
     loaded.
     """
-    first, last = (hearing.get(f"encoder_projector.linear{n}.weight") for n in (1, 2))
+    first, last = (audio.get(f"encoder_projector.linear{n}.weight") for n in (1, 2))
     if first is None or last is None or first.ndim != 2 or last.ndim != 2:
         return
     size, rate, language = model.encoder.d_model, model.downsample_rate, model.language
@@ -157,22 +157,22 @@ class FireRedRunner:
         """See `FireRedNetwork.embed_audio`."""
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        counted = torch.tensor(valid, device=self.device)
+        valid_counts = torch.tensor(valid, device=self.device)
         with in_steps(self.kind), looking_inside(self.network, recorder):
-            speech: Tensor = self.network(padded.to(self.device), counted, tap_into(recorder))
+            speech: Tensor = self.network(padded.to(self.device), valid_counts, tap_into(recorder))
         return speech.to(self.kind)
 
     def input_gradient(self, features: np.ndarray, gradient: Tensor, valid: int) -> np.ndarray:
         """See `workbench.pipelines.gradients.DifferentiatesFeatures`; `valid` as in `embed_audio`."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
-        counted = torch.tensor([valid], device=self.device)
+        valid_counts = torch.tensor([valid], device=self.device)
 
-        def heard(inputs: Tensor) -> Tensor:
-            speech: Tensor = self.network(inputs, counted)
+        def embed(inputs: Tensor) -> Tensor:
+            speech: Tensor = self.network(inputs, valid_counts)
             return speech[0]
 
         layers = layers_of(self.network)
-        return array_of(input_gradient(batch, heard, gradient, layers, partial(in_steps, self.kind))[0])
+        return array_of(input_gradient(batch, embed, gradient, layers, partial(in_steps, self.kind))[0])
 
 
 def open_fireredasr_language(

@@ -81,11 +81,11 @@ class _Encoder(nn.Module):
 
     def forward(self, features: Tensor, past: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         x = F.relu(self.in_linear2(self.in_linear1(features)))
-        after = []
+        memories = []
         for block, before in zip(self.fsmn, past):
-            x, kept = block(x, before)
-            after.append(kept)
-        return self.out_linear2(self.out_linear1(x)), after
+            x, memory = block(x, before)
+            memories.append(memory)
+        return self.out_linear2(self.out_linear1(x)), memories
 
 
 class FsmnNetwork(nn.Module):

@@ -69,20 +69,20 @@ class NanoRunner:
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         lengths = torch.tensor([len(features)], device=self.device)
 
-        def heard(inputs: Tensor) -> Tensor:
+        def embed(inputs: Tensor) -> Tensor:
             speech: Tensor = self.network(inputs, lengths)[0]
             return speech[0]
 
         layers = layers_of(self.network)
-        return array_of(input_gradient(batch, heard, gradient, layers, partial(in_steps, self.kind))[0])
+        return array_of(input_gradient(batch, embed, gradient, layers, partial(in_steps, self.kind))[0])
 
     @torch.inference_mode()
     def ctc_logits(self, features: np.ndarray, recorder: Recorder | None) -> np.ndarray:
         """See `workbench.pipelines.nano_search.CtcNetwork.ctc_logits`."""
         assert not isinstance(self.branch, str)
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
-        inside = looking_inside(self.network, recorder), looking_inside(self.branch, recorder)
-        with in_steps(self.kind), inside[0], inside[1]:
+        watches = looking_inside(self.network, recorder), looking_inside(self.branch, recorder)
+        with in_steps(self.kind), watches[0], watches[1]:
             encoded = self.network.audio_encoder(batch, None, tap_into(recorder))
             return array_of(self.branch(encoded, tap_into(recorder))[0])
 
@@ -100,19 +100,19 @@ def open_nano_language(
 ) -> LanguageModel:
     """Opens the language model with the weights in the checkpoint."""
     weights = model.checkpoint.weights
-    chosen = language_dtype(model.language.directory, dtype)
+    language_type = language_dtype(model.language.directory, dtype)
     where = f"{weights.parent.name}/{weights.name}"
-    return open_language(model.language, device, chosen, language, where, stepwise)
+    return open_language(model.language, device, language_type, language, where, stepwise)
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> InstructedSession:
     """Opens a session for the checkpoint in `directory`; results call the model `name`."""
     device = prepare(settings)
     model = read_funasr_nano(directory)
-    hearing, language = split_language(read_state_dict(model.checkpoint.weights))
+    audio, language = split_language(read_state_dict(model.checkpoint.weights))
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
     kind = language_dtype(model.language.directory, settings.dtype)
-    runner = NanoRunner(model, hearing, device, arithmetic_of(settings, device, kind))
+    runner = NanoRunner(model, audio, device, arithmetic_of(settings, device, kind))
     half = open_nano_language(model, language, device, settings.dtype, settings.stepwise)
     branch = runner.branch if isinstance(runner.branch, str) else model.ctc
     pipeline = NanoPipeline(NanoAudioEncoder(model, cmvn, runner), half, branch, runner)

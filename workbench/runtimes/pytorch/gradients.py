@@ -37,16 +37,18 @@ class _RecomputedLayer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         inputs = list(ctx.others)
-        for place, held in zip(ctx.held, ctx.saved_tensors, strict=True):
-            inputs[place] = held.detach().requires_grad_(ctx.needs_input_grad[1 + place])
-        wanted = [place for place in ctx.held if inputs[place].requires_grad]
+        for place, saved in zip(ctx.held, ctx.saved_tensors, strict=True):
+            inputs[place] = saved.detach().requires_grad_(ctx.needs_input_grad[1 + place])
+        differentiable = [place for place in ctx.held if inputs[place].requires_grad]
         with torch.enable_grad():
             output = ctx.layer(*inputs)
-        found: list[Tensor | None] = [None] * (1 + len(inputs))
-        back = torch.autograd.grad(output, [inputs[place] for place in wanted], gradients, allow_unused=True)
-        for place, gradient in zip(wanted, back, strict=True):
-            found[1 + place] = gradient
-        return tuple(found)
+        result: list[Tensor | None] = [None] * (1 + len(inputs))
+        input_gradients = torch.autograd.grad(
+            output, [inputs[place] for place in differentiable], gradients, allow_unused=True
+        )
+        for place, gradient in zip(differentiable, input_gradients, strict=True):
+            result[1 + place] = gradient
+        return tuple(result)
 
 
 @contextlib.contextmanager
@@ -56,9 +58,9 @@ def keeping_inputs(layers: Sequence[nn.Module]) -> Iterator[None]:
     Gradients flow through the positional arguments of a layer, not through its keyword arguments.
     """
 
-    def again(forward: Callable[..., Tensor], *inputs: Any, **named: Any) -> Tensor:
-        found: Tensor = _RecomputedLayer.apply(partial(forward, **named), *inputs)
-        return found
+    def again(forward: Callable[..., Tensor], *inputs: Any, **keywords: Any) -> Tensor:
+        output: Tensor = _RecomputedLayer.apply(partial(forward, **keywords), *inputs)
+        return output
 
     for layer in layers:
         layer.forward = partial(again, layer.forward)
@@ -86,12 +88,12 @@ def choice_gradients(
     inputs = inputs.detach().clone().requires_grad_()
     with arithmetic(), keeping_inputs(layers):
         logits = logits_of(inputs)
-    for row, chosen in choose(array_of(logits.detach())):
+    for row, column in choose(array_of(logits.detach())):
         with arithmetic():
             # In float64, as 1 - P of a certain token is nothing but rounding in float32.
             scores = logits[row].cpu().double().log_softmax(dim=-1)
-            [found] = torch.autograd.grad(scores[chosen], inputs, retain_graph=True)
-        yield found
+            [gradient] = torch.autograd.grad(scores[column], inputs, retain_graph=True)
+        yield gradient
 
 
 def input_gradient(

@@ -32,7 +32,7 @@ class GraphReplays:
 
     def __init__(self, record: Record | None = None):
         self._record = record or GraphMemory().record
-        self._seen: set[int] = set()
+        self._lengths: set[int] = set()
         self._graphs: dict[int, Encode] = {}
 
     def takes(self, x: Tensor) -> bool:
@@ -48,8 +48,8 @@ class GraphReplays:
         size = -(-frames // STEP) * STEP
         lengths = torch.full((1,), frames, device=x.device)
         padded = torch.nn.functional.pad(x, (0, 0, 0, size - frames))
-        if size not in self._seen:
-            self._seen.add(size)
+        if size not in self._lengths:
+            self._lengths.add(size)
             return encode(padded, lengths)[:, :frames]
         if size not in self._graphs:
             self._graphs[size] = self._record(encode, padded, lengths)

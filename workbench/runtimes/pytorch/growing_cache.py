@@ -20,7 +20,7 @@ class GrowingLayer(DynamicLayer):
 
     keys: Tensor
     values: Tensor
-    _kept: tuple[Tensor, Tensor] | None = None
+    _buffers: tuple[Tensor, Tensor] | None = None
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Appends positions; returns all keys and values."""
@@ -28,10 +28,10 @@ class GrowingLayer(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
         first = self.get_seq_length()
         end = first + key_states.shape[-2]
-        if self._kept is None or end > self._kept[0].shape[-2]:
+        if self._buffers is None or end > self._buffers[0].shape[-2]:
             room = max(2 * first, end + LEAST)
-            self._kept = self._moved(self.keys, key_states, room), self._moved(self.values, value_states, room)
-        keys, values = self._kept
+            self._buffers = self._moved(self.keys, key_states, room), self._moved(self.values, value_states, room)
+        keys, values = self._buffers
         keys[:, :, first:end], values[:, :, first:end] = key_states, value_states
         self.keys, self.values = keys[:, :, :end], values[:, :, :end]
         return self.keys, self.values
@@ -45,7 +45,7 @@ class GrowingLayer(DynamicLayer):
 
     def replace(self, keys: Tensor, values: Tensor) -> None:
         """Replaces all keys and values."""
-        self.keys, self.values, self._kept = keys, values, None
+        self.keys, self.values, self._buffers = keys, values, None
 
 
 def growing_cache(config: Any) -> Any:
@@ -55,10 +55,10 @@ def growing_cache(config: Any) -> Any:
     return cache
 
 
-def stack(cache: Any, other: Any) -> None:
+def stack(cache: Any, addition: Any) -> None:
     """Adds the sequences of another cache of the same length as further batch rows."""
-    for layer, added in zip(cache.layers, other.layers, strict=True):
-        layer.replace(torch.cat([layer.keys, added.keys]), torch.cat([layer.values, added.values]))
+    for layer, other_layer in zip(cache.layers, addition.layers, strict=True):
+        layer.replace(torch.cat([layer.keys, other_layer.keys]), torch.cat([layer.values, other_layer.values]))
 
 
 def keep_first(cache: Any) -> None:

@@ -23,9 +23,9 @@ from workbench.trace.recorder import Recorder
 @contextlib.contextmanager
 def looking_inside(network: nn.Module, recorder: Recorder | None) -> Iterator[None]:
     """Records the wanted stages inside the layers of a network of this project, for the block."""
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as hooks:
         for name, layers, places in stacks_of(network):
-            held.enter_context(looking_inside_stack(name, layers, places, recorder))
+            hooks.enter_context(looking_inside_stack(name, layers, places, recorder))
         yield
 
 
@@ -41,14 +41,14 @@ def looking_inside_stack(
     if recorder is None:
         yield
         return
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as hooks:
         watch = CallWatch()
         watched = [
-            _Layer(f"{stack}.{number}", layer, places, recorder).look(held, watch)
+            _Layer(f"{stack}.{number}", layer, places, recorder).look(hooks, watch)
             for number, layer in enumerate(layers)
         ]
         if any(watched):
-            held.enter_context(watch)
+            hooks.enter_context(watch)
         yield
 
 
@@ -59,21 +59,21 @@ class _Layer:
         self._stage, self._layer, self._map, self._recorder = stage, layer, places, recorder
         self._tap = tap_into(recorder)
 
-    def look(self, held: contextlib.ExitStack, watch: CallWatch) -> bool:
-        """Reads the wanted stages until `held` ends; returns whether functions are watched for them."""
+    def look(self, hooks: contextlib.ExitStack, watch: CallWatch) -> bool:
+        """Reads the wanted stages until `hooks` ends; returns whether functions are watched for them."""
         for part, place in self._map.places.items():
             module = self._module(place.module)
             if module is not None and self._needs(part):
-                held.callback(self._read(module, part, place).remove)
+                hooks.callback(self._read(module, part, place).remove)
         scopes: dict[str, dict[Function, Observer]] = {}
         for each in self._map.functions:
             if self._needs(each.argument) or self._needs(each.result):
                 scopes.setdefault(each.module, {})[each.function] = self._read_function(each)
         for part, name in self._map.attention.items():
-            if self._module(name) is not None and (calls := self._attention(part, held)):
+            if self._module(name) is not None and (calls := self._attention(part, hooks)):
                 scopes.setdefault(name, {}).update(calls.observers())
         for name, observers in scopes.items():
-            held.enter_context(watch.within(self._layer.get_submodule(name), observers))
+            hooks.enter_context(watch.within(self._layer.get_submodule(name), observers))
         return bool(scopes)
 
     def _needs(self, part: str) -> bool:
@@ -91,19 +91,19 @@ class _Layer:
         width = self._head_width(part) if place.heads else None
 
         def view(value: Tensor) -> Tensor:
-            which, count = place.share
-            shown = value if self._map.batched else value[None]
-            shown = shown.chunk(count, dim=-1)[which]
-            return shown if width is None else shown.unflatten(-1, (-1, width))
+            index, count = place.share
+            part = value if self._map.batched else value[None]
+            part = part.chunk(count, dim=-1)[index]
+            return part if width is None else part.unflatten(-1, (-1, width))
 
         def changed(value: Tensor) -> Tensor | None:
-            shown = view(value)
-            found = self._tap(f"{self._stage}.{part}", shown)
-            if found is shown:
+            original = view(value)
+            tapped = self._tap(f"{self._stage}.{part}", original)
+            if tapped is original:
                 return None
-            other = value.clone()
-            view(other).copy_(found)
-            return other
+            substitute = value.clone()
+            view(substitute).copy_(tapped)
+            return substitute
 
         def enters(_: nn.Module, inputs: tuple[Any, ...]) -> Any:
             found = changed(inputs[0])
@@ -123,20 +123,20 @@ class _Layer:
 
         return observe
 
-    def _attention(self, part: str, held: contextlib.ExitStack) -> AttentionCalls | None:
+    def _attention(self, part: str, hooks: contextlib.ExitStack) -> AttentionCalls | None:
         """Returns the calls of an attention whose stages are wanted; else None."""
         key = self._projection(f"{part}.key")
         heads = self._columns(f"{part}.key") // self._head_width(part)
-        found = AttentionCalls(f"{self._stage}.{part}", self._recorder, heads, self._map.rotary, self._map.rounded)
-        if not found.is_needed:
+        calls = AttentionCalls(f"{self._stage}.{part}", self._recorder, heads, self._map.rotary, self._map.rounded)
+        if not calls.is_needed:
             return None
-        for which, module in enumerate((self._projection(f"{part}.query"), key)):
+        for axis, module in enumerate((self._projection(f"{part}.query"), key)):
 
-            def count(_module: nn.Module, _inputs: Any, output: Tensor, which: int = which) -> None:
-                found.set_rows(which, output.shape[-2])
+            def count(_module: nn.Module, _inputs: Any, output: Tensor, axis: int = axis) -> None:
+                calls.set_rows(axis, output.shape[-2])
 
-            held.callback(module.register_forward_hook(count).remove)
-        return found
+            hooks.callback(module.register_forward_hook(count).remove)
+        return calls
 
     def _projection(self, part: str) -> nn.Module:
         module = self._module(self._map.places[part].module)

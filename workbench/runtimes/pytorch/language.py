@@ -86,8 +86,8 @@ class LanguageModel:
         ids = np.zeros(mask.shape, dtype=np.int64)
         ids[mask] = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
         embeddings = self.embed(ids)
-        shown = torch.from_numpy(mask).to(self.device)[..., None]
-        return Merged(torch.where(shown, embeddings, embeddings.new_zeros(())), mask, np.where(mask, place, 0))
+        not_padding = torch.from_numpy(mask).to(self.device)[..., None]
+        return Merged(torch.where(not_padding, embeddings, embeddings.new_zeros(())), mask, np.where(mask, place, 0))
 
     @torch.inference_mode()
     def trace(self, prompt: Merged[Tensor], recorder: Recorder) -> None:
@@ -113,19 +113,19 @@ class LanguageModel:
         """See `workbench.pipelines.gradients.DifferentiatesLanguage`."""
         body, count = self.network.model, prompt.embeddings.shape[1]
         # Clones, as tensors of inference mode cannot be kept for the way back.
-        written = self.embed(np.array([ids[: max(places)]], dtype=np.int64)).clone()
+        id_embeddings = self.embed(np.array([ids[: max(places)]], dtype=np.int64)).clone()
         rows = [count - 1 + place for place in places]
 
         def logits_of(embeddings: Tensor) -> Tensor:
-            joined = torch.cat([embeddings, written], dim=1)
+            joined = torch.cat([embeddings, id_embeddings], dim=1)
             hidden = body(inputs_embeds=joined, use_cache=False).last_hidden_state
             logits: Tensor = self.network.lm_head(hidden[0, rows])
             return logits
 
-        chosen = [(number, ids[place]) for number, place in enumerate(places)]
+        choices = [(number, ids[place]) for number, place in enumerate(places)]
         arithmetic = partial(throughout, self.network.dtype)
-        for found in choice_gradients(prompt.embeddings, logits_of, lambda _: chosen, body.layers, arithmetic):
-            yield found[0]
+        for gradient in choice_gradients(prompt.embeddings, logits_of, lambda _: choices, body.layers, arithmetic):
+            yield gradient[0]
 
     def follow(self, prompt: Merged[Tensor], forced: ForcedDecoding) -> None:
         """See `workbench.pipelines.language.Language.follow`."""
@@ -156,11 +156,13 @@ class LanguageModel:
         if self._scorer is None:
             self._scorer = TreeScorer(self.network)
         longest = longest_together(self.network.config)
-        long = [longest is not None and len(row) > longest for row in rows]
-        together = iter(self._scorer.score([row for row, alone in zip(rows, long, strict=True) if not alone]))
+        long_rows = [longest is not None and len(row) > longest for row in rows]
+        tree_scores = iter(
+            self._scorer.score([row for row, is_long in zip(rows, long_rows, strict=True) if not is_long])
+        )
         return [
-            logprobs_alone(self.network, row) if alone else next(together)
-            for row, alone in zip(rows, long, strict=True)
+            logprobs_alone(self.network, row) if is_long else next(tree_scores)
+            for row, is_long in zip(rows, long_rows, strict=True)
         ]
 
     def _computed(self, **inputs: Any) -> Any:
@@ -217,28 +219,28 @@ class LanguageModel:
             logits = output.logits[:, -1]
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             if watch is not None:
-                for told in zip(alive.tolist(), *likeliest(logits.cpu().numpy(), decoding.alternatives)):
-                    watch(*told)
+                for row_alternatives in zip(alive.tolist(), *likeliest(logits.cpu().numpy(), decoding.alternatives)):
+                    watch(*row_alternatives)
             if forced is None:
                 check_logits(logits.amax(dim=-1).cpu().numpy())
             tokens = choose(generated, logits)
-            found = tokens.cpu().numpy()
+            next_tokens = tokens.cpu().numpy()
             row = np.full(batch, ENDED, dtype=np.int64)
-            row[alive] = found
+            row[alive] = next_tokens
             yield row
-            going = ~np.isin(found, decoding.stop_ids) & (step + 1 < limits[alive])
-            if not going.any():
+            unfinished = ~np.isin(next_tokens, decoding.stop_ids) & (step + 1 < limits[alive])
+            if not unfinished.any():
                 return
             generated = torch.cat([generated, tokens[:, None]], dim=1)
             positions = positions[:, -1:] + 1
             if mask is not None:
                 mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            if not going.all():
-                kept = torch.from_numpy(np.flatnonzero(going)).to(self.device)
-                cache.batch_select_indices(kept)
-                tokens, generated, positions = tokens[kept], generated[kept], positions[kept]
-                mask = None if mask is None else mask[kept]
-                alive = alive[going]
+            if not unfinished.all():
+                indices = torch.from_numpy(np.flatnonzero(unfinished)).to(self.device)
+                cache.batch_select_indices(indices)
+                tokens, generated, positions = tokens[indices], generated[indices], positions[indices]
+                mask = None if mask is None else mask[indices]
+                alive = alive[unfinished]
             inputs = {"input_ids": tokens[:, None]}
 
 
@@ -341,12 +343,12 @@ def _check(report: Mapping[str, Any], where: str, directory: str) -> None:
         raise BadInput(
             f"{where}: tensor {name} has shape {tuple(found)}; {directory}/config.json calls for {tuple(expected)}"
         )
-    for key, what in (("missing_keys", "lacks"), ("unexpected_keys", "has")):
+    for key, verb in (("missing_keys", "lacks"), ("unexpected_keys", "has")):
         names = sorted(report.get(key) or [])
         if names:
-            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-            which = "which its config.json calls for" if what == "lacks" else "which its network does not have"
-            raise BadInput(f"{where} {what} language tensor {names[0]}{more}, {which}")
+            others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+            which = "which its config.json calls for" if verb == "lacks" else "which its network does not have"
+            raise BadInput(f"{where} {verb} language tensor {names[0]}{others}, {which}")
 
 
 @contextlib.contextmanager
@@ -375,5 +377,5 @@ def language_dtype(directory: Path, requested: str) -> str:
     import json
 
     content = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    named = str(content.get("dtype") or content.get("torch_dtype") or "float32")
-    return named if named in DTYPES and named != "float64" else "float32"
+    dtype = str(content.get("dtype") or content.get("torch_dtype") or "float32")
+    return dtype if dtype in DTYPES and dtype != "float64" else "float32"

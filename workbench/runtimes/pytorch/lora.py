@@ -61,8 +61,8 @@ def sort_tensors(tensors: Mapping[str, Tensor], where: str) -> LanguageTensors:
             found.full[name.replace(".base_layer.", ".")] = value
     for module, halves in found.pairs.items():
         if halves.a is None or halves.b is None:
-            here, gone = ("B", "A") if halves.a is None else ("A", "B")
-            raise BadInput(f"{where} has lora_{here} of {module} and not its lora_{gone}")
+            present, absent = ("B", "A") if halves.a is None else ("A", "B")
+            raise BadInput(f"{where} has lora_{present} of {module} and not its lora_{absent}")
     return found
 
 

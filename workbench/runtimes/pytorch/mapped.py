@@ -21,17 +21,17 @@ def mapped_regions(*paths: Path) -> list[tuple[int, int]]:
     for line in maps.read_text().splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[5] in files:
-            first, behind = fields[0].split("-")
-            regions.append((int(first, 16), int(behind, 16)))
+            first, end = fields[0].split("-")
+            regions.append((int(first, 16), int(end, 16)))
     return regions
 
 
 def give_back(tensor: Tensor, regions: list[tuple[int, int]]) -> None:
     """Lets the system drop the pages of a tensor that is mapped from a file; the next access reads them again."""
-    first, behind = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
-    if not any(low <= first and behind <= high for low, high in regions):
+    first, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+    if not any(low <= first and end <= high for low, high in regions):
         return
     page = mmap.PAGESIZE
-    first, behind = -(-first // page) * page, behind // page * page
-    if behind > first:
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(behind - first), mmap.MADV_DONTNEED)
+    first, end = -(-first // page) * page, end // page * page
+    if end > first:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), mmap.MADV_DONTNEED)

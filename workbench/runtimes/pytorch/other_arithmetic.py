@@ -17,13 +17,15 @@ from workbench.runtimes.pytorch.finalise_weights import unpacked
 from workbench.runtimes.pytorch.summation import Summation
 
 
-def open_session(opened: Callable[[Path, str, Settings], Any], directory: Path, name: str, settings: Settings) -> Any:
+def open_session(
+    open_plain: Callable[[Path, str, Settings], Any], directory: Path, name: str, settings: Settings
+) -> Any:
     """Opens a session by the function of a family, with the settings `weights` and `summation`.
 
     Raises `BadInput` if the weights cannot be used.
     """
     with noted_networks() as networks, unpacked():
-        session = opened(directory, name, settings)
+        session = open_plain(directory, name, settings)
     if settings.weights:
         choose_weights(networks, settings.weights)
     if settings.summation:

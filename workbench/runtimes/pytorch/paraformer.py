@@ -109,10 +109,10 @@ class ParaformerRunner:
         with in_steps(self.kind):
             logits, cif, encoded = self.network(padded, lengths, no_tap, cif_residual)
         found = []
-        for row, (own, count) in enumerate(zip(features, cif.counts.tolist(), strict=True)):
+        for row, (rows, count) in enumerate(zip(features, cif.counts.tolist(), strict=True)):
             tokens = array_of(logits[row, :count]) if logits is not None and count else None
-            alphas = array_of(cif.alphas[row, : len(own) + 1])
-            found.append(Decoded(tokens, alphas, encoded[row : row + 1, : len(own)]))
+            alphas = array_of(cif.alphas[row, : len(rows) + 1])
+            found.append(Decoded(tokens, alphas, encoded[row : row + 1, : len(rows)]))
         return found
 
     def gradients(self, features: np.ndarray, choose: Choose, cif_residual: bool = False) -> Iterator[np.ndarray]:

@@ -54,14 +54,14 @@ def arithmetic_of(settings: Settings, device: torch.device, language: str = "") 
         language: the type of the language model beside it, if there is one. With `auto`, an audio encoder computes in
             16 bits only if the language model does.
     """
-    named = settings.dtype
-    if settings.stepwise or named not in ("auto", *HALVES):
-        kind = network_dtype(named, settings.stepwise)
+    dtype = settings.dtype
+    if settings.stepwise or dtype not in ("auto", *HALVES):
+        kind = network_dtype(dtype, settings.stepwise)
         return Arithmetic(kind, kind)
-    if named == "auto":
+    if dtype == "auto":
         found = fast_half(device)
         return FLOAT32 if found is None or language not in ("", *HALVES) else Arithmetic(products=found)
-    return Arithmetic(products=HALVES[named])
+    return Arithmetic(products=HALVES[dtype])
 
 
 def fast_half(device: torch.device) -> torch.dtype | None:
@@ -86,8 +86,10 @@ def onednn_takes(dtype: torch.dtype) -> bool:
         return False
     if dtype == torch.float32:
         return True
-    asked = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}.get(dtype)
-    return bool(asked and hasattr(torch.ops.mkldnn, asked) and getattr(torch.ops.mkldnn, asked)())
+    function_name = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}.get(dtype)
+    return bool(
+        function_name and hasattr(torch.ops.mkldnn, function_name) and getattr(torch.ops.mkldnn, function_name)()
+    )
 
 
 def product_type(module: nn.Module, arithmetic: Arithmetic) -> torch.dtype:

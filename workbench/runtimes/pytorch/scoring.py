@@ -45,24 +45,24 @@ class TreeScorer(PrefixScorer):
         return node in self._slots
 
     @torch.inference_mode()
-    def compute(self, asked: Sequence[int]) -> bool:
+    def compute(self, target_nodes: Sequence[int]) -> bool:
         """See `PrefixScorer.compute`."""
-        needed = self.needed(asked)
+        needed = self.needed(target_nodes)
         if self._slots and len(self._slots) + len(needed) > self._room:
             return False
         if needed:
             self._extend(needed)
         tree = self.tree
         children: dict[int, list[int]] = {}
-        for node in asked:
+        for node in target_nodes:
             children.setdefault(tree.parents[node], []).append(node)
         parents = list(children)
         step = max(1, LOGITS // self._network.config.vocab_size)
         for first in range(0, len(parents), step):
-            chosen = parents[first : first + step]
-            states = torch.stack([self._states[self._slots[parent]] for parent in chosen])
-            nodes = [node for parent in chosen for node in children[parent]]
-            rows = [row for row, parent in enumerate(chosen) for _ in children[parent]]
+            batch = parents[first : first + step]
+            states = torch.stack([self._states[self._slots[parent]] for parent in batch])
+            nodes = [node for parent in batch for node in children[parent]]
+            rows = [row for row, parent in enumerate(batch) for _ in children[parent]]
             tokens = [tree.tokens[node] for node in nodes]
             for node, value in zip(nodes, self._logprobs(states, rows, tokens), strict=True):
                 tree.logprobs[node] = value
@@ -73,27 +73,27 @@ class TreeScorer(PrefixScorer):
         with throughout(self._network.dtype):
             logits = self._network.lm_head(states)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        whole = logits.logsumexp(-1).double()
+        log_totals = logits.logsumexp(-1).double()
         where = torch.tensor(rows, device=self._device)
-        found: list[float] = (logits[where, tokens].double() - whole[where]).tolist()
-        return found
+        logprobs: list[float] = (logits[where, tokens].double() - log_totals[where]).tolist()
+        return logprobs
 
     def _extend(self, nodes: Sequence[int]) -> None:
         """Computes nodes whose other ancestors are in the cache, and adds them to it."""
-        tree, known = self.tree, len(self._slots)
-        seen = np.zeros((len(nodes), known + len(nodes)), dtype=bool)
+        tree, cached = self.tree, len(self._slots)
+        visible = np.zeros((len(nodes), cached + len(nodes)), dtype=bool)
         for row, node in enumerate(nodes):
             parent = tree.parents[node]
             slot = self._slots.get(parent, -1)
-            if slot >= known:
-                seen[row] = seen[slot - known]
+            if slot >= cached:
+                visible[row] = visible[slot - cached]
             elif slot >= 0:
-                seen[row, [self._slots[above] for above in tree.path(parent)]] = True
-            self._slots[node] = known + row
-            seen[row, known + row] = True
+                visible[row, [self._slots[above] for above in tree.path(parent)]] = True
+            self._slots[node] = cached + row
+            visible[row, cached + row] = True
         network = self._network
-        mask = torch.zeros(seen.shape, dtype=network.dtype, device=self._device)
-        mask.masked_fill_(torch.from_numpy(~seen).to(self._device), torch.finfo(network.dtype).min)
+        mask = torch.zeros(visible.shape, dtype=network.dtype, device=self._device)
+        mask.masked_fill_(torch.from_numpy(~visible).to(self._device), torch.finfo(network.dtype).min)
         with throughout(network.dtype):
             hidden = network.model(
                 input_ids=torch.tensor([[tree.tokens[node] for node in nodes]], device=self._device),
@@ -119,10 +119,10 @@ def logprobs_alone(network: Any, row: Sequence[int]) -> np.ndarray:
         for first in range(0, len(hidden), step):
             logits = network.lm_head(hidden[first : first + step])
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            chosen = logits.gather(-1, ids[0, 1 + first : 1 + first + len(logits), None])[:, 0]
-            parts.append(chosen.double() - logits.logsumexp(-1).double())
-    found: np.ndarray = torch.cat(parts).cpu().numpy()
-    return found
+            token_logits = logits.gather(-1, ids[0, 1 + first : 1 + first + len(logits), None])[:, 0]
+            parts.append(token_logits.double() - logits.logsumexp(-1).double())
+    logprobs: np.ndarray = torch.cat(parts).cpu().numpy()
+    return logprobs
 
 
 def longest_together(config: Any) -> int | None:

@@ -106,7 +106,7 @@ class SenseVoiceRunner:
     def many_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> list[np.ndarray]:
         """See `workbench.pipelines.sensevoice.ManyLogits`."""
         found = self._padded_logits(features, queries)
-        return [array_of(row[: len(queries) + len(own)]) for row, own in zip(found, features, strict=True)]
+        return [array_of(row[: len(queries) + len(rows)]) for row, rows in zip(found, features, strict=True)]
 
     def _padded_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> Tensor:
         padded, lengths = padded_rows(features, self.device, self.kind)
@@ -139,7 +139,7 @@ class SenseVoiceOnDevice(SenseVoiceRunner):
         self, features: Sequence[np.ndarray], queries: tuple[int, ...], blank: int, banned: int | None
     ) -> list[BestPath]:
         """See `workbench.pipelines.sensevoice.FindsBestPaths`."""
-        frames = [len(queries) + len(own) for own in features]
+        frames = [len(queries) + len(rows) for rows in features]
         return best_paths(self._padded_logits(features, queries), frames, blank, banned)
 
 

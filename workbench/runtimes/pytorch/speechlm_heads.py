@@ -30,9 +30,9 @@ class Heads:
         specials, codec = matrix[: layout.text_first], matrix[layout.codec_first : layout.codec_end]
         self._small = torch.cat([specials, codec]).to(self.dtype)
         self._bias = self._small.new_zeros(len(self._small))
-        own = streams.to(matrix.device, self.dtype)
+        stream_rows = streams.to(matrix.device, self.dtype)
         for stream, rows in self.rows.biased():
-            self._bias[rows] = self._small[rows] @ own[stream]
+            self._bias[rows] = self._small[rows] @ stream_rows[stream]
 
     def scores(self, hidden: Tensor, wanted: Wanted) -> Scores:
         """Returns the wanted logits for hidden states [branches, hidden] after the final norm."""

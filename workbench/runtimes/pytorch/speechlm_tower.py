@@ -58,18 +58,18 @@ class AudioEncoder:
         self.frontend = TowerFrontend(tower)
         self._network = tower_network(tower, width, where, self.dtype)
         check_tensors(self._network.state_dict(), tensors, where, described_in="its configuration")
-        self._left: Mapping[str, Tensor] | None = tensors
+        self._unloaded: Mapping[str, Tensor] | None = tensors
 
     @property
     def _encoder(self) -> Any:
         return self._network.get_submodule(TOWER_PREFIX.rstrip("."))
 
     def _load(self) -> None:
-        if self._left is None:
+        if self._unloaded is None:
             return
         load_into(
             self._network,
-            self._left,
+            self._unloaded,
             self._where,
             mapped_from=self._files,
             described_in="its configuration",
@@ -82,7 +82,7 @@ class AudioEncoder:
         encoder.to(self.device)
         if self._arithmetic.mixed:  # the sums of its layers begin with what the convolutions give
             encoder.conv_out.register_forward_hook(lambda _module, _inputs, output: output.to(self.dtype))
-        self._left = None
+        self._unloaded = None
 
     @torch.inference_mode()
     def __call__(self, samples: np.ndarray, recorder: Recorder | None = None) -> Tensor:
@@ -93,8 +93,8 @@ class AudioEncoder:
         self.frontend.check(samples)
         self._load()
         tap = tap_into(recorder)
-        own = self.frontend.features(samples)
-        mel = tap("tower.mel", torch.from_numpy(own).to(self.device, self.dtype)[None])[0]
+        features = self.frontend.features(samples)
+        mel = tap("tower.mel", torch.from_numpy(features).to(self.device, self.dtype)[None])[0]
         encoder = self._encoder
         with contextlib.ExitStack() as hooks, throughout(self.dtype):
             for number, layer in enumerate(encoder.layers):
@@ -117,11 +117,11 @@ class AudioEncoder:
 
 
 def _unbatched(tap: Any) -> Any:
-    def own(stage: str, value: Tensor) -> Tensor:
+    def tap_frames(stage: str, value: Tensor) -> Tensor:
         found: Tensor = tap(stage, value[None])[0]
         return found
 
-    return own
+    return tap_frames
 
 
 def tower_network(tower: Tower, width: int, where: str, dtype: torch.dtype = torch.float32) -> nn.Module:

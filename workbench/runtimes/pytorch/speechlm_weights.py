@@ -42,9 +42,9 @@ def read_tensors(files: Sequence[Path]) -> SpeechLmTensors:
     found: dict[str, Tensor] = {}
     for file in files:
         tensors = read_safetensors(file) if file.suffix == ".safetensors" else read_state_dict(file)
-        twice = next((name for name in tensors if name in found), None)
-        if twice is not None:
-            raise BadInput(f"{where} has tensor {twice} in {file.name} and in another file; expected it once")
+        duplicate = next((name for name in tensors if name in found), None)
+        if duplicate is not None:
+            raise BadInput(f"{where} has tensor {duplicate} in {file.name} and in another file; expected it once")
         found |= tensors
     return _sorted(found, SpeechLmTensors(tuple(files), where))
 
@@ -63,6 +63,6 @@ def _sorted(tensors: Mapping[str, Tensor], parts: SpeechLmTensors) -> SpeechLmTe
         elif name not in UNUSED_TENSORS:
             unknown.append(name)
     if unknown:
-        more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
-        raise BadInput(f"{parts.where} has tensor {unknown[0]}{more}, which belongs to no part of a SpeechLM")
+        others = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+        raise BadInput(f"{parts.where} has tensor {unknown[0]}{others}, which belongs to no part of a SpeechLM")
     return parts

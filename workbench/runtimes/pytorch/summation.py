@@ -48,8 +48,8 @@ class Summation(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        known = kwargs or {}
-        return self._linear(*args, **known) if func is F.linear else func(*args, **known)
+        keywords = kwargs or {}
+        return self._linear(*args, **keywords) if func is F.linear else func(*args, **keywords)
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if input.dtype == torch.float64 or input.shape[-1] < 2:

@@ -38,11 +38,11 @@ def tap_into(recorder: Recorder | None) -> Tap:
         # Cloned at once, as a later in-place operation must not change the recorded values.
         rows = recorder.rows
         copy = value.detach()[: len(rows)].to("cpu", copy=True)
-        own = list((copy.float() if copy.dtype == torch.bfloat16 else copy).numpy())
-        others = [row.put(stage, array) for row, array in zip(rows, own, strict=True)]
-        if all(other is array for other, array in zip(others, own, strict=True)):
+        arrays = list((copy.float() if copy.dtype == torch.bfloat16 else copy).numpy())
+        results = [row.put(stage, array) for row, array in zip(rows, arrays, strict=True)]
+        if all(result is array for result, array in zip(results, arrays, strict=True)):
             return value
-        return torch.from_numpy(np.stack(others).astype(own[0].dtype)).to(value.device, value.dtype)
+        return torch.from_numpy(np.stack(results).astype(arrays[0].dtype)).to(value.device, value.dtype)
 
     return tap
 

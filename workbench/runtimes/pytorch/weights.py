@@ -61,10 +61,10 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             break
     if not isinstance(loaded, Mapping) or not loaded:
         raise BadInput(f"{where} holds {_kind(loaded)}; expected a state dict (tensors by name)")
-    strange = [str(name) for name, value in loaded.items() if not isinstance(value, Tensor)]
-    if strange:
+    others = [str(name) for name, value in loaded.items() if not isinstance(value, Tensor)]
+    if others:
         raise BadInput(
-            f"{where} holds {_kind(loaded[strange[0]])} under {strange[0]!r}; expected a state dict (tensors by name)"
+            f"{where} holds {_kind(loaded[others[0]])} under {others[0]!r}; expected a state dict (tensors by name)"
         )
     check_layouts(loaded, where)
     return {str(name).removeprefix("module."): value for name, value in loaded.items()}
@@ -74,9 +74,9 @@ def check_layouts(tensors: Mapping[Any, Tensor], where: str) -> None:
     """Raises `BadInput` for a tensor that is not stored as plain values in memory, such as a sparse one."""
     for name, tensor in tensors.items():
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
-            how = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
-            how = how if tensor.device.type == "cpu" else f"on the device {tensor.device.type}"
-            raise BadInput(f"{where}: tensor {str(name)[:80]} is {how}; expected plain values, one after another")
+            storage = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
+            storage = storage if tensor.device.type == "cpu" else f"on the device {tensor.device.type}"
+            raise BadInput(f"{where}: tensor {str(name)[:80]} is {storage}; expected plain values, one after another")
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -127,57 +127,57 @@ def load_into(
     Raises `BadInput` that names the first missing, extra or misshapen tensor and counts the others, or that names a
     tensor with values other than finite floating-point numbers.
     """
-    wanted = check_tensors(network.state_dict(), tensors, where, unused, described_in)
+    required = check_tensors(network.state_dict(), tensors, where, unused, described_in)
     files = [mapped_from] if isinstance(mapped_from, Path) else mapped_from or []
     regions = mapped_regions(*files)
-    own = {}
-    for name in wanted:
+    converted = {}
+    for name in required:
         if not any(fnmatchcase(name, glob) for glob in only):
             continue
         if not _finite(tensors[name]):
             raise BadInput(
                 f"{where}: tensor {name} holds values that are not finite (NaN or infinity); expected numbers"
             )
-        own[name] = tensors[name].to(dtype)
+        converted[name] = tensors[name].to(dtype)
         give_back(tensors[name], regions)
-    network.load_state_dict(own, assign=True, strict=len(own) == len(wanted))
+    network.load_state_dict(converted, assign=True, strict=len(converted) == len(required))
     network.requires_grad_(False)
     note_network(network)
 
 
 def check_tensors(
-    wanted: Mapping[str, Tensor],
+    required: Mapping[str, Tensor],
     tensors: Mapping[str, Tensor],
     where: str,
     unused: Sequence[str] = (),
     described_in: str = "its config.yaml",
 ) -> Mapping[str, Tensor]:
-    """Returns `wanted`, a network's tensors, if `tensors` has all of them and no others, in the right shapes.
+    """Returns `required`, a network's tensors, if `tensors` has all of them and no others, in the right shapes.
 
     The other arguments are those of `load_into`. Values are not checked. Raises `BadInput` that names the first
     missing, extra or misshapen tensor, or one that holds no floating-point numbers.
     """
-    missing = [name for name in wanted if name not in tensors]
+    missing = [name for name in required if name not in tensors]
     if missing:
         longer = next((name for name in tensors if name.endswith(f".{missing[0]}")), None)
         hint = f"; it has {longer}, so the names were written with a prefix" if longer else ""
-        raise BadInput(f"{where} lacks tensor {missing[0]}{_more(missing)}, which {described_in} calls for{hint}")
-    extra = [name for name in tensors if name not in wanted and not any(fnmatchcase(name, glob) for glob in unused)]
+        raise BadInput(f"{where} lacks tensor {missing[0]}{_others(missing)}, which {described_in} calls for{hint}")
+    extra = [name for name in tensors if name not in required and not any(fnmatchcase(name, glob) for glob in unused)]
     if extra:
         raise BadInput(
-            f"{where} has tensor {extra[0]}{_more(extra)}, which the network of {described_in} does not have"
+            f"{where} has tensor {extra[0]}{_others(extra)}, which the network of {described_in} does not have"
         )
-    wrong = [name for name, value in wanted.items() if value.shape != tensors[name].shape]
+    wrong = [name for name, value in required.items() if value.shape != tensors[name].shape]
     if wrong:
-        found, expected = tuple(tensors[wrong[0]].shape), tuple(wanted[wrong[0]].shape)
+        found, expected = tuple(tensors[wrong[0]].shape), tuple(required[wrong[0]].shape)
         raise BadInput(
-            f"{where}: tensor {wrong[0]} has shape {found}{_more(wrong)}; "
+            f"{where}: tensor {wrong[0]} has shape {found}{_others(wrong)}; "
             f"{described_in} and vocabulary call for {expected}"
         )
-    integer = [name for name in wanted if not tensors[name].is_floating_point()]
+    integer = [name for name in required if not tensors[name].is_floating_point()]
     if integer:
         raise BadInput(f"{where}: tensor {integer[0]} holds {tensors[integer[0]].dtype}; expected floating point")
-    return wanted
+    return required
 
 
 def _finite(tensor: Tensor) -> bool:
@@ -189,7 +189,7 @@ def _finite(tensor: Tensor) -> bool:
     return bool(tensor.sum(dtype=torch.float32).isfinite()) or bool(tensor.isfinite().all())
 
 
-def _more(names: Sequence[str]) -> str:
+def _others(names: Sequence[str]) -> str:
     return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
 

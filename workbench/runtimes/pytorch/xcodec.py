@@ -55,7 +55,7 @@ class Xcodec:
 
         self.streams, self.device = streams, device
         self._where, self._files = where, tuple(files)
-        self._left: dict[str, Tensor] = {new_name(name): value for name, value in tensors.items()}
+        self._unloaded: dict[str, Tensor] = {new_name(name): value for name, value in tensors.items()}
         try:
             self._config = XcodecConfig(**dict(settings))
             self.network = self._loaded(DECODER)
@@ -91,7 +91,7 @@ class Xcodec:
         network = build(XcodecModel, self._config)
         load_into(
             network,
-            self._left,
+            self._unloaded,
             f"{self._where}, codec",
             mapped_from=self._files,
             described_in="its configuration",
@@ -104,7 +104,7 @@ class Xcodec:
     def _encoder(self) -> Any:
         network = self._loaded(ENCODER)
         network.quantizer = self.network.quantizer
-        self._left = {}
+        self._unloaded = {}
         return network
 
     @torch.inference_mode()
@@ -112,10 +112,10 @@ class Xcodec:
         """Returns codes [frames, streams] of float32 samples [n] at `sample_rate`; an incomplete last frame is left
         out. Raises `BadInput` for less than one frame.
         """
-        own = whole_frames(samples, self.hop, self.sample_rate)
-        wave = torch.from_numpy(own).to(self.device)[None, None]
+        trimmed = whole_frames(samples, self.hop, self.sample_rate)
+        wave = torch.from_numpy(trimmed).to(self.device)[None, None]
         codes = self._encoder.encode(wave, return_dict=False)[0].T
-        return of_length(codes.cpu().numpy(), len(own) // self.hop)
+        return of_length(codes.cpu().numpy(), len(trimmed) // self.hop)
 
     @torch.inference_mode()
     def decode(self, codes: np.ndarray, recorder: Recorder | None = None) -> np.ndarray:

@@ -36,39 +36,39 @@ class LimitedBody:
             return await self.app(scope, receive, send)
         if _claimed(scope) > self.most:
             return await self._refuse(receive, send)
-        read, begun, over, more = 0, False, False, True
+        size, responded, too_large, more_body = 0, False, False, True
 
         async def received() -> Message:
-            nonlocal read, over, more
-            if over:
+            nonlocal size, too_large, more_body
+            if too_large:
                 return {"type": "http.disconnect"}
             message = await receive()
-            read += len(message.get("body", b""))
-            over, more = read > self.most, message.get("more_body", False)
-            return {"type": "http.disconnect"} if over else message
+            size += len(message.get("body", b""))
+            too_large, more_body = size > self.most, message.get("more_body", False)
+            return {"type": "http.disconnect"} if too_large else message
 
         async def sent(message: Message) -> None:
-            nonlocal begun
-            if begun or not over:  # when a client seems to have gone, this application sends nothing to it
-                begun = True
+            nonlocal responded
+            if responded or not too_large:  # when a client seems to have gone, this application sends nothing to it
+                responded = True
                 await send(message)
 
         try:
             await self.app(scope, received, sent)
         except Exception:
-            if begun or not over:
+            if responded or not too_large:
                 raise
-        if over and not begun:
-            await self._refuse(receive, send, more)
+        if too_large and not responded:
+            await self._refuse(receive, send, more_body)
         return None
 
-    async def _refuse(self, receive: Receive, send: Send, more: bool = True) -> None:
+    async def _refuse(self, receive: Receive, send: Send, more_body: bool = True) -> None:
         """Reads and drops the rest of the body, if there is more of it, and answers 413."""
-        passed = 0
-        while more and passed < MOST_DROPPED:
+        dropped = 0
+        while more_body and dropped < MOST_DROPPED:
             message = await receive()
-            passed += len(message.get("body", b""))
-            more = message.get("more_body", False)
+            dropped += len(message.get("body", b""))
+            more_body = message.get("more_body", False)
         sentence = f"the request has more than {size(self.most)}, the most that this server reads; expected less"
         error = {"message": sentence, "type": "BadRequestError", "param": None, "code": 413}
         body = json.dumps({"error": error}).encode()

@@ -36,9 +36,9 @@ class BlockLayout:
             raise Unavailable(f"{_CANNOT}: its attention backend ({type(attention.impl).__name__}) is not known here")
         _, heads, self.positions, both = cache.shape
         self._shape = (self.positions, heads, both // 2)
-        self.key, self.value = (self._places(attention, which) for which in (0, 1))
+        self.key, self.value = (self._places(attention, index) for index in (0, 1))
 
-    def _places(self, attention: Any, which: int) -> Tensor:
+    def _places(self, attention: Any, index: int) -> Tensor:
         """Returns the place in a block of each number of the keys (0) or values (1), as one flat list."""
         cache: Tensor = attention.kv_cache
         count = self._shape[0] * self._shape[1] * self._shape[2]
@@ -48,14 +48,14 @@ class BlockLayout:
         while unit <= count:
             spare = torch.zeros_like(cache[:1].contiguous())
             digits = (names // unit % _DIGIT).to(cache.dtype).reshape(self._shape)
-            given = [torch.zeros_like(digits), torch.zeros_like(digits)]
-            given[which] = digits
+            updates = [torch.zeros_like(digits), torch.zeros_like(digits)]
+            updates[index] = digits
             slots = torch.arange(self.positions, device=cache.device)
-            attention.impl.do_kv_cache_update(attention, *given, spare, slots)
+            attention.impl.do_kv_cache_update(attention, *updates, spare, slots)
             found += spare.reshape(-1).long() * unit
             unit *= _DIGIT
-        held = torch.nonzero(found)[:, 0]
-        places = held[found[held].argsort()]
+        used = torch.nonzero(found)[:, 0]
+        places = used[found[used].argsort()]
         if len(places) != count or not torch.equal(found[places], names):
             raise Unavailable(f"{_CANNOT}: its attention backend does not keep keys and values as they are")
         return places

@@ -101,26 +101,26 @@ class Capture:
 
     def __init__(self, patterns: Sequence[str], followed: FollowedIds = FollowedIds()):
         self.followed = followed
-        self.left = set(followed.steps)  # decoding steps that are still to be captured
+        self.remaining_steps = set(followed.steps)  # decoding steps that are still to be captured
         self._bytes = StepRoom(followed.steps)
-        self.wanted = StageFilter(",".join(patterns))
+        self.stage_filter = StageFilter(",".join(patterns))
         self.recorder: Recorder = (
             Recorder(_nothing) if followed.steps else _Guarded(self)
         )  # the stages of the network before the language model; they come first
         self.problem = ""
-        self._kept = Spill()
-        self._seen = np.zeros(0, dtype=bool)
+        self._spill = Spill()
+        self._stored = np.zeros(0, dtype=bool)
 
     def begin_step(self, prompt: int) -> None:
         """Begins a step; `prompt` is the number of positions in the prompt."""
-        if not len(self._seen):
-            self._seen = np.zeros(prompt, dtype=bool)
-        elif len(self._seen) != prompt:
+        if not len(self._stored):
+            self._stored = np.zeros(prompt, dtype=bool)
+        elif len(self._stored) != prompt:
             self.fail("two requests with prompts of different lengths carried the number of one capture")
 
     def wants(self, stage: str) -> bool:
         """Returns whether rows of this stage are to be stored."""
-        return not self.problem and self.wanted(stage)
+        return not self.problem and self.stage_filter(stage)
 
     def put(self, stage: str, position: int, rows: np.ndarray) -> None:
         """Writes a copy of rows [n, ...] of a stage at the positions from `position` on.
@@ -129,23 +129,23 @@ class Capture:
         """
         if self.problem:
             return
-        held = self._kept.arrays.get(stage)
-        if held is None:
+        array = self._spill.arrays.get(stage)
+        if array is None:
             stepped = step_and_stage(stage)[0] is not None
-            count = len(rows) if stepped else len(self._seen)
-            held = self._kept.room(stage, (count, *rows.shape[1:]), np.float32)
+            count = len(rows) if stepped else len(self._stored)
+            array = self._spill.room(stage, (count, *rows.shape[1:]), np.float32)
             if stepped:
-                self._bytes.add(held.nbytes)
-        held[position : position + len(rows)] = rows
-        release(held)
+                self._bytes.add(array.nbytes)
+        array[position : position + len(rows)] = rows
+        release(array)
 
     def end_step(self, position: int, rows: int) -> None:
         """Ends a step, after all stages of these positions were stored."""
-        self._seen[position : position + rows] = True
+        self._stored[position : position + rows] = True
 
     def end_decoding(self, step: int) -> None:
         """Ends a decoding step, after all its stages were stored. Later passes over its position are not stored."""
-        self.left.discard(step)
+        self.remaining_steps.discard(step)
         try:
             self._bytes.end(step)
         except BadInput as error:
@@ -154,23 +154,25 @@ class Capture:
     def fail(self, problem: str) -> None:
         """Ends the capture with a problem; an earlier problem stays."""
         self.problem = self.problem or problem
-        self._kept.clear()
+        self._spill.clear()
         self.recorder.clear()
 
     def stages(self) -> dict[str, np.ndarray]:
         """Returns the stored stages, in the order of the computation."""
-        return {**self.recorder.stages, **self._kept.arrays}
+        return {**self.recorder.stages, **self._spill.arrays}
 
     def missing(self) -> str:
         """Returns a sentence about what the capture lacks or why it failed; empty if it is complete."""
         if self.problem:
             return self.problem
-        if not len(self._seen):
+        if not len(self._stored):
             return "no request has carried the number of this capture"
-        if self.left:
-            return f"the request ended before step {min(self.left)} of its decoding"
-        if not self.followed.steps and not self._seen.all():
-            return f"only {int(self._seen.sum())} of {len(self._seen)} positions of the captured prompt were computed"
+        if self.remaining_steps:
+            return f"the request ended before step {min(self.remaining_steps)} of its decoding"
+        if not self.followed.steps and not self._stored.all():
+            return (
+                f"only {int(self._stored.sum())} of {len(self._stored)} positions of the captured prompt were computed"
+            )
         return ""
 
 
@@ -182,7 +184,7 @@ class _Guarded(Recorder):
     """A recorder whose failures become failures of its capture, not of the engine."""
 
     def __init__(self, capture: Capture):
-        super().__init__(capture.wanted)
+        super().__init__(capture.stage_filter)
         self._capture = capture
 
     def put(self, stage: str, value: np.ndarray) -> np.ndarray:
@@ -266,9 +268,9 @@ def captured(call: Call, number: int) -> dict[str, np.ndarray]:
     answer = call("workbench_take_capture", number)
     if answer["problem"]:
         raise Unavailable(answer["problem"])
-    kept = Spill()
+    spill = Spill()
     for stage, dtype, shape in answer["stages"]:
-        array = kept.room(stage, shape, dtype)
+        array = spill.room(stage, shape, dtype)
         place = array.reshape(-1).view(np.uint8)
         for start in range(0, array.nbytes, PIECE_BYTES):
             piece = call("workbench_take_piece", number, stage, start, PIECE_BYTES)
@@ -277,7 +279,7 @@ def captured(call: Call, number: int) -> dict[str, np.ndarray]:
                 raise Unavailable(f"the engine gave {len(piece)} bytes of stage {stage}; expected {expected}")
             place[start : start + expected] = np.frombuffer(piece, dtype=np.uint8)
         release(array)
-    return kept.arrays
+    return spill.arrays
 
 
 def drop_capture(call: Call, number: int) -> None:

@@ -69,10 +69,12 @@ class EngineWriter:
         """See `Writer.piece`."""
         return self.model.tokenizer.piece(number)
 
-    def trace(self, prompt: TokenPrompt, wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
+    def trace(
+        self, prompt: TokenPrompt, requested_stages: StageFilter, given: Stages | None = None
+    ) -> dict[str, np.ndarray]:
         """See `Writer.trace`; raises `Unavailable` if stages are substituted."""
         check_not_substituted(given)
-        return prompt_stages(self.engine, self._request(prompt), wanted)
+        return prompt_stages(self.engine, self._request(prompt), requested_stages)
 
     def follow(self, prompt: TokenPrompt, forced: ForcedDecoding) -> None:
         """See `Writer.follow`."""

@@ -89,16 +89,16 @@ def _each(parts: Iterable[Any]) -> Iterator[Any]:
         except StopIteration:
             return
         except ValidationError as error:
-            whole = [each["input"] for each in error.errors(include_url=False) if each["type"] in PART_ERRORS]
-            if not whole:
+            rejected = [each["input"] for each in error.errors(include_url=False) if each["type"] in PART_ERRORS]
+            if not rejected:
                 raise
             # An error may also name each key of a single part that was sent where a list of parts belongs.
-            if not isinstance(whole[0], Mapping):
+            if not isinstance(rejected[0], Mapping):
                 raise Refused(
-                    f"the content of a message has {whole[0]!r:.80} where a part belongs; expected one text, or a list "
-                    f"of parts like {FORM}"
+                    f"the content of a message has {rejected[0]!r:.80} where a part belongs; expected one text, or a "
+                    f"list of parts like {FORM}"
                 ) from error
-            yield whole[0]
+            yield rejected[0]
 
 
 def _with_items(resolve: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,8 +134,8 @@ def placed(parts: Sequence[Any], tracker: Any) -> list[Any]:
     joins = False  # whether the next text is appended to the previous one, which ends with a placeholder
     for part in parts:
         text = placeholder if _is_embedding(part) else _text(part)
-        if text is not None and found and (joins or _is_embedding(part)) and (before := _text(found[-1])) is not None:
-            found[-1] = {"type": "text", "text": before + text}
+        if text is not None and found and (joins or _is_embedding(part)) and (previous := _text(found[-1])) is not None:
+            found[-1] = {"type": "text", "text": previous + text}
         else:
             found.append({"type": "text", "text": text} if _is_embedding(part) else part)
         joins = _is_embedding(part)

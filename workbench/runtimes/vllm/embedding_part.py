@@ -30,19 +30,19 @@ def embedding_part(embedding: np.ndarray) -> dict[str, Any]:
     return {"type": PART, PART: {DATA: as_base64(write_embedding(embedding, None, "npy")), ENCODING: "npy"}}
 
 
-def placeholder_told(refusal: str) -> str | None:
+def stated_placeholder(refusal: str) -> str | None:
     """Returns the model's placeholder for an embedding in a text, from the refusal of a part without content.
 
     Returns the default placeholder if the refusal names none, and None if the server does not know such parts.
     """
     if NOTHING not in refusal:
         return None
-    _, said, written = refusal.partition(PLACE)
+    _, separator, rest = refusal.partition(PLACE)
     try:
-        found, _ = json.JSONDecoder().raw_decode(written) if said else (PLACEHOLDER, 0)
+        placeholder, _ = json.JSONDecoder().raw_decode(rest) if separator else (PLACEHOLDER, 0)
     except ValueError:
         return PLACEHOLDER
-    return found if found and isinstance(found, str) else PLACEHOLDER
+    return placeholder if placeholder and isinstance(placeholder, str) else PLACEHOLDER
 
 
 def read_part(part: Mapping[str, Any], placeholder: str = PLACEHOLDER) -> tuple[str, str, str | None]:
@@ -53,14 +53,14 @@ def read_part(part: Mapping[str, Any], placeholder: str = PLACEHOLDER) -> tuple[
 
     Raises `BadInput` for a malformed part.
     """
-    given = part.get(PART)
-    if not isinstance(given, Mapping):
+    fields = part.get(PART)
+    if not isinstance(fields, Mapping):
         raise BadInput(f"{NOTHING}; expected {FORM}{PLACE}{json.dumps(placeholder, ensure_ascii=False)}")
-    known = (DATA, ENCODING, TENSOR)
-    for name in given:
-        if name not in known:
-            raise BadInput(f"the {PART} has the field {name!r:.80}; expected {', '.join(known)}")
-    data, encoding, tensor = (given.get(name) for name in known)
+    names = (DATA, ENCODING, TENSOR)
+    for name in fields:
+        if name not in names:
+            raise BadInput(f"the {PART} has the field {name!r:.80}; expected {', '.join(names)}")
+    data, encoding, tensor = (fields.get(name) for name in names)
     if not isinstance(data, str) or not data:
         raise BadInput(f"the {PART} has no {DATA}; expected {FORM}")
     if encoding not in ENCODINGS:

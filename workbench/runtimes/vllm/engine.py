@@ -28,7 +28,7 @@ from workbench.runtimes.vllm.nan_requests import refuse_nan_logits
 from workbench.runtimes.vllm.processes import Processes, how_it_ended
 from workbench.runtimes.vllm.request import Limits, Request, check_request
 from workbench.runtimes.vllm.running_requests import Finished, RunningRequests, failure, limits_of, room_of
-from workbench.runtimes.vllm.sampling import alternatives_told, sampling_params
+from workbench.runtimes.vllm.sampling import likeliest_of, sampling_params
 from workbench.system.forks import forks_allowed
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Engine:
                 return
             self._end()
             self._starting, self._reason = True, ""
-            begun = time.perf_counter()
+            start_time = time.perf_counter()
             if self._log is None:
                 self._log = EngineLog.open(self.options.name)
             self._log.begin()
@@ -117,7 +117,7 @@ class Engine:
                 ) from error
             finally:
                 self._starting = False
-                self._startup_seconds = time.perf_counter() - begun
+                self._startup_seconds = time.perf_counter() - start_time
 
     def _renew_loop(self) -> None:
         """Begins the loop of the next start in a new thread, as only such a thread can fork the engine.
@@ -129,9 +129,9 @@ class Engine:
             self._loops.pop(0).stop(STOP_SECONDS)
 
     def _started(self, log: EngineLog) -> AsyncLLM:
-        begun = time.monotonic()
+        start_time = time.monotonic()
         with environment(self.options.threads, self.options.eager), log.captured(), self._processes.watched():
-            starting = self._submit(self._made())
+            starting = self._submit(self._create())
             while True:
                 try:
                     llm = starting.result(CHECK_SECONDS)
@@ -139,13 +139,13 @@ class Engine:
                 except TimeoutError:
                     if starting.done():
                         raise
-                    passed = time.monotonic() - begun
-                    report(1 - 2 ** (-passed / TYPICAL_START_SECONDS * 3), log.activity())
+                    seconds = time.monotonic() - start_time
+                    report(1 - 2 ** (-seconds / TYPICAL_START_SECONDS * 3), log.activity())
         self._limits = limits_of(llm)
         refuse_nan_logits(llm)
         return llm
 
-    async def _made(self) -> AsyncLLM:
+    async def _create(self) -> AsyncLLM:
         """Creates vLLM's front end in the loop's thread, where its tasks will run."""
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -275,7 +275,7 @@ class Engine:
                     return ends
                 if watch is not None:
                     for step in steps:
-                        watch(number, *alternatives_told(step, decodings[number].alternatives))
+                        watch(number, *likeliest_of(step, decodings[number].alternatives))
                 yield number, ids
         finally:
             stream.close()
@@ -290,8 +290,10 @@ class Engine:
         for request in requests:
             check_request(request, limits)
         llm, loop = self._serving()
-        asked = list(zip(requests, params, strict=True))
-        running = RunningRequests(llm, loop.loop, asked, self.options.name, lambda error: self._told(llm, error))
+        paired = list(zip(requests, params, strict=True))
+        running = RunningRequests(
+            llm, loop.loop, paired, self.options.name, lambda error: self._converted_error(llm, error)
+        )
         return (yield from running.outputs())
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -300,7 +302,7 @@ class Engine:
         try:
             answers: list[Any] = loop.submit(llm.collective_rpc(method, args=arguments)).result()
         except Exception as error:
-            raise self._told(llm, error) from error
+            raise self._converted_error(llm, error) from error
         return answers[0]
 
     def _running(self) -> AsyncLLM:
@@ -316,7 +318,7 @@ class Engine:
         with self._state:
             return self._running(), self._loops[-1]
 
-    def _told(self, llm: AsyncLLM, error: BaseException) -> WorkbenchError:
+    def _converted_error(self, llm: AsyncLLM, error: BaseException) -> WorkbenchError:
         """Returns the error to raise for an error of vLLM."""
         if isinstance(error, WorkbenchError):
             return error
@@ -343,9 +345,9 @@ def _check_heads(config: Any) -> None:
         return
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    width, known = int(config.get_head_size()), CPUAttentionBackend.get_supported_head_sizes()
-    if width not in known:
+    width, supported = int(config.get_head_size()), CPUAttentionBackend.get_supported_head_sizes()
+    if width not in supported:
         raise Unavailable(
             f"the model's attention heads are {width} wide, and vLLM's attention on a processor knows "
-            f"{', '.join(map(str, known))}; open it on pytorch or gguf"
+            f"{', '.join(map(str, supported))}; open it on pytorch or gguf"
         )

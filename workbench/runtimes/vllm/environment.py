@@ -44,21 +44,21 @@ def environment(threads: int | None, eager: bool = False) -> Iterator[None]:
         eager: compile nothing.
     """
     compiled = UNCOMPILED if eager else {COMPILED: str(user_cache() / "compiled")}
-    wanted = {**DEFAULTS, **compiled, THREADS: str(available_processors())}
+    variables = {**DEFAULTS, **compiled, THREADS: str(available_processors())}
     with _changing:
-        before = {name: os.environ.get(name) for name in wanted}
-        for name, value in wanted.items():
+        before = {name: os.environ.get(name) for name in variables}
+        for name, value in variables.items():
             os.environ.setdefault(name, value)
         if threads is not None:
             os.environ[THREADS] = str(threads)
         try:
             yield
         finally:
-            for name, was in before.items():
-                if was is None:
+            for name, previous in before.items():
+                if previous is None:
                     os.environ.pop(name, None)
                 else:
-                    os.environ[name] = was
+                    os.environ[name] = previous
 
 
 def running_on_cpu() -> bool:

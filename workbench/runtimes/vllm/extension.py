@@ -96,7 +96,7 @@ class Extension:
         """Returns how many answers of several streams the worker knows (see `workbench.runtimes.vllm.streams`)."""
         state = getattr(self.model_runner, "model_state", self.model_runner)
         answers = getattr(state, "answers", None)
-        return 0 if answers is None else int(answers.kept)
+        return 0 if answers is None else int(answers.known_requests)
 
     def _workbench_capture(self, number: int) -> Capture | None:
         return self._workbench_hooks.captures.get(number) if self._workbench_hooks else None

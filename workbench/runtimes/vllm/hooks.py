@@ -142,16 +142,18 @@ class Hooks:
         prompts = [state.num_prompt_tokens for state in states]
         starts = self._runner.query_start_loc.np[: len(states) + 1]
         computed = batch.num_computed_tokens_cpu[: len(states)]
-        on = {number: capture for number in numbers if (capture := self.captures.get(number))}
-        left = {number: sorted(capture.left) for number, capture in on.items() if capture.followed.steps}
-        found = spans(numbers, starts, computed, prompts, left)
+        captures = {number: capture for number in numbers if (capture := self.captures.get(number))}
+        remaining = {
+            number: sorted(capture.remaining_steps) for number, capture in captures.items() if capture.followed.steps
+        }
+        found = spans(numbers, starts, computed, prompts, remaining)
         for row, number in enumerate(numbers):
-            ids = on[number].followed.ids if number else ()
+            ids = captures[number].followed.ids if number else ()
             written = int(computed[row]) + int(starts[row + 1]) - int(starts[row]) - prompts[row]  # ids after this step
             if 0 <= written < len(ids):
                 self._forced[row] = ids[written]
         for span in found:
-            on[span.number].begin_step(span.prompt)
+            captures[span.number].begin_step(span.prompt)
         return found
 
     def _forcing(self, logits: Any, *args: Any, **kwargs: Any) -> Any:
@@ -174,18 +176,18 @@ class Hooks:
                 return
             table = self._runner.input_batch.block_table[0]
             try:
-                held = cached(cast(Any, layer).self_attn.attn, table, span.request, span.prompt + span.step)
+                rows = cached(cast(Any, layer).self_attn.attn, table, span.request, span.prompt + span.step)
             except Unavailable as error:
                 capture.fail(f"{stages[0]}: {error}; leave out the stages cache.key and cache.value")
                 return
-            for stage, values in zip(stages, held, strict=True):
+            for stage, values in zip(stages, rows, strict=True):
                 if capture.wants(stage):
                     self._keep(capture, stage, 0, lambda values=values: values)  # type: ignore[misc]
 
     def _enter(self, signature: inspect.Signature, _layer: nn.Module, args: Any, kwargs: Any) -> None:
         """Records the input of the first layer."""
-        given = signature.bind(*args, **kwargs).arguments
-        self._put("llm.embeddings", functools.partial(_stream, given[INPUT], given.get("residual")))
+        inputs = signature.bind(*args, **kwargs).arguments
+        self._put("llm.embeddings", functools.partial(_stream, inputs[INPUT], inputs.get("residual")))
 
     def _leave(self, stage: str, _layer: nn.Module, _inputs: Any, output: Any) -> None:
         """Records the residual stream after a layer. The next layer would add it up in place as its first operation."""
@@ -207,7 +209,7 @@ class Hooks:
         for span, (stage, head) in itertools.product(self._spans, heads.items()):
             capture = self.captures.get(span.number)
             # Computes for a failed capture too, as all workers must do the same.
-            if capture is None or not capture.wanted(span.name(stage)):
+            if capture is None or not capture.stage_filter(span.name(stage)):
                 continue
             for start in range(span.start, span.stop, LOGIT_ROWS):
                 rows = slice(start, min(start + LOGIT_ROWS, span.stop))

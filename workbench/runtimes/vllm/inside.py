@@ -83,9 +83,9 @@ def _reader(stage: str, layer: nn.Module, place: Place, put: Callable[[str, Take
     return read
 
 
-def _values(held: Any, place: Place, attention: Any) -> Sequence[Tensor]:
+def _values(value: Any, place: Place, attention: Any) -> Sequence[Tensor]:
     """Returns one value for each part of a module's input or output, or fewer if it does not give them all."""
-    values = [each for each in held if isinstance(each, Tensor)] if isinstance(held, tuple) else [held]
+    values = [each for each in value if isinstance(each, Tensor)] if isinstance(value, tuple) else [value]
     if len(values) > 1 or len(place.parts) == 1 or not place.module.endswith("_proj"):
         return values
     if place.heads:

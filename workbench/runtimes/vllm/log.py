@@ -65,15 +65,15 @@ class EngineLog:
         it.
         """
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        kept = {number: os.dup(number) for number in (1, 2)}
+        saved = {number: os.dup(number) for number in (1, 2)}
         try:
-            for number in kept:
+            for number in saved:
                 os.dup2(file, number)
             yield
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            for number, before in kept.items():
+            for number, before in saved.items():
                 os.dup2(before, number)
                 os.close(before)
             os.close(file)
@@ -100,9 +100,9 @@ class EngineLog:
 
     def activity(self) -> str:
         """Returns what the engine is doing while it starts."""
-        printed = self.text()
-        found = [told for mark, told in STEPS if mark in printed]
-        return found[-1] if found else "vLLM is being loaded"
+        output = self.text()
+        labels = [label for mark, label in STEPS if mark in output]
+        return labels[-1] if labels else "vLLM is being loaded"
 
 
 def reason_of(error: BaseException, log: EngineLog) -> str:
@@ -110,24 +110,24 @@ def reason_of(error: BaseException, log: EngineLog) -> str:
 
     vLLM's error in this process often says only that another one failed; the log then has the cause.
     """
-    said = _plain(str(error))
-    if said and not any(mark in said for mark in _SAYS_NOTHING):
-        return said
-    return raised_in(log.text()) or said or type(error).__name__
+    message = _plain(str(error))
+    if message and not any(mark in message for mark in _SAYS_NOTHING):
+        return message
+    return raised_in(log.text()) or message or type(error).__name__
 
 
-def raised_in(printed: str) -> str:
+def raised_in(output: str) -> str:
     """Returns the first error in a log that says what was wrong; empty if there is none."""
-    for line in printed.splitlines():
+    for line in output.splitlines():
         match = _RAISED.search(line)
         if match and not any(mark in line for mark in _SAYS_NOTHING):
             return _plain(match[2])
     return ""
 
 
-def _plain(said: str) -> str:
+def _plain(message: str) -> str:
     """Returns an error's message in one line, without pydantic's additions."""
-    lines = [line.strip() for line in said.splitlines()]
+    lines = [line.strip() for line in message.splitlines()]
     lines = [
         line for line in lines if line and not re.match(r"\d+ validation errors? for |For further information", line)
     ]

@@ -46,12 +46,12 @@ class Processes:
         self._known = []
 
 
-def how_it_ended(processes: Iterable[BaseProcess], printed: str) -> str:
+def how_it_ended(processes: Iterable[BaseProcess], output: str) -> str:
     """Returns how an engine ended, as the end of a sentence.
 
     Args:
         processes: the engine's processes; at least one of them has ended or is about to end.
-        printed: what the engine wrote to its log.
+        output: what the engine wrote to its log.
     """
     for process in processes:
         process.join(END_SECONDS)  # its pipe closes a moment before the process ends
@@ -59,7 +59,7 @@ def how_it_ended(processes: Iterable[BaseProcess], printed: str) -> str:
             name = signal.Signals(-process.exitcode).name
             memory = ", as happens when memory runs out" if name == "SIGKILL" else ""
             return f"was ended by {name} at work{memory}"
-    reason = raised_in(printed)
+    reason = raised_in(output)
     return f"ended at work: {reason}" if reason else "ended at work"
 
 

@@ -88,11 +88,11 @@ class EngineRecogniser:
         """See `workbench.pipelines.recogniser.NamesPieces`."""
         return tuple(map(self.prompt_format.tokenizer.piece, ids))
 
-    def instructed(self, own: Instruction) -> EngineRecogniser:
+    def instructed(self, instruction: Instruction) -> EngineRecogniser:
         """See `InstructedRecogniser.instructed`."""
-        other = copy.copy(self)
-        other.prompt_format = self.prompt_format.instructed(own)
-        return other
+        recogniser = copy.copy(self)
+        recogniser.prompt_format = self.prompt_format.instructed(instruction)
+        return recogniser
 
     def recognise_stream(
         self, chunks: Sequence[np.ndarray], options: Any
@@ -129,7 +129,7 @@ class EngineRecogniser:
         return text_of(ids, self.prompt_format)
 
     def trace(
-        self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
+        self, samples: np.ndarray, options: Any, requested_stages: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
         """Returns the stages of one pass over the samples: of the encoder, of the language model's pass over the
         prompt, and the transcript.
@@ -137,15 +137,15 @@ class EngineRecogniser:
         Raises `Unavailable` if stages are substituted.
         """
         check_not_substituted(given)
-        recorder = Recorder(wanted)
+        recorder = Recorder(requested_stages)
         request = self._request(samples, self.prompt_format.count(len(samples)), options)
         self.features(samples, options, recorder)
-        stages = prompt_stages(self.engine, request, wanted)
+        stages = prompt_stages(self.engine, request, requested_stages)
         recorder.put("prompt.tokens", self.prompt_format.prompt_ids(options))
         recorder.put("prompt.text", prompt_text(self.prompt_format, options))
-        if wanted("tokens") or wanted("text"):
+        if requested_stages("tokens") or requested_stages("text"):
             count = np.array([self.prompt_format.count(len(samples))])
-            decoding, watched = traced_choices(self.prompt_format.decoding(options, count), wanted)
+            decoding, watched = traced_choices(self.prompt_format.decoding(options, count), requested_stages)
             with contextlib.suppress(NotFinite):  # then there is no transcript, and the stages show why
                 [recognition] = drained(self._written([request], [decoding], watched))
                 recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
@@ -175,14 +175,14 @@ class EngineRecogniser:
         return Request(ids, samples, count, {name: getattr(options, name) for name in self._front_end})
 
 
-def _in_order(stages: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _in_order(stages: Mapping[str, np.ndarray], recorded: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns the engine's stages and those recorded here, in the order of the computation."""
 
     def rank(stage: str) -> int:
         first = stage.partition(".")[0]
         return ORDER.index(first) if first in ORDER else len(ORDER)
 
-    return dict(sorted({**stages, **ours}.items(), key=lambda item: rank(item[0])))
+    return dict(sorted({**stages, **recorded}.items(), key=lambda item: rank(item[0])))
 
 
 def open_speech(

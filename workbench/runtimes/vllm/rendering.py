@@ -19,8 +19,8 @@ async def rendered(llm: AsyncLLM, request: Request) -> Any:
 
     prompt: dict[str, Any] = {"prompt_token_ids": list(request.ids)}
     if recordings := request.recordings:
-        heard = [(samples, SAMPLE_RATE) for samples in recordings]
-        prompt["multi_modal_data"] = {"audio": heard if len(heard) > 1 else heard[0]}
+        audio = [(samples, SAMPLE_RATE) for samples in recordings]
+        prompt["multi_modal_data"] = {"audio": audio if len(audio) > 1 else audio[0]}
         options = dict(request.audio_options)
         if request.capture:
             options["capture"] = request.capture
@@ -36,8 +36,8 @@ async def rendered(llm: AsyncLLM, request: Request) -> Any:
         prompt["cache_salt"] = salt
     renderer = llm.renderer
     parsed = parse_model_prompt(llm.model_config, prompt)
-    [found] = await renderer.render_cmpl_async([parsed], renderer.default_cmpl_tok_params)
-    return found
+    [engine_input] = await renderer.render_cmpl_async([parsed], renderer.default_cmpl_tok_params)
+    return engine_input
 
 
 def _unique(request: Request) -> str:

@@ -41,20 +41,26 @@ class RunningRequests:
     Args:
         llm: vLLM's front end.
         loop: the event loop that the front end runs in. `outputs` must be read in another thread.
-        asked: the requests with vLLM's parameters.
+        requests: the requests with vLLM's parameters.
         name: begins the requests' ids.
-        told: returns the error to raise for an error of vLLM.
+        convert_error: returns the error to raise for an error of vLLM.
     """
 
     def __init__(
         self,
         llm: AsyncLLM,
         loop: asyncio.AbstractEventLoop,
-        asked: Sequence[tuple[Request, SamplingParams]],
+        requests: Sequence[tuple[Request, SamplingParams]],
         name: str,
-        told: Callable[[BaseException], WorkbenchError],
+        convert_error: Callable[[BaseException], WorkbenchError],
     ):
-        self._llm, self._loop, self._asked, self._name, self._told = llm, loop, asked, name, told
+        self._llm, self._loop, self._requests, self._name, self._convert_error = (
+            llm,
+            loop,
+            requests,
+            name,
+            convert_error,
+        )
         self._answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._settled = threading.Event()  # no request runs any more
 
@@ -64,12 +70,12 @@ class RunningRequests:
         Closing the iterator aborts the requests in the engine.
         """
         following = asyncio.run_coroutine_threadsafe(self._begin(), self._loop).result()
-        ends: list[Finished | None] = [None] * len(self._asked)
+        ends: list[Finished | None] = [None] * len(self._requests)
         try:
             while None in ends:
                 number, answer = self._answers.get()
                 if isinstance(answer, BaseException):
-                    raise self._told(answer)
+                    raise self._convert_error(answer)
                 if isinstance(answer, Finished):
                     ends[number] = answer
                     continue
@@ -86,7 +92,7 @@ class RunningRequests:
 
     async def _begin(self) -> asyncio.Future[Any]:
         """Starts every request, and returns a future whose cancellation cancels them all."""
-        following = asyncio.gather(*(self._follow(number, *each) for number, each in enumerate(self._asked)))
+        following = asyncio.gather(*(self._follow(number, *each) for number, each in enumerate(self._requests)))
         following.add_done_callback(self._end)
         return following
 
@@ -99,16 +105,18 @@ class RunningRequests:
         """Puts the results of one request into the queue."""
         try:
             prompt = await rendered(self._llm, request)
-            told: Sequence[Any] = ()
+            prompt_logprobs: Sequence[Any] = ()
             stream = self._llm.generate(prompt, params, request_id=f"{self._name}-{uuid4().hex}")
             async with contextlib.aclosing(stream):
                 async for output in stream:
                     [piece] = output.outputs
-                    told = output.prompt_logprobs or told
+                    prompt_logprobs = output.prompt_logprobs or prompt_logprobs
                     if piece.token_ids:
                         self._answers.put((number, (list(piece.token_ids), piece.logprobs or ())))
                     if output.finished:
-                        self._answers.put((number, Finished(piece.finish_reason or "stop", request.positions, told)))
+                        self._answers.put(
+                            (number, Finished(piece.finish_reason or "stop", request.positions, prompt_logprobs))
+                        )
         except Exception as error:
             self._answers.put((number, error))
 

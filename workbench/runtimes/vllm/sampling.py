@@ -22,10 +22,10 @@ def known_top_p(top_p: float) -> float:
     return min(max(top_p, SMALLEST_TOP_P), 1.0)
 
 
-def tokens_asked(decoding: Decoding, row: int) -> int:
+def token_limit(decoding: Decoding, row: int) -> int:
     """Returns the most new tokens of one of the rows of a decoding."""
-    asked = decoding.max_new_tokens
-    return int(asked[row]) if isinstance(asked, np.ndarray) else int(asked)
+    limits = decoding.max_new_tokens
+    return int(limits[row]) if isinstance(limits, np.ndarray) else int(limits)
 
 
 def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingParams:
@@ -43,7 +43,7 @@ def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingP
             f"beam_size is {decoding.beam_size}, and vLLM's engine follows one hypothesis of each request; "
             "set it to 1, or open the model on pytorch or gguf"
         )
-    most = tokens_asked(decoding, row)
+    most = token_limit(decoding, row)
     try:
         return SamplingParams(
             max_tokens=most,
@@ -64,7 +64,7 @@ def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingP
         raise BadInput(f"vLLM does not take the options: {message_of(error, None)}") from error
 
 
-def alternatives_told(step: Mapping[int, Any], count: int) -> tuple[np.ndarray, np.ndarray]:
+def likeliest_of(step: Mapping[int, Any], count: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns (ids int64 [k], log-probabilities float64 [k]) of the likeliest tokens of a step, for a `Watch`.
 
     Args:

@@ -49,7 +49,7 @@ def follow_steps(engine: Engine, request: Request, forced: ForcedDecoding) -> No
 
 
 def prompt_stages(
-    engine: Engine, request: Request, wanted: StageFilter, extra: Mapping[str, Any] | None = None
+    engine: Engine, request: Request, requested_stages: StageFilter, extra: Mapping[str, Any] | None = None
 ) -> dict[str, np.ndarray]:
     """Returns the wanted stages of one pass over a prompt, in the order of the computation.
 
@@ -60,7 +60,7 @@ def prompt_stages(
         extra: more of vLLM's `extra_args` of the request.
     """
     number = next(_numbers)
-    with capturing(engine.call, number, wanted.patterns):
+    with capturing(engine.call, number, requested_stages.patterns):
         params = sampling_params(Decoding((), max_new_tokens=1), 0, number)
         params.extra_args = {**(params.extra_args or {}), **(extra or {})}
         _follow(engine, replace(request, capture=number), params)

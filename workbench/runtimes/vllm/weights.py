@@ -27,11 +27,11 @@ def check_weights(directory: Path) -> None:
     expected, tied = _expected(directory)
     missing = [name for name in expected if name not in found and not (tied and name == OUTPUT)]
     extra = [name for name in found if name not in expected and not name.endswith("rotary_emb.inv_freq")]
-    for names, what in ((missing, "lacks"), (extra, "has")):
+    for names, verb in ((missing, "lacks"), (extra, "has")):
         if names:
-            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-            which = "which its config.json calls for" if what == "lacks" else "which its network does not have"
-            raise BadInput(f"{directory.name} {what} tensor {names[0]}{more}, {which}")
+            others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+            which = "which its config.json calls for" if verb == "lacks" else "which its network does not have"
+            raise BadInput(f"{directory.name} {verb} tensor {names[0]}{others}, {which}")
     for name, shape in found.items():
         if name in expected and expected[name] != shape:
             raise BadInput(

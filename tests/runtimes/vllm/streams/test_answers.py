@@ -82,7 +82,7 @@ def test_an_answer_does_not_depend_on_the_scheduler(
         else:
             assert request.ids[-1] == LAYOUT.pad and streams(request)[:-1] == expected[request.name]
     if not parks:
-        assert scheduler.answers.kept == 0
+        assert scheduler.answers.known_requests == 0
 
 
 @given(
@@ -127,12 +127,12 @@ def test_pairs_stay_in_step_whatever_the_scheduler_does(
         found = [step.ids.tolist() for step in request.steps if step.phase is not Kind.END]
         assert found == expected[request.name]
     if not parks:
-        assert scheduler.answers.kept == 0
+        assert scheduler.answers.known_requests == 0
 
 
 def test_a_pair_is_refused_where_no_request_can_wait() -> None:
     answers = Answers(LAYOUT)
-    asked = StreamRequest(AnswerPlan("audio", cfg=3.0), begun=[LAYOUT.audio], pair="p")
+    asked = StreamRequest(AnswerPlan("audio", cfg=3.0), prefix_ids=[LAYOUT.audio], pair="p")
     told = answers.begin("it", {ARGUMENT: asked.written()}, 4, 4)
     assert told == "it is one of a pair, and this engine's scheduler lets no request wait for another"
     [step] = answers.choose(["it"], [4], lambda *_: pytest.fail("nothing is to be chosen")).values()
@@ -152,14 +152,14 @@ def test_ended_requests_are_forgotten_before_those_that_may_come_back() -> None:
         for length in range(4, 8):
             answers.choose([f"ends {number}"], [length], lambda rows, wanted: (np.zeros((1, 18), np.float32), None))
         answers.park(f"ends {number}")
-        assert answers.kept <= 2
+        assert answers.known_requests <= 2
     begun(answers, "waits")
     assert "waits" in answers
     for number in range(4):
         begun(answers, f"also waits {number}")
     for number in range(4):
         answers.park(f"also waits {number}")
-    assert answers.kept == 3, "the one that runs, and two more"
+    assert answers.known_requests == 3, "the one that runs, and two more"
 
 
 def test_a_request_whose_rows_are_lost_ends_at_once() -> None:
@@ -176,7 +176,7 @@ def test_requests_without_streams_are_left_to_vllm() -> None:
     assert answers.choose(["it"], [4], lambda *_: pytest.fail("nothing is to be chosen")) == {}
     answers.end("it")
     answers.park("it")
-    assert answers.kept == 0
+    assert answers.known_requests == 0
 
 
 def test_a_position_beyond_the_answer_is_no_guess() -> None:

@@ -147,11 +147,11 @@ class AudioProcessor(BaseMultiModalProcessor[AudioInfo]):
     """
 
     def _call_hf_processor(self, hf_data: Mapping[str, Any], hf_kwargs: Mapping[str, object]) -> BatchFeature:
-        given = dict(self.info.ctx.get_merged_mm_kwargs(hf_kwargs))
-        capture = given.pop(CAPTURE, 0)
+        options = dict(self.info.ctx.get_merged_mm_kwargs(hf_kwargs))
+        capture = options.pop(CAPTURE, 0)
         if isinstance(capture, bool) or not isinstance(capture, int):
             raise Refused(f"{CAPTURE} is {capture!r:.80}; expected a whole number")
-        sounds = [self._sound(np.asarray(samples, dtype=np.float32), given) for samples in hf_data[MODALITY]]
+        sounds = [self._sound(np.asarray(samples, dtype=np.float32), options) for samples in hf_data[MODALITY]]
         return BatchFeature(
             {
                 "features": [torch.from_numpy(np.ascontiguousarray(sound.features)) for sound in sounds],
@@ -161,10 +161,10 @@ class AudioProcessor(BaseMultiModalProcessor[AudioInfo]):
             }
         )
 
-    def _sound(self, samples: np.ndarray, given: Mapping[str, Any]) -> Sound:
+    def _sound(self, samples: np.ndarray, options: Mapping[str, Any]) -> Sound:
         front_end = self.info.front_end
         try:
-            sound = front_end.sound(samples, build_options(front_end.options_class, given, front_end.name))
+            sound = front_end.sound(samples, build_options(front_end.options_class, options, front_end.name))
         except BadInput as error:
             raise Refused(str(error)) from error
         if sound.embeddings < 1:

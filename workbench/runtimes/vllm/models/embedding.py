@@ -106,10 +106,10 @@ class EmbeddingParser(MultiModalDataParser):
         """Returns one item, or a list of items."""
         if data is None:
             return None
-        given = data if isinstance(data, list | tuple) else [data]
+        items = data if isinstance(data, list | tuple) else [data]
         checked = [
-            checked_rows(item, self.width, self.most, self.dtype, called(number, len(given)))
-            for number, item in enumerate(given, 1)
+            checked_rows(item, self.width, self.most, self.dtype, called(number, len(items)))
+            for number, item in enumerate(items, 1)
         ]
         return EmbeddingItems(checked)
 

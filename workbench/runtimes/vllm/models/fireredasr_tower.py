@@ -74,12 +74,12 @@ class FireRedTower(nn.Module):
         lengths = [max(len(rows), SUBSAMPLING * self.downsample_rate) for rows in features]
         embeddings: list[Tensor] = [torch.empty(0)] * len(features)
         frames = [encoder_frames(length) for length in lengths]
-        for chosen in batches(frames, SCORES * self.config.n_head):
-            counted = [valid[n] for n in chosen]
-            asked = [recorders[n] if recorders else None for n in chosen]
-            with self._recorded(asked, [frames[n] for n in chosen], counted):
-                hidden = self._embed([features[n] for n in chosen], max(lengths[n] for n in chosen), counted)
-            for row, n in enumerate(chosen):
+        for batch in batches(frames, SCORES * self.config.n_head):
+            batch_valid = [valid[n] for n in batch]
+            batch_recorders = [recorders[n] if recorders else None for n in batch]
+            with self._recorded(batch_recorders, [frames[n] for n in batch], batch_valid):
+                hidden = self._embed([features[n] for n in batch], max(lengths[n] for n in batch), batch_valid)
+            for row, n in enumerate(batch):
                 embeddings[n] = hidden[row, : frames[n] // self.downsample_rate]
         return embeddings
 
@@ -106,16 +106,16 @@ class FireRedTower(nn.Module):
         self, recorders: Sequence[Recorder | None], frames: Sequence[int], valid: Sequence[int]
     ) -> Iterator[None]:
         """Records the wanted stages within the block; sets no hooks if there are none."""
-        asked = [(row, recorder) for row, recorder in enumerate(recorders) if recorder is not None]
+        row_recorders = [(row, recorder) for row, recorder in enumerate(recorders) if recorder is not None]
         handles = []
 
         def record(stage: str, value: Tensor) -> None:
-            for row, recorder in asked:
+            for row, recorder in row_recorders:
                 if not recorder.wanted(stage):
                     continue
                 rows = value[row].T if stage.endswith(CONVOLUTION) else value[row]
-                own = frames[row] // self.downsample_rate if stage == ADAPTOR else frames[row]
-                copy = rows[:own].detach().to("cpu", torch.float32, copy=True)
+                count = frames[row] // self.downsample_rate if stage == ADAPTOR else frames[row]
+                copy = rows[:count].detach().to("cpu", torch.float32, copy=True)
                 if stage.endswith(CONVOLUTION):
                     copy[valid[row] :] = 0  # vLLM's module does so in place, after the hook
                 recorder.put(stage, copy.numpy())
@@ -124,7 +124,7 @@ class FireRedTower(nn.Module):
             return lambda _module, _inputs, output: record(stage, output[0] if isinstance(output, tuple) else output)
 
         try:
-            if asked:
+            if row_recorders:
                 for stage, module in self._stages():
                     handles.append(module.register_forward_hook(hook(stage)))
             yield

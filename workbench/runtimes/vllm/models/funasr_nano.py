@@ -65,9 +65,9 @@ class NanoFrontEnd(FrontEnd):
         """See `FrontEnd.request_ids`; a prompt that is a JSON object names options, any other prompt is a list of
         hotwords.
         """
-        words = tuple(word.strip() for word in (hotwords or "").split(",") if word.strip())
-        given = {"language": language, "hotwords": words}
-        options, text = request_options(FunasrNanoOptions, given, prompt, self.name, PROMPTED)
+        hotword_list = tuple(word.strip() for word in (hotwords or "").split(",") if word.strip())
+        fields = {"language": language, "hotwords": hotword_list}
+        options, text = request_options(FunasrNanoOptions, fields, prompt, self.name, PROMPTED)
         if text:
             options = FunasrNanoOptions(language=options.language, itn=options.itn, hotwords=(*options.hotwords, text))
         return ids_around(self.prompt_format, options, placeholder)

@@ -175,13 +175,13 @@ class NanoTower(nn.Module):
             recorders: for each chunk's own rows of the stages in float32; None for no recording.
         """
         embeddings: list[Tensor] = [torch.empty(0)] * len(features)
-        for chosen in batches(lengths, self.audio_encoder.config.attention_heads):
-            frames = [lengths[n] for n in chosen]
-            tap = self._tap([recorders[n] if recorders else None for n in chosen], frames)
-            padded = torch.nn.utils.rnn.pad_sequence([features[n].float() for n in chosen], batch_first=True)
+        for batch in batches(lengths, self.audio_encoder.config.attention_heads):
+            frames = [lengths[n] for n in batch]
+            tap = self._tap([recorders[n] if recorders else None for n in batch], frames)
+            padded = torch.nn.utils.rnn.pad_sequence([features[n].float() for n in batch], batch_first=True)
             encoded = self.audio_encoder(padded, speech(frames, padded), tap)
             adapted = tap("adaptor.output", self.audio_adaptor(encoded, frames, tap))
-            for row, n in enumerate(chosen):
+            for row, n in enumerate(batch):
                 embeddings[n] = adapted[row, : audio_tokens(lengths[n], self.audio_adaptor.config)]
         return embeddings
 
@@ -212,11 +212,11 @@ class NanoTower(nn.Module):
         """Returns a tap that gives each recorder its chunk's own rows of the wanted stages, and returns values
         unchanged.
         """
-        asked = [(row, recorder) for row, recorder in enumerate(recorders) if recorder is not None]
+        row_recorders = [(row, recorder) for row, recorder in enumerate(recorders) if recorder is not None]
         config = self.audio_adaptor.config
 
         def tap(stage: str, value: Tensor) -> Tensor:
-            for row, recorder in asked:
+            for row, recorder in row_recorders:
                 if recorder.wanted(stage):
                     rows = frames[row]
                     if stage == "adaptor.output":

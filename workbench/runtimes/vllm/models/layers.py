@@ -70,9 +70,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, size: int, units: int):
         super().__init__()
-        whole = not splits(units)
-        self.w_1 = ColumnParallelLinear(size, units, params_dtype=EXACT, disable_tp=whole, return_bias=False)
-        self.w_2 = RowParallelLinear(units, size, params_dtype=EXACT, disable_tp=whole, return_bias=False)
+        replicated = not splits(units)
+        self.w_1 = ColumnParallelLinear(size, units, params_dtype=EXACT, disable_tp=replicated, return_bias=False)
+        self.w_2 = RowParallelLinear(units, size, params_dtype=EXACT, disable_tp=replicated, return_bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps [B, T, D] to [B, T, D]."""

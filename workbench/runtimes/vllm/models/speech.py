@@ -25,7 +25,7 @@ from workbench.runtimes.vllm.models.audio import LONGEST_SECONDS, MODALITY, Audi
 from workbench.runtimes.vllm.models.directory import directory_of
 from workbench.runtimes.vllm.models.language import AroundLanguageModel
 from workbench.runtimes.vllm.models.refused import Refused
-from workbench.runtimes.vllm.models.tower import Captures, heard
+from workbench.runtimes.vllm.models.tower import Captures, embed_recordings
 
 
 class SpeechModel(AroundLanguageModel, SupportsTranscription):
@@ -59,7 +59,7 @@ class SpeechModel(AroundLanguageModel, SupportsTranscription):
     def embed_multimodal(self, **kwargs: Any) -> list[Tensor]:
         """Returns the embeddings [n, H] of each recording of a batch, from the fields of `audio.AudioProcessor`."""
         counts = [int(count) for count in kwargs["counts"]]
-        embeddings = heard(self.tower, kwargs, self.captures)
+        embeddings = embed_recordings(self.tower, kwargs, self.captures)
         return [rows[:count] for rows, count in zip(embeddings, counts, strict=True)]
 
     # Transcriptions of the server.
@@ -108,27 +108,27 @@ def known_to_vllm(languages: Mapping[str, str]) -> dict[str, str]:
 
 
 def request_options(
-    options_class: type[Options], given: Mapping[str, Any], prompt: str, what: str, named: Sequence[str]
+    options_class: type[Options], fields: Mapping[str, Any], prompt: str, model_name: str, allowed: Sequence[str]
 ) -> tuple[Options, str]:
     """Returns (the options of a server's transcription request, the part of its prompt that names no options).
 
     Args:
-        given: the request's own fields, by the names of options; empty values count as missing.
+        fields: the request's own fields, by the names of options; empty values count as missing.
         prompt: the request's free text; a JSON object names options.
-        what: the model's name in messages.
-        named: the options that the request may name.
+        model_name: the model's name in messages.
+        allowed: the options that the request may name.
 
     Raises `BadInput` for another option, or for a bad value.
     """
-    values = {name: value for name, value in given.items() if value}
+    values = {name: value for name, value in fields.items() if value}
     text = prompt.strip()
     if text.startswith("{"):
         try:
-            found = json.loads(text)
+            prompt_options = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise BadInput(f"prompt begins with a brace and is not JSON: {error}; expected options by name") from error
-        for name in found:
-            if name not in named:
-                raise BadInput(f"prompt names the option {name!r:.80}; expected some of {', '.join(named)}")
-        values, text = {**values, **found}, ""
-    return build_options(options_class, values, what), text
+        for name in prompt_options:
+            if name not in allowed:
+                raise BadInput(f"prompt names the option {name!r:.80}; expected some of {', '.join(allowed)}")
+        values, text = {**values, **prompt_options}, ""
+    return build_options(options_class, values, model_name), text

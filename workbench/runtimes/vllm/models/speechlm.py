@@ -35,7 +35,7 @@ from workbench.runtimes.vllm.models.directory import directory_of
 from workbench.runtimes.vllm.models.language import AroundLanguageModel
 from workbench.runtimes.vllm.models.refused import Refused
 from workbench.runtimes.vllm.models.speechlm_tower import SpeechLmTower
-from workbench.runtimes.vllm.models.tower import Captures, heard
+from workbench.runtimes.vllm.models.tower import Captures, embed_recordings
 from workbench.runtimes.vllm.streams.heads import StreamHeads
 
 
@@ -158,7 +158,7 @@ class SpeechWorkbenchSpeechLM(AroundLanguageModel):
 
     def embed_multimodal(self, **kwargs: Any) -> list[Tensor]:
         """Returns the embeddings [n, H] of each recording of a batch, from the fields of `audio.AudioProcessor`."""
-        return [rows.to(self.table.dtype) for rows in heard(self.tower, kwargs, self.captures)]
+        return [rows.to(self.table.dtype) for rows in embed_recordings(self.tower, kwargs, self.captures)]
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor | None:
         """Returns the logits of stream 0, and keeps the hidden states for those of the others."""

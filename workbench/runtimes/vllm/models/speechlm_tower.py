@@ -50,9 +50,9 @@ class SpeechLmTower(nn.Module):
             recorders: for each recording's stages in float32; None for no recording.
         """
         each = recorders or [None] * len(features)
-        return [self._heard(rows[:length].float(), recorder) for rows, length, recorder in zip(features, lengths, each)]
+        return [self._embed(rows[:length].float(), recorder) for rows, length, recorder in zip(features, lengths, each)]
 
-    def _heard(self, mel: Tensor, recorder: Recorder | None) -> Tensor:
+    def _embed(self, mel: Tensor, recorder: Recorder | None) -> Tensor:
         found = self.frontend.windows(len(mel))
         _put(recorder, "tower.mel", mel)
         with self._recorded(recorder):
@@ -73,7 +73,7 @@ class SpeechLmTower(nn.Module):
         with contextlib.ExitStack() as hooks:
             for number, layer in enumerate(self.audio_tower.layers if recorder is not None else ()):
 
-                def put(module: nn.Module, given: Any, output: Any, stage: str = f"tower.layers.{number}") -> None:
+                def put(module: nn.Module, inputs: Any, output: Any, stage: str = f"tower.layers.{number}") -> None:
                     _put(recorder, stage, output[0] if isinstance(output, tuple) else output)
 
                 hooks.callback(layer.register_forward_hook(put).remove)

@@ -37,7 +37,7 @@ class Tower(Protocol):
         ...
 
 
-def heard(tower: Tower, fields: Mapping[str, Any], captures: Captures | None) -> list[Tensor]:
+def embed_recordings(tower: Tower, fields: Mapping[str, Any], captures: Captures | None) -> list[Tensor]:
     """Returns the embeddings [n, H] of each recording of a batch, from the fields of `audio.AudioProcessor`."""
     recorders = None
     if captures is not None:

@@ -85,11 +85,11 @@ class Client:
         async def all_of_them() -> list[Answer]:
             turn = asyncio.Semaphore(side_by_side)
 
-            async def one(method: str, path: str, body: Any) -> Answer:
+            async def ask_one(method: str, path: str, body: Any) -> Answer:
                 async with turn:
-                    return await self._asked(method, path, body)
+                    return await self._fetch(method, path, body)
 
-            return await asyncio.gather(*(one(*request) for request in requests))
+            return await asyncio.gather(*(ask_one(*request) for request in requests))
 
         try:
             return self._thread.submit(all_of_them()).result()
@@ -126,23 +126,23 @@ class Client:
         if self._thread.loop.is_closed():
             return
         with contextlib.suppress(Exception):
-            self._thread.submit(self._let_go()).result(CLOSE_SECONDS)
+            self._thread.submit(self._close_connections()).result(CLOSE_SECONDS)
         if self._thread.stop(CLOSE_SECONDS):
             self._thread.loop.close()
 
     # These methods run in the connections' thread.
 
-    async def _let_go(self) -> None:
+    async def _close_connections(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._http.aclose()
 
-    async def _asked(self, method: str, path: str, body: Any) -> Answer:
+    async def _fetch(self, method: str, path: str, body: Any) -> Answer:
         asking = self._http.stream(method, path, json=body)
         async with self._answering(), asyncio.timeout(ASK_SECONDS), asking as response:
-            status, content = response.status_code, await self._whole(response)
+            status, content = response.status_code, await self._read_all(response)
         try:
             return Answer(status, json.loads(content))
         except (ValueError, RecursionError):
@@ -153,7 +153,7 @@ class Client:
 
     async def _streamed(self, calls: Sequence[Call], arrived: queue.SimpleQueue[Any]) -> None:
         """Puts the events of all calls into the queue, and last None or the first error."""
-        tasks = [asyncio.create_task(self._one(number, call, arrived)) for number, call in enumerate(calls)]
+        tasks = [asyncio.create_task(self._stream_one(number, call, arrived)) for number, call in enumerate(calls)]
         last: BaseException | None = broken(self.server, "was abandoned")  # the result unless it ends normally
         try:
             if not tasks:
@@ -167,11 +167,13 @@ class Client:
             await asyncio.gather(*tasks, return_exceptions=True)
             arrived.put(last)
 
-    async def _one(self, number: int, call: Call, arrived: queue.SimpleQueue[Any]) -> None:
-        given: dict[str, Any] = {"data": dict(call.body), "files": call.files} if call.files else {"json": call.body}
-        async with self._answering(), self._http.stream("POST", call.path, **given) as response:
+    async def _stream_one(self, number: int, call: Call, arrived: queue.SimpleQueue[Any]) -> None:
+        request_body: dict[str, Any] = (
+            {"data": dict(call.body), "files": call.files} if call.files else {"json": call.body}
+        )
+        async with self._answering(), self._http.stream("POST", call.path, **request_body) as response:
             if response.status_code != 200:
-                raise refused(self.server, response.status_code, await self._whole(response))
+                raise refused(self.server, response.status_code, await self._read_all(response))
             reader, size = EventReader(), 0
             chunks = response.aiter_bytes()
             async for chunk in chunks:
@@ -200,7 +202,7 @@ class Client:
             raise reported(self.server, event["error"])
         return event
 
-    async def _whole(self, response: Any) -> bytes:
+    async def _read_all(self, response: Any) -> bytes:
         parts, size = [], 0
         async for chunk in response.aiter_bytes():
             size += len(chunk)

@@ -61,33 +61,33 @@ class RemoteConversationSession(Session, Converses, Traces):
         client = self.client
         build_options(SpeechLmOptions, options, self.model)
         notes: list[str] = []
-        sent = [_message(message, number, notes) for number, message in enumerate(check_messages(messages))]
+        sent_messages = [_message(message, number, notes) for number, message in enumerate(check_messages(messages))]
         body = {
             "model": self._service.model,
-            "messages": sent,
+            "messages": sent_messages,
             "modalities": "auto",
             **{name: value for name, value in options.items() if value is not None},
             "audio": {"format": PCM},
             "stream": True,
             "return_token_ids": True,
         }
-        begun = time.perf_counter()
-        reading = _Reading(client, tuple(notes))
-        made = AnswerSoFar(self.model, self.runtime)
+        start_time = time.perf_counter()
+        reader = _ChunkReader(client, tuple(notes))
+        answer = AnswerSoFar(self.model, self.runtime)
         before = 0.0  # seconds until the server had read the messages
         with contextlib.closing(client.stream([Call(CHAT, body)])) as stream:
             for item in stream:
                 if item is None:
-                    if reading.started:
+                    if reader.started:
                         yield Piece("", ())  # a reader can only stop here
                     continue
-                for event in reading.events(item[1]):
+                for event in reader.events(item[1]):
                     if isinstance(event, Begun):
                         event = replace(event, load_seconds=self.load_seconds)
-                        before = time.perf_counter() - begun
-                    made.add(event)
+                        before = time.perf_counter() - start_time
+                    answer.add(event)
                     yield event
-        yield reading.whole(made.answer(reading.finish), before)
+        yield reader.completed(answer.answer(reader.finish), before)
 
     def trace(
         self, source: Messages | str, stages: str = "*", given: Given = None, out: Out = None, **options: Any
@@ -102,7 +102,7 @@ class RemoteConversationSession(Session, Converses, Traces):
             client.close()
 
 
-class _Reading:
+class _ChunkReader:
     """Turns the chunks of one answer into events.
 
     Args:
@@ -114,7 +114,7 @@ class _Reading:
         self.started = False
         self.finish = "length"
         self._rate = self._rows = 0
-        self._told: tuple[str, ...] = ()  # the server's notes
+        self._server_notes: tuple[str, ...] = ()  # the server's notes
         self._probabilities: np.ndarray | None = None
 
     def events(self, chunk: Mapping[str, Any]) -> list[ConversationEvent]:
@@ -125,16 +125,16 @@ class _Reading:
             raise unexpected_answer(self._server, f"with an event of another form ({shortened(str(chunk))})") from None
 
     def _events(self, chunk: Mapping[str, Any]) -> list[ConversationEvent]:
-        inside = chunk.get("speech_workbench")
+        extension = chunk.get("speech_workbench")
         found: list[ConversationEvent] = []
         if not self.started:
-            if inside is None:
+            if extension is None:
                 raise unexpected_answer(
                     self._server, "without the ids of a SpeechLM; install this project there as well"
                 )
             self.started = True
-            notes = (*self._notes, *map(str, inside["notes"]))
-            found.append(Begun(inside["settings"], int(inside["prompt_rows"]), inside["layout"], notes=notes))
+            notes = (*self._notes, *map(str, extension["notes"]))
+            found.append(Begun(extension["settings"], int(extension["prompt_rows"]), extension["layout"], notes=notes))
         [choice] = chunk["choices"]
         delta = choice["delta"]
         audio = delta.get("audio") or {}
@@ -153,13 +153,13 @@ class _Reading:
             found.append(Piece(text, ids))
         if choice.get("finish_reason"):
             self.finish = ENDS[choice["finish_reason"]]
-            told = inside or {}
-            self._told = tuple(map(str, told.get("notes") or ()))
-            if (probabilities := told.get("probabilities")) is not None:
+            fields = extension or {}
+            self._server_notes = tuple(map(str, fields.get("notes") or ()))
+            if (probabilities := fields.get("probabilities")) is not None:
                 self._probabilities = np.array(probabilities, dtype=np.float64)
         return found
 
-    def whole(self, answer: Answer, before: float) -> Answer:
+    def completed(self, answer: Answer, before: float) -> Answer:
         """Returns the complete answer.
 
         Args:
@@ -172,7 +172,7 @@ class _Reading:
             first_text_seconds=_later(answer.first_text_seconds, before),
             first_audio_seconds=_later(answer.first_audio_seconds, before),
             probabilities=self._probabilities,
-            notes=(*self._notes, *self._told),
+            notes=(*self._notes, *self._server_notes),
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.embeddings.prompt import mismatch
-from workbench.runtimes.vllm.embedding_part import PART, embedding_part, placeholder_told
+from workbench.runtimes.vllm.embedding_part import PART, embedding_part, stated_placeholder
 from workbench.runtimes.vllm.remote.client import Client
 from workbench.runtimes.vllm.remote.service import CHAT, Service
 
@@ -30,11 +30,11 @@ def message_content(text: str, embeddings: Sequence[np.ndarray], placeholder: st
     if len(texts) - 1 != len(embeddings):
         raise BadInput(mismatch("the prompt", placeholder, len(texts) - 1, len(embeddings)))
     parts: list[Mapping[str, Any]] = []
-    for number, said in enumerate(texts):
+    for number, piece in enumerate(texts):
         if number:
             parts.append(embedding_part(embeddings[number - 1]))
-        if said:
-            parts.append({"type": "text", "text": said})
+        if piece:
+            parts.append({"type": "text", "text": piece})
     return parts
 
 
@@ -49,4 +49,4 @@ def placeholder_there(client: Client, service: Service) -> str | None:
     messages = [{"role": "user", "content": [{"type": PART}]}]
     answer = client.ask("POST", CHAT, {"model": service.model, "messages": messages, "max_tokens": 1})
     error = answer.content.get("error") if isinstance(answer.content, dict) else None
-    return placeholder_told(str(error.get("message"))) if isinstance(error, dict) else None
+    return stated_placeholder(str(error.get("message"))) if isinstance(error, dict) else None

@@ -20,14 +20,14 @@ class EventReader:
         self._rest = ""  # an incomplete line
         self._data: list[str] = []  # lines of an incomplete event
 
-    def feed(self, arrived: bytes) -> list[str]:
+    def feed(self, chunk: bytes) -> list[str]:
         """Returns the data of every event that these bytes complete; raises `ValueError` for an event that grows too
         large.
         """
-        text = self._rest + self._decoder.decode(arrived)
-        held = len(text) - 1 if text.endswith("\r") else len(text)  # its line feed may arrive next
-        lines = text[:held].replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        self._rest = lines.pop() + text[held:]
+        text = self._rest + self._decoder.decode(chunk)
+        complete = len(text) - 1 if text.endswith("\r") else len(text)  # its line feed may arrive next
+        lines = text[:complete].replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        self._rest = lines.pop() + text[complete:]
         found = []
         for line in lines:
             if line.startswith("data:"):

@@ -42,22 +42,24 @@ def reported(server: Server, error: Any) -> WorkbenchError:
     return failure
 
 
-def unreachable(server: Server, model: str, why: str) -> WorkbenchError:
+def unreachable(server: Server, model: str, reason: str) -> WorkbenchError:
     """Returns the error for a server that cannot be reached."""
     return Unavailable(
-        f"the server {server.url} of {model} cannot be reached: {why}; start it there with vllm serve, or correct the "
-        "address in the model's card"
+        f"the server {server.url} of {model} cannot be reached: {reason}; start it there with vllm serve, or correct "
+        "the address in the model's card"
     )
 
 
-def broken(server: Server, why: str) -> WorkbenchError:
+def broken(server: Server, reason: str) -> WorkbenchError:
     """Returns the error for a connection that was lost before the answer was complete."""
-    return SessionDied(f"the server {server.url} {why} before its answer was complete; the next call asks again")
+    return SessionDied(f"the server {server.url} {reason} before its answer was complete; the next call asks again")
 
 
-def unexpected_answer(server: Server, what: str) -> WorkbenchError:
+def unexpected_answer(server: Server, description: str) -> WorkbenchError:
     """Returns the error for an answer that is not in OpenAI's format."""
-    return WorkbenchError(f"the server {server.url} answers {what}; expected an OpenAI-compatible server of vLLM")
+    return WorkbenchError(
+        f"the server {server.url} answers {description}; expected an OpenAI-compatible server of vLLM"
+    )
 
 
 def shortened(text: str) -> str:

@@ -51,8 +51,8 @@ def alternatives_fields(count: int, chats: bool) -> dict[str, Any]:
     """
     if not count:
         return {}
-    asked = {"logprobs": True, "top_logprobs": min(count + 1, MOST_ALTERNATIVES)} if chats else {"logprobs": count}
-    return {**asked, "return_tokens_as_token_ids": True}
+    fields = {"logprobs": True, "top_logprobs": min(count + 1, MOST_ALTERNATIVES)} if chats else {"logprobs": count}
+    return {**fields, "return_tokens_as_token_ids": True}
 
 
 def check_listening(options: ListeningOptions) -> None:
@@ -73,5 +73,5 @@ def form_fields(options: GenerationOptions, most: int, row: int = 0) -> Mapping[
             f"option min_new_tokens is {fields['min_tokens']}, and the server's transcriptions have no such "
             f"field; {HERE}"
         )
-    known = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
-    return {"max_completion_tokens": str(most), **{name: str(fields[name]) for name in known if name in fields}}
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+    return {"max_completion_tokens": str(most), **{name: str(fields[name]) for name in names if name in fields}}

@@ -28,12 +28,12 @@ class Service:
     has_chat_template: bool = False
 
 
-def find_service(client: Client, named: str = "") -> Service:
+def find_service(client: Client, model_name: str = "") -> Service:
     """Finds the model of that name on the server, or its only one.
 
     Raises `Unavailable` if the server cannot be reached or refuses access, `BadInput` if it has no such model.
     """
-    model = _model(client, named)
+    model = _model(client, model_name)
     # Every existing route refuses a body without a request before it does any work.
     answers = client.ask_all([("POST", route, {}) for route in ROUTES])
     routes = frozenset(route for route, answer in zip(ROUTES, answers, strict=True) if answer.status not in ABSENT)
@@ -62,7 +62,7 @@ def pieces(client: Client, service: Service, ids: Sequence[int]) -> list[str]:
     return [piece if isinstance(piece, str) else "" for piece in found]
 
 
-def _model(client: Client, named: str) -> str:
+def _model(client: Client, model_name: str) -> str:
     answer = client.ask("GET", MODELS)
     if answer.status != 200:
         raise _no_models(client, answer)
@@ -71,12 +71,12 @@ def _model(client: Client, named: str) -> str:
     except (TypeError, KeyError):
         raise unexpected_answer(client.server, f"{MODELS} with no list of models") from None
     listed = ", ".join(names[:MOST_NAMES]) + (" ..." if len(names) > MOST_NAMES else "")
-    if named:
-        if named in names:
-            return named
+    if model_name:
+        if model_name in names:
+            return model_name
         raise BadInput(
-            f"the server {client.server.url} has no model {named!r}; it has {listed or 'none'}: correct the name in "
-            f"the source of {client.model}'s card"
+            f"the server {client.server.url} has no model {model_name!r}; it has {listed or 'none'}: correct the name "
+            f"in the source of {client.model}'s card"
         )
     if len(names) != 1:
         raise BadInput(

@@ -15,9 +15,9 @@ FULL_SCALE = 32768  # of 16-bit samples
 def wav(samples: np.ndarray) -> bytes:
     """Returns mono float32 samples [n] at 16 kHz as a WAV file: 16 bits if they hold the values exactly, else 32."""
     scaled = samples * np.float32(FULL_SCALE)  # a power of two: exact
-    whole = np.rint(scaled)
-    exact = bool(np.array_equal(whole, scaled)) and bool(((whole >= -FULL_SCALE) & (whole < FULL_SCALE)).all())
-    data = (whole.astype("<i2") if exact else samples.astype("<f4")).tobytes()
+    rounded = np.rint(scaled)
+    exact = bool(np.array_equal(rounded, scaled)) and bool(((rounded >= -FULL_SCALE) & (rounded < FULL_SCALE)).all())
+    data = (rounded.astype("<i2") if exact else samples.astype("<f4")).tobytes()
     width, kind = (2, PCM) if exact else (4, FLOAT)
     form = struct.pack("<HHIIHH", kind, 1, SAMPLE_RATE, SAMPLE_RATE * width, width, 8 * width)
     if kind == FLOAT:  # WAV requires an extension (here empty) and the number of samples for all kinds but PCM

@@ -64,18 +64,18 @@ class RemoteRecogniser:
         self.wording = wording
         self._pieces: dict[int, str] = {}  # texts of the tokens seen so far
         self._asking = threading.Lock()
-        self._own = OWN
+        self._instruction = OWN
 
-    def instructed(self, own: Instruction) -> RemoteRecogniser:
+    def instructed(self, instruction: Instruction) -> RemoteRecogniser:
         """See `InstructedRecogniser.instructed`; raises `Unavailable` if the server writes the prompt itself."""
         if not self.chats:
             raise Unavailable(
                 f"the server {self.client.server.url} offers only transcriptions of {self.service.model}, with its own "
                 "prompt; open the model on this machine to converse"
             )
-        other = copy.copy(self)
-        other._own = own
-        return other
+        recogniser = copy.copy(self)
+        recogniser._instruction = instruction
+        return recogniser
 
     @property
     def options_class(self) -> type[ListeningOptions]:
@@ -126,7 +126,7 @@ class RemoteRecogniser:
         return self.wording.text("".join(self._pieces.get(number, "") for number in ids))
 
     def trace(
-        self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
+        self, samples: np.ndarray, options: Any, requested_stages: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
         """Raises `Unavailable`, as a server shows no stages."""
         raise Unavailable(NO_STAGES)
@@ -144,9 +144,9 @@ class RemoteRecogniser:
         sound = base64.b64encode(wav(samples)).decode()
         speech = {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}}
         content = self.wording.content(speech, options)
-        if self._own.text:
-            content = [{**part, "text": self._own.text} if part["type"] == "text" else part for part in content]
-        system = [{"role": "system", "content": self._own.system}] if self._own.system else []
+        if self._instruction.text:
+            content = [{**part, "text": self._instruction.text} if part["type"] == "text" else part for part in content]
+        system = [{"role": "system", "content": self._instruction.system}] if self._instruction.system else []
         messages = [*system, {"role": "user", "content": content}]
         fields = sampling_fields(options, most, self.service.stop_ids, row) | streaming_fields()
         return Call(CHAT, {**model, "messages": messages, **fields})
@@ -155,14 +155,14 @@ class RemoteRecogniser:
         self, text: str, ids: Sequence[int], finish: str, prompt_tokens: int, notes: Sequence[str]
     ) -> Recognition:
         ended = finish == "stop"
-        shown = ids[:-1] if ended else ids  # the end is a token without text
-        known = self._read(shown)
+        text_ids = ids[:-1] if ended else ids  # the end is a token without text
+        pieces = self._read(text_ids)
         notes = [*([] if self.chats else [NO_TOKENS]), *([] if ended else [CUT_OFF]), *notes]
         return Recognition(
             text=self.wording.text(text),
             language=None,
             tags={},
-            tokens=tuple(Token(number, piece) for number, piece in zip(shown, known, strict=True)),
+            tokens=tuple(Token(number, piece) for number, piece in zip(text_ids, pieces, strict=True)),
             ids=tuple(ids),
             notes=tuple(notes),
             ended=ended,

@@ -80,11 +80,13 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
         """Yields the same as `generate_stream`, for options that are checked."""
         client = self.client
         messages = conversation(prompt, chosen, self._service.has_chat_template, self.model)
-        if given := embeddings_given(embeddings):
-            asked: dict[str, Any] = {"messages": self._with_embeddings(client, messages, given)}
+        if arrays := embeddings_given(embeddings):
+            prompt_fields: dict[str, Any] = {"messages": self._with_embeddings(client, messages, arrays)}
         else:
-            asked = {"prompt": prompt} if messages is None else {"messages": [dict(message) for message in messages]}
-        yield from self._generated(client, self._call(asked, chosen), chosen.alternatives)
+            prompt_fields = (
+                {"prompt": prompt} if messages is None else {"messages": [dict(message) for message in messages]}
+            )
+        yield from self._generated(client, self._call(prompt_fields, chosen), chosen.alternatives)
 
     def generate_from_embeddings(
         self, prompt: np.ndarray | Sequence[str | np.ndarray], **options: Any
@@ -100,14 +102,14 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
         """
         client, chosen = self.client, self._options(options)
         if isinstance(prompt, np.ndarray):
-            asked: dict[str, Any] = {"prompt_embeds": _encoded(prompt)}
+            prompt_fields: dict[str, Any] = {"prompt_embeds": _encoded(prompt)}
         else:
             if not prompt:
                 raise BadInput("the prompt has no parts; expected texts and embeddings")
             content = [_part(part) for part in prompt]
             system = [{"role": "system", "content": chosen.system}] if chosen.system else []
-            asked = {"messages": [*system, {"role": "user", "content": content}]}
-        yield from self._generated(client, self._call(asked, chosen), chosen.alternatives)
+            prompt_fields = {"messages": [*system, {"role": "user", "content": content}]}
+        yield from self._generated(client, self._call(prompt_fields, chosen), chosen.alternatives)
 
     def trace(self, source: Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
         """Raises `Unavailable`, as a server shows no stages."""
@@ -137,16 +139,16 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
         rows = iter([each.values for each in embeddings])
         found = []
         for message in messages:
-            here = list(islice(rows, message["content"].count(placeholder)))
-            parts = message_content(message["content"], here, placeholder)
-            found.append({**message, "content": parts if here else message["content"]})
+            message_rows = list(islice(rows, message["content"].count(placeholder)))
+            parts = message_content(message["content"], message_rows, placeholder)
+            found.append({**message, "content": parts if message_rows else message["content"]})
         return found
 
-    def _options(self, given: Mapping[str, Any]) -> CausalLmOptions:
-        return build_options(CausalLmOptions, given, self.model)
+    def _options(self, options: Mapping[str, Any]) -> CausalLmOptions:
+        return build_options(CausalLmOptions, options, self.model)
 
-    def _call(self, asked: Mapping[str, Any], options: CausalLmOptions) -> Call:
-        chats = "messages" in asked
+    def _call(self, prompt_fields: Mapping[str, Any], options: CausalLmOptions) -> Call:
+        chats = "messages" in prompt_fields
         route = CHAT if chats else COMPLETIONS
         if route not in self._service.routes:
             raise BadInput(
@@ -157,11 +159,11 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
         thinking = {"chat_template_kwargs": {"enable_thinking": options.thinking}} if chats else {}
         fields = sampling_fields(options, options.max_new_tokens, self._service.stop_ids) | streaming_fields()
         fields |= alternatives_fields(options.alternatives, chats)
-        return Call(route, {"model": self._service.model, **asked, **thinking, **fields})
+        return Call(route, {"model": self._service.model, **prompt_fields, **thinking, **fields})
 
     def _generated(self, client: Client, call: Call, alternatives: int) -> Generator[Piece | Generation, None, None]:
-        begun = time.perf_counter()
-        texts, ids, others = list[str](), list[int](), list[tuple[Alternative, ...]]()
+        start_time = time.perf_counter()
+        texts, ids, all_alternatives = list[str](), list[int](), list[tuple[Alternative, ...]]()
         finish, prompt_tokens, first = "length", 0, 0.0
         with contextlib.closing(client.stream([call])) as events:
             for item in events:
@@ -172,17 +174,22 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
                 prompt_tokens = added.prompt_tokens or prompt_tokens
                 finish = added.finish or finish
                 if added.text or added.ids:
-                    first = first or time.perf_counter() - begun
+                    first = first or time.perf_counter() - start_time
                     texts.append(added.text)
                     ids += added.ids
-                    told = self._alternatives(client, added.steps, alternatives)
-                    others += told
-                    if alternatives and added.text and not others:
+                    step_alternatives = self._alternatives(client, added.steps, alternatives)
+                    all_alternatives += step_alternatives
+                    if alternatives and added.text and not all_alternatives:
                         raise Unavailable(
                             f"the server {client.server.url} does not return the likeliest tokens of each step; set "
                             "alternatives to 0, or open the model on this machine"
                         )
-                    yield Piece(added.text, added.ids, told[0] if len(told) == 1 else (), prompt_tokens)
+                    yield Piece(
+                        added.text,
+                        added.ids,
+                        step_alternatives[0] if len(step_alternatives) == 1 else (),
+                        prompt_tokens,
+                    )
         yield Generation(
             model=self.model,
             runtime=self.runtime,
@@ -191,9 +198,9 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
             prompt_tokens=prompt_tokens,
             finish=finish,
             load_seconds=self.load_seconds,
-            compute_seconds=time.perf_counter() - begun,
+            compute_seconds=time.perf_counter() - start_time,
             first_token_seconds=first,
-            alternatives=tuple(others),
+            alternatives=tuple(all_alternatives),
         )
 
     def _alternatives(
@@ -207,8 +214,10 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
         numbers = {token: int(token.removeprefix(NUMBERED)) for step in steps for token, _ in step if _is_id(token)}
         new = [number for number in numbers.values() if number not in self._pieces]
         self._pieces.update(zip(new, pieces(client, self._service, new), strict=True))
-        named = {token: (number, self._pieces[number]) for token, number in numbers.items()}
-        return [tuple(Alternative(*named.get(token, (-1, token)), value) for token, value in step) for step in steps]
+        token_pieces = {token: (number, self._pieces[number]) for token, number in numbers.items()}
+        return [
+            tuple(Alternative(*token_pieces.get(token, (-1, token)), value) for token, value in step) for step in steps
+        ]
 
 
 def _is_id(token: str) -> bool:

@@ -44,7 +44,7 @@ class Wording(Protocol):
         """Returns the most tokens to generate for a chunk of `samples` samples."""
         ...
 
-    def text(self, written: str) -> str:
+    def text(self, reply: str) -> str:
         """Returns the transcript in the model's output."""
         ...
 
@@ -74,9 +74,9 @@ class NanoWording:
         """See `Wording.most`."""
         return options.max_new_tokens
 
-    def text(self, written: str) -> str:
+    def text(self, reply: str) -> str:
         """See `Wording.text`."""
-        return funasr_nano.tidy(written)
+        return funasr_nano.tidy(reply)
 
 
 class FireRedWording:
@@ -108,9 +108,9 @@ class FireRedWording:
         frames = FrontendConfig(window="povey").frames(samples)
         return options.max_new_tokens or fireredasr.speech_tokens(frames, DOWNSAMPLE_RATE)
 
-    def text(self, written: str) -> str:
+    def text(self, reply: str) -> str:
         """See `Wording.text`."""
-        return fireredasr.tidy(written)
+        return fireredasr.tidy(reply)
 
 
 def _text(text: str) -> Mapping[str, Any]:

@@ -92,7 +92,7 @@ class ChatRoute:
 
     def __init__(self, names: list[str], conversations: Conversations):
         self._names, self._conversations = names, conversations
-        self._kept = KeptAnswers()
+        self._stored_answers = KeptAnswers()
 
     async def answer(self, body: Any) -> Any:
         """Returns what vLLM's route sends: a whole answer, an iterator of events, or an error."""
@@ -100,8 +100,8 @@ class ChatRoute:
 
         stream = None
         try:
-            request = read_chat_request(body, self._names, OPTIONS, self._kept)
-            writing = ChatAnswer(request, self._kept)
+            request = read_chat_request(body, self._names, OPTIONS, self._stored_answers)
+            writing = ChatAnswer(request, self._stored_answers)
             stream = self._conversations.events(request.messages, request.options)
             first = [await anext(stream) for _ in range(BEFORE_STREAMING if request.stream else 0)]
             if request.stream:
@@ -128,8 +128,8 @@ async def _streamed(
             yield events(writing.chunks(event))
         try:
             async for event in rest:
-                if told := events(writing.chunks(event)):
-                    yield told
+                if text := events(writing.chunks(event)):
+                    yield text
         except WorkbenchError as error:
             yield error_event(error)
             return

@@ -60,8 +60,8 @@ class ServedEngine:
         """See `workbench.runtimes.vllm.engine.Engine.follow`. Raises `Cancelled` after `give_up`."""
         for request in requests:
             check_request(request, self.limits)
-        asked = list(zip(requests, params, strict=True))
-        running = RunningRequests(self._llm, self._loop, asked, self._name, self._told)
+        paired = list(zip(requests, params, strict=True))
+        running = RunningRequests(self._llm, self._loop, paired, self._name, self._converted_error)
         with self._lock:
             if self._given_up:
                 raise _cancelled()
@@ -78,7 +78,7 @@ class ServedEngine:
     def close(self) -> None:
         """Does nothing: the server ends its engine."""
 
-    def _told(self, error: BaseException) -> WorkbenchError:
+    def _converted_error(self, error: BaseException) -> WorkbenchError:
         if self._llm.errored and not isinstance(error, WorkbenchError):
             return SessionDied(f"the engine of {self._name} has ended at work; the server's log says why")
         return failure(error, self._name)

@@ -35,18 +35,18 @@ Logits = Callable[[Sequence[int], Wanted], tuple[np.ndarray, np.ndarray | None]]
 class Answer:
     """One request: the rows of its prompt that have several streams, and the rows generated so far."""
 
-    def __init__(self, asked: StreamRequest, layout: SpeechLayout, prompt: int):
-        self.asked, self.layout, self.prompt = asked, layout, prompt
+    def __init__(self, stream_request: StreamRequest, layout: SpeechLayout, prompt: int):
+        self.stream_request, self.layout, self.prompt = stream_request, layout, prompt
         self.steps: list[Step] = []
         self._broken = False
-        self._cursor = Cursor(asked.plan, layout)
-        for number in asked.begun:
+        self._cursor = Cursor(stream_request.plan, layout)
+        for number in stream_request.prefix_ids:
             self._cursor.advance(number)
 
     def rows(self, start: int, stop: int) -> list[tuple[int, np.ndarray]]:
         """Returns (position, row [streams]) of the positions from `start` to `stop` that have streams 1 and above."""
         found = []
-        for first, rows in self.asked.spans if start < self.prompt else ():
+        for first, rows in self.stream_request.spans if start < self.prompt else ():
             found += [(p, rows[p - first]) for p in range(max(start, first), min(stop, first + len(rows)))]
         for position in range(max(start, self.prompt), min(stop, self.prompt + len(self.steps))):
             step = self.steps[position - self.prompt]
@@ -72,7 +72,7 @@ class Answer:
             return _end(self.layout, self._broken)
         if phase.forced is None:
             return None
-        step = forced(phase, self.layout, self.asked.probabilities, self.asked.evidence)
+        step = forced(phase, self.layout, self.stream_request.probabilities, self.stream_request.evidence)
         self.take(step)
         return step
 
@@ -84,12 +84,14 @@ class Answer:
     @property
     def guided(self) -> bool:
         """Whether the next position is chosen together with the partner."""
-        return bool(self.asked.pair) and self._cursor.phase.kind is Kind.AUDIO
+        return bool(self.stream_request.pair) and self._cursor.phase.kind is Kind.AUDIO
 
     def due(self) -> Due:
         """Returns the values that the model needs to choose the next position."""
-        asked, number = self.asked, len(self.asked.begun) + len(self.steps)
-        return Due(self._cursor.phase, asked.plan, number, asked.probabilities, asked.evidence)
+        stream_request, number = self.stream_request, len(self.stream_request.prefix_ids) + len(self.steps)
+        return Due(
+            self._cursor.phase, stream_request.plan, number, stream_request.probabilities, stream_request.evidence
+        )
 
     def take(self, step: Step) -> None:
         """Appends a position."""
@@ -142,7 +144,7 @@ class Answers:
         return request in self._running
 
     @property
-    def kept(self) -> int:
+    def known_requests(self) -> int:
         """The number of requests that are known, in the batch and outside of it."""
         return len(self._running) + len(self._parked)
 
@@ -162,17 +164,17 @@ class Answers:
             self._running[request] = self._parked.pop(request)
             return ""
         try:
-            asked = read(extra, self.layout, prompt)
-            if asked is None:
+            stream_request = read(extra, self.layout, prompt)
+            if stream_request is None:
                 return ""
-            if asked.pair and not self._pairs:
+            if stream_request.pair and not self._pairs:
                 raise BadInput("it is one of a pair, and this engine's scheduler lets no request wait for another")
             if positions > prompt:
                 raise BadInput(f"the streams of the {positions - prompt} rows so far are no longer known")
         except BadInput as error:
             self._running[request] = _Ended(prompt, self.layout)
             return str(error)
-        self._running[request] = Answer(asked, self.layout, prompt)
+        self._running[request] = Answer(stream_request, self.layout, prompt)
         return ""
 
     def end(self, request: str) -> None:
@@ -218,7 +220,7 @@ class Answers:
             lengths: the number of positions of each that are computed, those of this step included.
         """
         found: dict[int, Step | None] = {}
-        together: dict[Any, list[Branches]] = {}
+        groups: dict[Any, list[Branches]] = {}
         pairs: dict[str, dict[bool, tuple[int, Answer]]] = {}
         for row, (request, length) in enumerate(zip(requests, lengths)):
             if (answer := self._running.get(request)) is None:
@@ -227,23 +229,23 @@ class Answers:
             if step is not None:
                 found[row] = step
             elif answer.guided:
-                pairs.setdefault(answer.asked.pair, {})[answer.asked.null] = row, answer
+                pairs.setdefault(answer.stream_request.pair, {})[answer.stream_request.null] = row, answer
             else:
-                together.setdefault(answer.due().manner, []).append([(row, answer)])
-        for both in pairs.values():
-            if len(both) == 2:
-                together.setdefault(both[False][1].due().manner, []).append([both[False], both[True]])
+                groups.setdefault(answer.due().manner, []).append([(row, answer)])
+        for pair in pairs.values():
+            if len(pair) == 2:
+                groups.setdefault(pair[False][1].due().manner, []).append([pair[False], pair[True]])
             else:
-                found.update((row, None) for row, _ in both.values())
-        for manner, group in together.items():
+                found.update((row, None) for row, _ in pair.values())
+        for manner, group in groups.items():
             main, codec = logits([row for branches in group for row, _ in branches], wanted(manner[0], self.layout))
             main, codec = _guided(main, codec, group)
-            numbers = _are_numbers(main) & (_are_numbers(codec) if codec is not None else True)
-            for place in np.flatnonzero(~numbers):
+            are_finite = _are_numbers(main) & (_are_numbers(codec) if codec is not None else True)
+            for place in np.flatnonzero(~are_finite):
                 found.update((row, answer.break_off()) for row, answer in group[place])
-            if not numbers.all():  # no answer changes those beside it
-                group = [branches for branches, kept in zip(group, numbers) if kept]
-                main, codec = main[numbers], None if codec is None else codec[numbers]
+            if not are_finite.all():  # no answer changes those beside it
+                group = [branches for branches, finite in zip(group, are_finite) if finite]
+                main, codec = main[are_finite], None if codec is None else codec[are_finite]
             if not group:
                 continue
             due = [branches[0][1].due() for branches in group]
@@ -275,7 +277,7 @@ def _guided(
         part = slice(at, at + len(branches))
         at = part.stop
         scores = Scores(main[part], None if codec is None else codec[part])
-        own, others = apply_guidance(scores, branches[0][1].asked.plan.cfg)
+        own, others = apply_guidance(scores, branches[0][1].stream_request.plan.cfg)
         mains.append(own)
         codecs += [] if others is None else [others]
     return np.stack(mains), np.stack(codecs) if codecs else None

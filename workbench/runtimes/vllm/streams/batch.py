@@ -54,19 +54,19 @@ def written(sampled: Any, chosen: Mapping[int, Step | None], layout: SpeechLayou
 
     Returns the rows that wait.
     """
-    told = sampled.logprobs_tensors
+    logprobs = sampled.logprobs_tensors
     waiting = []
     for row, step in chosen.items():
         if step is None:
             waiting.append(row)
             continue
         sampled.sampled_token_ids[row, 0] = step.id
-        if told is None:
+        if logprobs is None:
             continue
         ids, numbers = columns(step, layout)
-        if (count := len(ids)) > told.logprob_token_ids.shape[1]:
+        if (count := len(ids)) > logprobs.logprob_token_ids.shape[1]:
             continue  # the request did not ask for the streams
-        told.logprob_token_ids[row, :count] = torch.from_numpy(ids).to(told.logprob_token_ids)
-        told.logprobs[row, :count] = torch.from_numpy(numbers).to(told.logprobs)
-        told.selected_token_ranks[row] = 0
+        logprobs.logprob_token_ids[row, :count] = torch.from_numpy(ids).to(logprobs.logprob_token_ids)
+        logprobs.logprobs[row, :count] = torch.from_numpy(numbers).to(logprobs.logprobs)
+        logprobs.selected_token_ranks[row] = 0
     return waiting

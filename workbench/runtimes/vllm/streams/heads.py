@@ -32,9 +32,9 @@ class StreamHeads:
         specials, codec = matrix[: layout.text_first], matrix[layout.codec_first : layout.codec_end]
         self._small = torch.cat([specials, codec]).float()
         self._bias = self._small.new_zeros(len(self._small))
-        own = streams.to(matrix.device).float()
+        stream_rows = streams.to(matrix.device).float()
         for stream, rows in self.rows.biased():
-            self._bias[rows] = self._small[rows] @ own[stream]
+            self._bias[rows] = self._small[rows] @ stream_rows[stream]
 
     def codec(self, hidden: Tensor) -> Tensor:
         """Returns the logits of streams 1 and above, each over its own interval [rows, streams - 1, layer size].

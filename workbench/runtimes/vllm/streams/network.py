@@ -80,18 +80,18 @@ class EngineNetwork:
         ids: list[int] = []
         spans: list[Span] = []
         recordings: list[np.ndarray] = []
-        at = heard = 0
+        at = audio_rows = 0
         for part in prompt:
             if isinstance(part, Recording):
                 ids.append(self.layout.pad)
                 recordings.append(np.ascontiguousarray(part.samples, dtype=np.float32))
-                heard += part.rows
+                audio_rows += part.rows
                 at += part.rows
             else:
                 ids += part[:, 0].tolist()
                 spans += spans_of(part, at, self.layout)
                 at += len(part)
-        return Request(ids, tuple(recordings) or None, heard), spans
+        return Request(ids, tuple(recordings) or None, audio_rows), spans
 
     def trace(self, prompt: Sequence[Any], recorder: Recorder) -> None:
         """Records the audio tower's stages and those of one pass over a prompt; see `SpeechModel.trace`."""
@@ -99,9 +99,9 @@ class EngineNetwork:
         request, spans = self.request(prompt)
         if not isinstance(self.engine, Engine):
             raise Unavailable("a server shows no stages; open the model on this machine")
-        wanted = recorder.wanted if isinstance(recorder.wanted, StageFilter) else StageFilter()
+        requested_stages = recorder.wanted if isinstance(recorder.wanted, StageFilter) else StageFilter()
         extra = {ARGUMENT: StreamRequest(AnswerPlan("text"), spans).written()}
-        for stage, value in prompt_stages(self.engine, request, wanted, extra).items():
+        for stage, value in prompt_stages(self.engine, request, requested_stages, extra).items():
             recorder.put(stage, value)
 
     def room(self, request: Request, plan: AnswerPlan) -> int:
@@ -109,14 +109,14 @@ class EngineNetwork:
 
         Raises `BadInput` if a prompt fills it.
         """
-        own = self.engine.room(2)
-        if request.positions >= own:
+        capacity = self.engine.room(2)
+        if request.positions >= capacity:
             raise BadInput(
                 f"cfg is {plan.cfg:g}, which needs keys and values of two sequences, and the conversation has "
-                f"{request.positions} positions where the engine has room for {own} of each; set cfg to 1, or open the "
-                "model with a larger kv_gigabytes"
+                f"{request.positions} positions where the engine has room for {capacity} of each; set cfg to 1, or "
+                "open the model with a larger kv_gigabytes"
             )
-        return min(self.context, own)
+        return min(self.context, capacity)
 
     def close(self) -> None:
         """Ends the engine."""
@@ -142,15 +142,15 @@ def engine_steps(
     layout, guided = network.layout, plan.guided and plan.modalities != "text"
     request, spans = network.request(prompt)
     request = replace(request, salt=_salt(plan, spans))
-    asked = StreamRequest(replace(plan, cfg=1.0), spans, probabilities, evidence)
-    answer = _Answer(asked, layout)
+    stream_request = StreamRequest(replace(plan, cfg=1.0), spans, probabilities, evidence)
+    answer = _Answer(stream_request, layout)
     room = network.room(request, plan) if guided else network.context
     if not guided or plan.modalities != "audio":
-        params = _params(asked, layout, stops=(layout.audio,) if guided else ())
+        params = _params(stream_request, layout, stops=(layout.audio,) if guided else ())
         yield from _chosen(network, [(request, params)], answer)
     yield from answer.without_choice()  # before audio, or at the end of the context
     if guided and answer.phase.kind is Kind.AUDIO and request.positions + len(answer.ids) <= room:
-        pair = _pair(request, replace(asked, plan=plan, begun=answer.ids[:]), layout, room)
+        pair = _pair(request, replace(stream_request, plan=plan, prefix_ids=answer.ids[:]), layout, room)
         yield from _chosen(network, pair, answer)
         yield from answer.without_choice()
     return answer.phase.finish or LENGTH
@@ -159,10 +159,10 @@ def engine_steps(
 class _Answer:
     """An answer in progress."""
 
-    def __init__(self, asked: StreamRequest, layout: SpeechLayout):
-        self.asked, self.layout = asked, layout
+    def __init__(self, stream_request: StreamRequest, layout: SpeechLayout):
+        self.stream_request, self.layout = stream_request, layout
         self.ids: list[int] = []  # of stream 0
-        self._cursor = Cursor(asked.plan, layout)
+        self._cursor = Cursor(stream_request.plan, layout)
 
     @property
     def phase(self) -> Phase:
@@ -178,11 +178,11 @@ class _Answer:
         """Yields the positions up to the next one that the model chooses."""
         while (phase := self.phase).forced is not None:
             self.take(phase.forced)
-            yield forced(phase, self.layout, self.asked.probabilities, self.asked.evidence)
+            yield forced(phase, self.layout, self.stream_request.probabilities, self.stream_request.evidence)
 
 
 def _pair(
-    request: Request, asked: StreamRequest, layout: SpeechLayout, room: int
+    request: Request, stream_request: StreamRequest, layout: SpeechLayout, room: int
 ) -> list[tuple[Request, SamplingParams]]:
     """Returns the two requests for the audio of an answer with guidance: the model's and the null branch's.
 
@@ -190,13 +190,22 @@ def _pair(
         request: for the prompt before the answer.
         room: the most positions of each.
     """
-    asked = replace(asked, pair=uuid4().hex)
-    model = replace(request, ids=[*request.ids, *asked.begun])
+    stream_request = replace(stream_request, pair=uuid4().hex)
+    model = replace(request, ids=[*request.ids, *stream_request.prefix_ids])
     null = Request([layout.pad] * (model.positions - 1) + [layout.audio], salt=uuid4().hex)
     most = room + 1 - model.positions  # what follows the last position is not computed
     return [
-        (model, _params(asked, layout, most=most)),
-        (null, _params(StreamRequest(asked.plan, begun=asked.begun, pair=asked.pair, null=True), layout, most=most)),
+        (model, _params(stream_request, layout, most=most)),
+        (
+            null,
+            _params(
+                StreamRequest(
+                    stream_request.plan, prefix_ids=stream_request.prefix_ids, pair=stream_request.pair, null=True
+                ),
+                layout,
+                most=most,
+            ),
+        ),
     ]
 
 
@@ -207,26 +216,26 @@ def _chosen(
 
     Raises `NotFinite` for logits that are NaN, as `answer_steps` does.
     """
-    layout, asked = answer.layout, answer.asked
+    layout, stream_request = answer.layout, answer.stream_request
     broken = f"the engine broke an answer off ({network.engine.where})"
     ends: list[Finished] = []
-    with closing(_kept(network.engine.follow(*zip(*requests)), ends)) as stream:
-        for number, ids, told in stream:
+    with closing(_with_ends(network.engine.follow(*zip(*requests)), ends)) as stream:
+        for number, ids, logprobs in stream:
             if number:
                 continue
-            for token, start, end in zip(ids, told.start_indices, told.end_indices, strict=True):
+            for token, start, end in zip(ids, logprobs.start_indices, logprobs.end_indices, strict=True):
                 phase = answer.phase
                 if phase.kind is Kind.END:
                     continue  # a stop token of our own
                 kind = Kind.CLOSE if phase.closes and token in (layout.eos, layout.eot) else phase.kind
-                columns = np.array(told.token_ids[start:end]), np.array(told.logprobs[start:end])
+                columns = np.array(logprobs.token_ids[start:end]), np.array(logprobs.logprobs[start:end])
                 if token == layout.pad and columns[1][0] == BROKEN:
                     raise nan_logits()
                 try:
                     answer.take(token)
                 except ValueError as error:
                     raise WorkbenchError(broken) from error
-                yield position(*columns, kind, asked, layout)
+                yield position(*columns, kind, stream_request, layout)
     if any(each.reason == "error" for each in ends):
         raise WorkbenchError(broken)
 
@@ -234,7 +243,7 @@ def _chosen(
 Outputs = Generator[tuple[int, list[int], Any], None, list[Finished]]
 
 
-def _kept(stream: Outputs, ends: list[Finished]) -> Generator[tuple[int, list[int], Any], None, None]:
+def _with_ends(stream: Outputs, ends: list[Finished]) -> Generator[tuple[int, list[int], Any], None, None]:
     """Yields the items of a stream, and adds its return value to `ends`."""
     ends += yield from stream
 
@@ -253,7 +262,7 @@ def _salt(plan: AnswerPlan, spans: Sequence[Span]) -> str:
 
 
 def _params(
-    asked: StreamRequest, layout: SpeechLayout, stops: Sequence[int] = (), most: int | None = None
+    stream_request: StreamRequest, layout: SpeechLayout, stops: Sequence[int] = (), most: int | None = None
 ) -> SamplingParams:
     """Returns vLLM's parameters of a request.
 
@@ -264,19 +273,23 @@ def _params(
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
-    plan = asked.plan
+    plan = stream_request.plan
     # The pad follows the end of an answer and stops the request. In some modalities the closing id stops it already.
-    both = layout.eos, layout.eot
-    last = both if asked.null else {"auto": (layout.eos,), "text_audio": ()}.get(plan.modalities, both)
+    closing_ids = layout.eos, layout.eot
+    last = (
+        closing_ids
+        if stream_request.null
+        else {"auto": (layout.eos,), "text_audio": ()}.get(plan.modalities, closing_ids)
+    )
     limit = plan.max_tokens or plan.max_text_tokens + plan.max_audio_rows + OTHERS
     return SamplingParams(
         max_tokens=limit if most is None else min(limit, most),
         stop_token_ids=[layout.pad, *last, *stops],
         ignore_eos=True,
         temperature=0.0,  # the plan has its own
-        logprobs=None if asked.null else width(layout, asked.evidence) - 1,
+        logprobs=None if stream_request.null else width(layout, stream_request.evidence) - 1,
         flat_logprobs=True,
         detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY if asked.null else RequestOutputKind.DELTA,
-        extra_args={ARGUMENT: asked.written()},
+        output_kind=RequestOutputKind.FINAL_ONLY if stream_request.null else RequestOutputKind.DELTA,
+        extra_args={ARGUMENT: stream_request.written()},
     )

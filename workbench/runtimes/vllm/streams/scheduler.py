@@ -49,10 +49,10 @@ class PairScheduler(Scheduler):
         if first is None:
             self._first[pair] = request
             return
-        self._partners = {one: other for one, other in self._partners.items() if one in self.requests}
-        for one, other in ((first, request), (request, first)):
-            self._partners[one.request_id] = other.request_id
-            super().add_request(one)
+        self._partners = {member: partner for member, partner in self._partners.items() if member in self.requests}
+        for member, partner in ((first, request), (request, first)):
+            self._partners[member.request_id] = partner.request_id
+            super().add_request(member)
 
     def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus) -> list[Request]:
         """Ends requests from outside; see vLLM's method."""
@@ -70,7 +70,7 @@ class PairScheduler(Scheduler):
 
         One whose partner has ended without it ends with an error.
         """
-        left = []
+        abandoned = []
         sampled, places = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
         for name in scheduler_output.num_scheduled_tokens:
             request = self.requests.get(name) if name in self._partners else None
@@ -78,9 +78,9 @@ class PairScheduler(Scheduler):
                 continue
             request.num_computed_tokens -= 1
             if self._partners[name] not in self.requests:
-                left.append(name)
+                abandoned.append(name)
         outputs: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, model_runner_output)
-        for request in self.finish_requests(left, RequestStatus.FINISHED_ERROR):
+        for request in self.finish_requests(abandoned, RequestStatus.FINISHED_ERROR):
             own = outputs.setdefault(request.client_index, EngineCoreOutputs())
             reason = request.get_finished_reason()
             own.outputs.append(EngineCoreOutput(request.request_id, [], finish_reason=reason))

@@ -34,16 +34,16 @@ class StreamRequest:
     spans: Sequence[Span] = ()  # the rows of the prompt that have streams 1 and above
     probabilities: bool = False
     evidence: bool = False
-    begun: Sequence[int] = ()  # the ids of stream 0 of the answer's first positions, which the prompt ends with
+    prefix_ids: Sequence[int] = ()  # the ids of stream 0 of the answer's first positions, which the prompt ends with
     pair: str = ""  # with guidance: the name that this request and its partner share
     null: bool = False  # whether this one is the null branch of the pair
 
     def written(self) -> dict[str, Any]:
         """Returns the entry of `extra_args`. It contains plain values only."""
         spans = [[start, len(rows), rows.astype("<i4").tobytes()] for start, rows in self.spans]
-        told = {"probabilities": self.probabilities, "evidence": self.evidence}
-        pair = {"begun": list(self.begun), "pair": self.pair, "null": self.null}
-        return {"plan": asdict(self.plan), "spans": spans, **told, **pair}
+        flags = {"probabilities": self.probabilities, "evidence": self.evidence}
+        pair = {"begun": list(self.prefix_ids), "pair": self.pair, "null": self.null}
+        return {"plan": asdict(self.plan), "spans": spans, **flags, **pair}
 
 
 def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) -> StreamRequest | None:
@@ -54,35 +54,35 @@ def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) 
 
     Raises `BadInput` for any other values, as the clients of a server can send them.
     """
-    given = (extra or {}).get(ARGUMENT)
-    if given is None:
+    entry = (extra or {}).get(ARGUMENT)
+    if entry is None:
         return None
     try:
-        plan, spans = AnswerPlan(**given["plan"]), given["spans"]
-        told, why = bool(given["probabilities"]), bool(given["evidence"])
-        found = [
+        plan, spans = AnswerPlan(**entry["plan"]), entry["spans"]
+        probabilities, evidence = bool(entry["probabilities"]), bool(entry["evidence"])
+        row_spans = [
             (int(start), np.frombuffer(rows, "<i4").reshape(count, layout.streams)) for start, count, rows in spans
         ]
-        begun, pair = [int(number) for number in given.get("begun", ())], str(given.get("pair", ""))
-        phase_after(begun, plan, layout)
+        prefix_ids, pair = [int(number) for number in entry.get("begun", ())], str(entry.get("pair", ""))
+        phase_after(prefix_ids, plan, layout)
     except (TypeError, ValueError, KeyError) as error:
         raise BadInput(f"{ARGUMENT} of a request cannot be read: {type(error).__name__}") from error
     if plan.guided != bool(pair):
         raise BadInput(f"cfg is {plan.cfg:g}, and the request has {'a' if pair else 'no'} partner for guidance")
-    if len(begun) > positions:
-        raise BadInput(f"{ARGUMENT} has {len(begun)} positions of an answer in a prompt of {positions}")
-    for start, rows in found:
+    if len(prefix_ids) > positions:
+        raise BadInput(f"{ARGUMENT} has {len(prefix_ids)} positions of an answer in a prompt of {positions}")
+    for start, rows in row_spans:
         if not 0 <= start <= start + len(rows) <= positions:
             raise BadInput(f"{ARGUMENT} has rows {start} to {start + len(rows)} of a prompt of {positions}")
         if rows.size and not 0 <= rows.min() <= rows.max() < layout.vocabulary:
             raise BadInput(f"{ARGUMENT} has ids from {rows.min()} to {rows.max()}; expected those of the vocabulary")
-    return StreamRequest(plan, found, told, why, begun, pair, bool(given.get("null")))
+    return StreamRequest(plan, row_spans, probabilities, evidence, prefix_ids, pair, bool(entry.get("null")))
 
 
 def pair_of(extra: Mapping[str, Any] | None) -> str:
     """Returns the name of the pair that a request belongs to; empty if it belongs to none."""
-    given = (extra or {}).get(ARGUMENT)
-    return str(given.get("pair", "")) if isinstance(given, Mapping) else ""
+    entry = (extra or {}).get(ARGUMENT)
+    return str(entry.get("pair", "")) if isinstance(entry, Mapping) else ""
 
 
 def spans_of(rows: np.ndarray, start: int, layout: SpeechLayout) -> list[Span]:
@@ -104,22 +104,22 @@ def columns(step: Step, layout: SpeechLayout) -> tuple[np.ndarray, np.ndarray]:
     follow if the request asks for it. If several columns had the same id, vLLM would keep one of them. So each column
     has a range of ids of its own, in which -1 has a place too.
     """
-    told = step.probabilities
-    ids, numbers = [step.ids], [np.full(len(step.ids), np.nan) if told is None else told]
-    if (why := step.evidence) is not None:
-        ids += [why.alternatives.ravel(), np.zeros(NUMBERS * len(step.ids), dtype=np.int64)]
-        numbers += [why.logprobs.ravel(), why.temperatures, why.candidates, why.rooms]
+    probabilities = step.probabilities
+    ids, numbers = [step.ids], [np.full(len(step.ids), np.nan) if probabilities is None else probabilities]
+    if (evidence := step.evidence) is not None:
+        ids += [evidence.alternatives.ravel(), np.zeros(NUMBERS * len(step.ids), dtype=np.int64)]
+        numbers += [evidence.logprobs.ravel(), evidence.temperatures, evidence.candidates, evidence.rooms]
     found = np.concatenate(ids)
     found[1:] += 1 + (layout.vocabulary + 1) * np.arange(1, len(found))
     return found, np.concatenate(numbers).astype(np.float32)
 
 
-def position(ids: np.ndarray, numbers: np.ndarray, phase: Kind, asked: StreamRequest, layout: SpeechLayout) -> Step:
+def position(ids: np.ndarray, numbers: np.ndarray, phase: Kind, request: StreamRequest, layout: SpeechLayout) -> Step:
     """Returns the position that is in these columns; the reverse of `columns`."""
     count = layout.streams
     ids = np.concatenate([ids[:1], ids[1:] % (layout.vocabulary + 1) - 1])
     evidence = None
-    if asked.evidence:
+    if request.evidence:
         end = count * (1 + MOST)
         temperatures, candidates, rooms = numbers[end:].astype(np.float64).reshape(NUMBERS, count)
         evidence = Evidence(
@@ -129,5 +129,5 @@ def position(ids: np.ndarray, numbers: np.ndarray, phase: Kind, asked: StreamReq
             candidates.astype(np.int64),
             rooms,
         )
-    told = numbers[:count].astype(np.float64) if asked.probabilities else None
-    return Step(ids[:count], phase, told, evidence)
+    probabilities = numbers[:count].astype(np.float64) if request.probabilities else None
+    return Step(ids[:count], phase, probabilities, evidence)

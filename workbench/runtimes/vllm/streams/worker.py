@@ -40,8 +40,8 @@ class SpeechWorker(PlatformWorker):
         runner = self.model_runner
         if not hasattr(runner, "_preprocess"):
             return  # model runner V2, which `model_state` connects
-        own = type(runner)
-        runner.__class__ = type(f"Speech{own.__name__}", (SpeechRunner, own), {})
+        runner_class = type(runner)
+        runner.__class__ = type(f"Speech{runner_class.__name__}", (SpeechRunner, runner_class), {})
 
 
 class SpeechRunner:
@@ -105,5 +105,5 @@ def _empty(requests: int, alternatives: int | None, device: torch.device) -> Sam
         alternatives: the most alternatives of a token that any of the requests asks for.
     """
     ids = torch.zeros(requests, 1 + (alternatives or 0), dtype=torch.int32, device=device)
-    told = LogprobsTensors(ids, torch.zeros(ids.shape, device=device), torch.zeros_like(ids[:, 0]))
-    return SamplerOutput(torch.zeros_like(ids[:, :1]), told)
+    logprobs = LogprobsTensors(ids, torch.zeros(ids.shape, device=device), torch.zeros_like(ids[:, 0]))
+    return SamplerOutput(torch.zeros_like(ids[:, :1]), logprobs)

@@ -12,7 +12,7 @@ from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.core.settings import Settings
-from workbench.pipelines.tracing import named, substituted_stages, trace_of
+from workbench.pipelines.tracing import substituted_stages, substitution_meta, trace_of
 from workbench.runtimes.pytorch.sensevoice import open_session
 from workbench.trace.read import StoredTrace
 from workbench.trace.recorder import stage_digest
@@ -65,12 +65,12 @@ def test_what_is_given_is_read_from_a_file_as_it_is_asked_for(tmp_path: Path) ->
         assert stages is not None and list(stages) == ["a", "b"] and len(stages) == 2
         assert "a" in stages and "c" not in stages and not stages.used
         with pytest.raises(BadInput, match=r"has none of the stages of this pass \(it has a, b\); expected a trace of"):
-            named(stages)
-        assert stages["b"].tolist() == [0, 0, 0] and named(stages) == {
+            substitution_meta(stages)
+        assert stages["b"].tolist() == [0, 0, 0] and substitution_meta(stages) == {
             "isolated": True,
             "given": {"b": stage_digest(np.zeros(3))},
         }
-    assert substituted_stages(None, "d") is None and named(None) == {}
+    assert substituted_stages(None, "d") is None and substitution_meta(None) == {}
 
 
 def test_what_is_given_is_of_the_same_input_or_does_not_say(tmp_path: Path) -> None:

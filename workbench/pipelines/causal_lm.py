@@ -64,9 +64,11 @@ class CausalLm:
         """See `Writer.piece`."""
         return self.model.tokenizer.piece(number)
 
-    def trace(self, prompt: TokenPrompt, wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
+    def trace(
+        self, prompt: TokenPrompt, requested_stages: StageFilter, given: Stages | None = None
+    ) -> dict[str, np.ndarray]:
         """See `Writer.trace`."""
-        recorder = Recorder(wanted, given)
+        recorder = Recorder(requested_stages, given)
         self.language.trace(self._merged(prompt), recorder)
         return recorder.stages
 

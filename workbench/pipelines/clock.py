@@ -11,15 +11,15 @@ class WorkClock(contextlib.AbstractContextManager["WorkClock"]):
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._begun: float | None = None
+        self._start_time: float | None = None
 
     def __enter__(self) -> WorkClock:
-        self._begun = time.perf_counter()
+        self._start_time = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.seconds, self._begun = self.passed(), None
+        self.seconds, self._start_time = self.passed(), None
 
     def passed(self) -> float:
         """Returns the sum so far, inside a block or outside."""
-        return self.seconds + (0.0 if self._begun is None else time.perf_counter() - self._begun)
+        return self.seconds + (0.0 if self._start_time is None else time.perf_counter() - self._start_time)

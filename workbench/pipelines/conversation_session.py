@@ -22,9 +22,9 @@ from workbench.core.resources import close
 from workbench.families.speechlm import SpeechLmModel, SpeechLmOptions, answer_plan
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.speechlm_frontend import tower_times
-from workbench.pipelines.spoken_messages import heard
+from workbench.pipelines.spoken_messages import read_recording
 from workbench.pipelines.text_session import IncrementalDetokenizer
-from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
+from workbench.pipelines.tracing import place_of, substituted_stages, substitution_meta, trace_of
 from workbench.session.conversation import (
     Answer,
     AnswerSoFar,
@@ -103,18 +103,18 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
     def row_times(self) -> Mapping[str, RowTimes]:
         """See `workbench.trace.times.TimesRows`; the codec's frames are at seconds of the answer's audio."""
         tower, codec = self.described.tower, self._codec
-        heard = tower_times(tower) if tower else {}
+        tower_rows = tower_times(tower) if tower else {}
         frame = codec.hop / codec.sample_rate if codec else 0.0
-        return {**heard, **{name: RowTimes(0.0, frame) for name in ("codec.codes", "codec.latents") if codec}}
+        return {**tower_rows, **{name: RowTimes(0.0, frame) for name in ("codec.codes", "codec.latents") if codec}}
 
     def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
         """See `Converses.converse_stream`. Each position of the answer yields an event with its ids."""
         network = self.network
-        chosen = build_options(SpeechLmOptions, options, self.model)
-        plan = answer_plan(self.described, chosen)
+        model_options = build_options(SpeechLmOptions, options, self.model)
+        plan = answer_plan(self.described, model_options)
         clock = WorkClock()
-        settings = _settings(chosen, plan)
-        made = AnswerSoFar(self.model, self.runtime, settings, clock.passed)
+        settings = _settings(model_options, plan)
+        partial_answer = AnswerSoFar(self.model, self.runtime, settings, clock.passed)
         with clock:
             prompt = self._prompt(check_messages(messages))
         yield Begun(settings, prompt.rows, asdict(network.layout), self.load_seconds, notes=prompt.notes)
@@ -122,27 +122,27 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
             parts = [
                 network.embed_audio(part.samples) if isinstance(part, Recording) else part for part in prompt.parts
             ]
-        steps = self._steps(network, parts, plan, chosen.probabilities)
-        yield from self._answered(steps, prompt, plan, made, clock)
+        steps = self._steps(network, parts, plan, model_options.probabilities)
+        yield from self._answered(steps, prompt, plan, partial_answer, clock)
 
     def _answered(
         self,
         steps: Generator[Step, None, str],
         prompt: _Prompt,
         plan: AnswerPlan,
-        made: AnswerSoFar,
+        partial_answer: AnswerSoFar,
         clock: WorkClock,
         positions: list[Step] | None = None,
     ) -> Generator[ConversationEvent, None, None]:
         """Generates the answer to a prompt; yields the same events as `converse_stream` after `Begun`, and adds them to
-        `made`.
+        `partial_answer`.
 
         Args:
             positions: gets every position of the answer, if given.
         """
         network = self.network
         writing = _AnswerStream(self.described, self._codec, network)
-        told: list[np.ndarray] = []
+        probabilities: list[np.ndarray] = []
         finish = ""
         try:
             while not finish:
@@ -151,23 +151,23 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
                         step = next(steps)
                         events = writing.events(step)
                         if step.probabilities is not None:
-                            told.append(step.probabilities)
+                            probabilities.append(step.probabilities)
                         if positions is not None:
                             positions.append(step)
                     except StopIteration as done:
                         finish, events = done.value, writing.rest()
                     for event in events:
-                        made.add(event)
+                        partial_answer.add(event)
                 yield from events
         finally:
             steps.close()
-        answer = made.answer(finish)
+        answer = partial_answer.answer(finish)
         yield replace(
             answer,
             prompt_rows=prompt.rows,
             load_seconds=self.load_seconds,
             memory_bytes=peak_resident_bytes(),
-            probabilities=np.array(told) if told else None,
+            probabilities=np.array(probabilities) if probabilities else None,
             layout=asdict(network.layout),
             notes=(*prompt.notes, *_missing(plan, answer)),
         )
@@ -190,12 +190,12 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
                 f"{self.model} shows no decoding steps; each position of its answer is a row of answer.embeddings, "
                 "answer.norm and answer.logprobs, which every trace has"
             )
-        chosen = build_options(SpeechLmOptions, options, self.model)
-        plan = answer_plan(self.described, chosen)
-        wanted, place = StageFilter(stages), place_of(out)
+        model_options = build_options(SpeechLmOptions, options, self.model)
+        plan = answer_plan(self.described, model_options)
+        requested_stages, place = StageFilter(stages), place_of(out)
         prompt = self._prompt(check_messages(source))
-        others = substituted_stages(given, prompt.digest)
-        recorder = Recorder(wanted, others)
+        substituted = substituted_stages(given, prompt.digest)
+        recorder = Recorder(requested_stages, substituted)
         recorded = max((n for n, part in enumerate(prompt.parts) if isinstance(part, Recording)), default=-1)
         parts = [
             part
@@ -205,25 +205,25 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         ]
         network.trace(parts, recorder)
         described: dict[str, Any] = {"input_digest": prompt.digest, "layout": asdict(network.layout)}
-        if others is not None:
-            self._decode_given(others, recorder)
-        elif any(map(wanted, OF_THE_ANSWER)):
-            described["answer"] = _settings(chosen, plan)
+        if substituted is not None:
+            self._decode_given(substituted, recorder)
+        elif any(map(requested_stages, OF_THE_ANSWER)):
+            described["answer"] = _settings(model_options, plan)
             with contextlib.suppress(NotFinite):  # then there is no answer, and the stages of the prompt show why
                 self._record_answer(parts, prompt, plan, recorder)
-        described |= {**named(others), **described_times(self)}
+        described |= {**substitution_meta(substituted), **described_times(self)}
         return trace_of(self, recorder.stages, stages, network.dtype, options, place, **described)
 
     def _record_answer(self, parts: Sequence[Any], prompt: _Prompt, plan: AnswerPlan, recorder: Recorder) -> None:
         """Generates an answer and records its stages, in the order of the computation."""
-        wanted = recorder.wanted
+        requested = recorder.wanted
         positions: list[Step] = []
-        steps = self._steps(self.network, parts, plan, evidence=any(map(wanted, CHOICES)))
-        made = AnswerSoFar(self.model, self.runtime)
-        answer = last_answer(self._answered(steps, prompt, plan, made, WorkClock(), positions))
-        if any(map(wanted, PASSES.values())):
+        steps = self._steps(self.network, parts, plan, evidence=any(map(requested, CHOICES)))
+        partial_answer = AnswerSoFar(self.model, self.runtime)
+        answer = last_answer(self._answered(steps, prompt, plan, partial_answer, WorkClock(), positions))
+        if any(map(requested, PASSES.values())):
             room = self.network.context - 1 - prompt.rows
-            again = Recorder(lambda stage: stage in PASSES and wanted(PASSES[stage]))
+            again = Recorder(lambda stage: stage in PASSES and requested(PASSES[stage]))
             self.network.trace([*parts, np.array([step.ids for step in positions[:room]])], again)
             for stage, array in again.stages.items():
                 recorder.put(PASSES[stage], array[prompt.rows :])
@@ -232,16 +232,16 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         if answer.streams is not None and self._codec is not None:
             recorder.put("codec.rows", answer.streams)
             codes = aligned(answer.streams, self.network.layout)
-            if len(codes) and any(map(wanted, CODEC)):
+            if len(codes) and any(map(requested, CODEC)):
                 self._codec.decode(codes, recorder)
         recorder.put("tokens", np.array(answer.token_ids, dtype=np.int64))
         recorder.put("text", np.array(answer.text))
 
-    def _decode_given(self, others: Mapping[str, np.ndarray], recorder: Recorder) -> None:
+    def _decode_given(self, substituted: Mapping[str, np.ndarray], recorder: Recorder) -> None:
         """Records what the codec makes of substituted codes; raises `BadInput` for codes that it does not have."""
-        if self._codec is None or CODEC[0] not in others or not any(map(recorder.wanted, CODEC)):
+        if self._codec is None or CODEC[0] not in substituted or not any(map(recorder.wanted, CODEC)):
             return
-        codes = np.array(others[CODEC[0]])
+        codes = np.array(substituted[CODEC[0]])
         if codes.dtype.kind not in "iu":
             raise BadInput(f"{CODEC[0]} of the trace to compute from are {codes.dtype}; expected whole numbers")
         delayed(codes, self.network.layout)  # checks them
@@ -293,7 +293,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         if part.streams is not None:
             return Turn(role, rows=part.streams, where=where)
         longest = LONGEST_ENCODED if role == "assistant" else None  # the audio tower takes windows
-        recording = heard(part, number, place, longest, "the codec encodes a recording")
+        recording = read_recording(part, number, place, longest, "the codec encodes a recording")
         notes += [f"{where}: {note}" for note in recording.notes]
         if recording.seconds > TRAINED_SECONDS:
             notes.append(
@@ -341,10 +341,10 @@ class _AnswerStream:
 
     def rest(self) -> list[ConversationEvent]:
         """Returns the text or samples that a segment held back until its end."""
-        ended, self._open = self._open, None
-        if ended is Kind.TEXT and (text := self._text.finish()):
+        ended_kind, self._open = self._open, None
+        if ended_kind is Kind.TEXT and (text := self._text.finish()):
             return [Piece(text, ())]
-        if ended is Kind.AUDIO and self._chunks and len(samples := self._chunks.finish()):
+        if ended_kind is Kind.AUDIO and self._chunks and len(samples := self._chunks.finish()):
             return [AudioPiece(samples, self._rate, self._rows)]
         return []
 
@@ -364,11 +364,11 @@ def _missing(plan: AnswerPlan, answer: Answer) -> Iterator[str]:
     if plan.modalities in ("audio", "text_audio") and answer.audio is None:
         rows = 0 if answer.streams is None else len(answer.streams)
         if rows:
-            why = f"it has {counted(rows, 'row')}, too few for one frame"
+            reason = f"it has {counted(rows, 'row')}, too few for one frame"
         elif answer.finish != "length":
-            why = "the model ended it before its first row"
+            reason = "the model ended it before its first row"
         elif plan.max_tokens is not None and len(answer.token_ids) >= plan.max_tokens:
-            why = f"max_tokens, {plan.max_tokens}, ended the answer before it began"
+            reason = f"max_tokens, {plan.max_tokens}, ended the answer before it began"
         else:
-            why = "the context was full before it began"
-        yield f"the answer has no audio: {why}"
+            reason = "the context was full before it began"
+        yield f"the answer has no audio: {reason}"

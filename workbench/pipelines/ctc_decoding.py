@@ -72,10 +72,10 @@ def build_decoder(
     Raises `BadInput` for a file that is missing or broken, or does not fit the others.
     """
     lexicon = read_lexicon(options.lexicon, pieces, blank) if options.lexicon is not None else None
-    symbols, what = (pieces, "token") if lexicon is None else (lexicon.words, "word of the lexicon")
+    symbols, symbol_kind = (pieces, "token") if lexicon is None else (lexicon.words, "word of the lexicon")
     phrases = None
     if options.boost is not None:
-        phrases = read_phrases(options.boost, symbols, what, blank if lexicon is None else None)
+        phrases = read_phrases(options.boost, symbols, symbol_kind, blank if lexicon is None else None)
     token_lm, word_lm = _ngrams(options.lm, pieces), _ngrams(options.word_lm, symbols)
     # Last, as it takes longest.
     neural_lm = _neural(options.neural_lm, symbols, open_session)
@@ -105,8 +105,8 @@ def _neural(model: str | None, words: Sequence[str], open_session: OpenLanguageM
     return None if model is None else NeuralModel(open_session(model).score_texts, words)
 
 
-def text_hypothesis(found: Hypothesis, vocabulary: Vocabulary) -> TextHypothesis:
+def text_hypothesis(hypothesis: Hypothesis, vocabulary: Vocabulary) -> TextHypothesis:
     """Returns a hypothesis with its text: the words joined by spaces, or without a lexicon the tokens' text."""
-    text = vocabulary.text(found.tokens).strip() if found.words is None else " ".join(found.words)
-    tokens = tuple(vocabulary.pieces[token] for token in found.tokens)
-    return TextHypothesis(text, tokens, found.words, found.score, found.acoustic, found.lm)
+    text = vocabulary.text(hypothesis.tokens).strip() if hypothesis.words is None else " ".join(hypothesis.words)
+    tokens = tuple(vocabulary.pieces[token] for token in hypothesis.tokens)
+    return TextHypothesis(text, tokens, hypothesis.words, hypothesis.score, hypothesis.acoustic, hypothesis.lm)

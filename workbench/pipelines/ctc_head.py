@@ -60,8 +60,8 @@ class CtcHead:
 
         Raises `BadInput` as `workbench.pipelines.ctc_decoding.build_decoder` does.
         """
-        [found] = self._decoder_for(options).decode([log_probs])
-        return found
+        [hypotheses] = self._decoder_for(options).decode([log_probs])
+        return hypotheses
 
     def recognised(
         self, scores: np.ndarray, options: CtcBeamOptions, timed: Timed, text_of: TextOf
@@ -74,43 +74,43 @@ class CtcHead:
             timed: gives the tokens of an alignment their times, one for each.
             text_of: gives the text of tokens.
         """
-        return [self._recognised(found, scores, timed, text_of) for found in self.search(scores, options)]
+        return [self._recognised(hypothesis, scores, timed, text_of) for hypothesis in self.search(scores, options)]
 
     def _recognised(
-        self, found: Hypothesis, scores: np.ndarray, timed: Timed, text_of: TextOf
+        self, hypothesis: Hypothesis, scores: np.ndarray, timed: Timed, text_of: TextOf
     ) -> tuple[list[CtcToken], SpokenHypothesis]:
-        path = best_alignment(scores, found.tokens, self._blank) or []
+        path = best_alignment(scores, hypothesis.tokens, self._blank) or []
         tokens = timed(path)
-        text, words = text_of(found.tokens), None
-        if found.words is not None:
-            text = " ".join(found.words)
+        text, words = text_of(hypothesis.tokens), None
+        if hypothesis.words is not None:
+            text = " ".join(hypothesis.words)
             words = tuple(
-                Token(found.tokens[first], word, tokens[first].start, tokens[end - 1].end)
-                for word, (first, end) in zip(found.words, self.word_spans(found), strict=True)
+                Token(hypothesis.tokens[first], word, tokens[first].start, tokens[end - 1].end)
+                for word, (first, end) in zip(hypothesis.words, self.word_spans(hypothesis), strict=True)
             )
-        return path, SpokenHypothesis(text, tokens, words, found.score, found.acoustic, found.lm)
+        return path, SpokenHypothesis(text, tokens, words, hypothesis.score, hypothesis.acoustic, hypothesis.lm)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences that say what the last search's n-gram models lack, and what is used instead."""
         return ngram_notes(self._decoder) if self._decoder else ()
 
-    def word_spans(self, found: Hypothesis) -> list[tuple[int, int]]:
+    def word_spans(self, hypothesis: Hypothesis) -> list[tuple[int, int]]:
         """Returns the tokens of each word in a hypothesis of the last search, as (first, end) indices.
 
         Empty without a lexicon.
         """
         lexicon = self._decoder.lexicon if self._decoder else None
-        return word_spans(found.tokens, found.words or (), lexicon) if lexicon else []
+        return word_spans(hypothesis.tokens, hypothesis.words or (), lexicon) if lexicon else []
 
     def _decoder_for(self, options: CtcBeamOptions) -> CtcDecoder:
         key = options, tuple(_stamp(getattr(options, name)) for name in _FILES)
         if self._decoder is None or key != self._key:
             self.close()
-            with contextlib.ExitStack() as opened:  # a language model that is open already if another file is broken
-                opened.callback(self.close)
+            with contextlib.ExitStack() as stack:  # a language model that is open already if another file is broken
+                stack.callback(self.close)
                 self._decoder = build_decoder(options, self._pieces, self._blank, self._open(options))
-                opened.pop_all()
+                stack.pop_all()
             self._key = key
         return self._decoder
 
@@ -134,7 +134,7 @@ class CtcHead:
 def _stamp(path: str | None) -> tuple[int, int] | None:
     """Returns the modification time and size of a file, which show a change; None for no file."""
     try:
-        found = Path(path).stat() if path is not None else None
+        status = Path(path).stat() if path is not None else None
     except (OSError, ValueError):  # reading it later reports the error
         return None
-    return None if found is None else (found.st_mtime_ns, found.st_size)
+    return None if status is None else (status.st_mtime_ns, status.st_size)

@@ -19,7 +19,7 @@ from workbench.trace.steps import Follow, ForcedDecoding, followed, read_steps
 from workbench.trace.trace import StageFilter
 
 
-class AskedSteps:
+class RequestedSteps:
     """The steps that a caller asks for, checked before anything is computed.
 
     Args:
@@ -44,35 +44,35 @@ class AskedSteps:
         """Whether the model must write a text first, whose ids the steps follow."""
         return self.choice is not None and self.ids is None
 
-    def check_one_hypothesis(self, whose: str) -> None:
+    def check_one_hypothesis(self, model: str) -> None:
         """Raises `BadInput` if the steps are those of a beam search, which a model does not have."""
         if isinstance(self.ids, Ancestry):
-            raise BadInput(f"the steps to follow are those of a beam search, and {whose} has none; expected tokens")
+            raise BadInput(f"the steps to follow are those of a beam search, and {model} has none; expected tokens")
 
     def traced(
         self,
-        written: Sequence[int] | Ancestry | None,
-        wanted: StageFilter,
+        generated_ids: Sequence[int] | Ancestry | None,
+        requested_stages: StageFilter,
         follow: Callable[[Any], None],
-        whose: str,
+        model: str,
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Returns the stages of the steps, and the metadata about them; nothing if no steps are asked for.
 
         Args:
-            written: the ids that the model wrote, or the hypotheses that its beam search read, if it `needs_ids`.
+            generated_ids: the ids that the model wrote, or the hypotheses that its beam search read, if it `needs_ids`.
             follow: lets the model follow them: a `ForcedDecoding`, or a `ForcedBeamSearch` of a beam search.
-            whose: the model's name in messages.
+            model: the model's name in messages.
 
         Raises `BadInput` for steps that the generation did not take, or that take too much room.
         """
         if self.choice is None:
             return {}, {}
-        ids = self.ids if self.ids is not None else written
+        ids = self.ids if self.ids is not None else generated_ids
         assert ids is not None
         forced: ForcedDecoding | ForcedBeamSearch
         if isinstance(ids, Ancestry):
-            forced = ForcedBeamSearch(ids, self.choice.of_beams(ids, whose), wanted, self._given)
+            forced = ForcedBeamSearch(ids, self.choice.of_beams(ids, model), requested_stages, self._given)
         else:
-            forced = ForcedDecoding(ids, self.choice.of(ids, whose), wanted, self._given)
+            forced = ForcedDecoding(ids, self.choice.of(ids, model), requested_stages, self._given)
         follow(forced)
         return forced.recorder.stages, forced.meta()

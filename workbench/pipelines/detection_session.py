@@ -56,12 +56,12 @@ class DetectionSession(Session, Detects, Traces):
 
     def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
         """Yields `Progress`, then one `Segment` per span of speech, and last the `Transcript`."""
-        chosen = build_options(FsmnVadOptions, options, self.model)
-        begun = time.perf_counter()
+        model_options = build_options(FsmnVadOptions, options, self.model)
+        start_time = time.perf_counter()
         recording = read(audio)
         yield Progress(0.0, recording.seconds, "listening for speech")
         segments = tuple(
-            Segment(span.start, span.end, "") for span in self.detector.spans(recording.samples, options=chosen)
+            Segment(span.start, span.end, "") for span in self.detector.spans(recording.samples, options=model_options)
         )
         yield from segments
         yield Transcript(
@@ -73,7 +73,7 @@ class DetectionSession(Session, Detects, Traces):
             tokens=(),
             audio_seconds=recording.seconds,
             load_seconds=self.load_seconds,
-            compute_seconds=time.perf_counter() - begun,
+            compute_seconds=time.perf_counter() - start_time,
             memory_bytes=peak_resident_bytes(),
             notes=(*self._notes, *recording.notes, *(() if segments else (NO_SPEECH,))),
         )
@@ -100,7 +100,7 @@ class DetectionSession(Session, Detects, Traces):
         """Returns the front end's stages, `vad.scores` [frames, classes] and `vad.spans` [spans, 2] in seconds."""
         if options.get("steps") or options.get("follow") is not None:
             raise BadInput(f"decoding steps are requested, but {self.model} writes no tokens")
-        chosen, wanted = build_options(FsmnVadOptions, options, self.model), StageFilter(stages)
+        model_options, requested_stages = build_options(FsmnVadOptions, options, self.model), StageFilter(stages)
         place = place_of(out)
         if given is not None:
             raise Unavailable(
@@ -108,13 +108,13 @@ class DetectionSession(Session, Detects, Traces):
             )
         recording, detector = read(source), self.detector
         front = detector.frontend(recording.samples)
-        found = {f"frontend.{stage}": getattr(front, stage) for stage in ("fbank", "lfr", "features")}
-        found["vad.scores"] = detector.scores(recording.samples)
-        spans = detector.spans(recording.samples, options=chosen)
-        found["vad.spans"] = np.array([(span.start, span.end) for span in spans], dtype=np.float64).reshape(-1, 2)
-        kept = {stage: array for stage, array in found.items() if wanted(stage)}
+        arrays = {f"frontend.{stage}": getattr(front, stage) for stage in ("fbank", "lfr", "features")}
+        arrays["vad.scores"] = detector.scores(recording.samples)
+        spans = detector.spans(recording.samples, options=model_options)
+        arrays["vad.spans"] = np.array([(span.start, span.end) for span in spans], dtype=np.float64).reshape(-1, 2)
+        recorded = {stage: array for stage, array in arrays.items() if requested_stages(stage)}
         described = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **described_times(self)}
-        return trace_of(self, kept, stages, detector.network.dtype, options, place, **described)
+        return trace_of(self, recorded, stages, detector.network.dtype, options, place, **described)
 
     def close(self) -> None:
         """Drops the model and frees it."""

@@ -59,14 +59,14 @@ class Features:
     def _with(self, options: ListeningOptions) -> Frontend:
         return self._without_cmvn if options.cmvn == "off" else self.frontend
 
-    def _on(self, stage: str, own: np.ndarray, recorder: Recorder | None) -> np.ndarray:
+    def _on(self, stage: str, computed: np.ndarray, recorder: Recorder | None) -> np.ndarray:
         """Records a stage and returns the values to continue with: those of the trace if it replaces the stage, else
-        `own`.
+        `computed`.
         """
         if recorder is None or stage not in self._stages:
-            return own
-        found = recorder.put(f"frontend.{stage}", own)
-        return own if found is own else np.array(found, dtype=own.dtype)
+            return computed
+        recorded = recorder.put(f"frontend.{stage}", computed)
+        return computed if recorded is computed else np.array(recorded, dtype=computed.dtype)
 
 
 def front_end_times(config: FrontendConfig) -> Mapping[str, RowTimes]:

@@ -77,7 +77,7 @@ class FireRedPromptFormat(OwnPrompt):
 
     def prompt_ids(self, options: FireRedAsrOptions) -> np.ndarray:
         """See `PromptFormat.prompt_ids`."""
-        return prompt_ids(self.model, self.own)
+        return prompt_ids(self.model, self.instruction)
 
     def decoding(self, options: FireRedAsrOptions, counts: np.ndarray) -> Decoding:
         """See `PromptFormat.decoding`."""
@@ -90,9 +90,9 @@ class FireRedPromptFormat(OwnPrompt):
             pad_id=self.model.pad_id,
         )
 
-    def text(self, written: str) -> str:
+    def text(self, output: str) -> str:
         """See `PromptFormat.text`."""
-        return tidy(written)
+        return tidy(output)
 
 
 class FireRedAudioEncoder(FireRedPromptFormat):
@@ -121,8 +121,8 @@ class FireRedAudioEncoder(FireRedPromptFormat):
         features = self.features(samples, options)
         valid = self.speech_frames(len(features), options)
         padded = _at_least(features, SUBSAMPLING * self.model.downsample_rate)
-        found = self.network.input_gradient(padded, gradient, valid=valid)
-        return self.features.gradient(found[: len(features)], len(samples), options)
+        feature_gradient = self.network.input_gradient(padded, gradient, valid=valid)
+        return self.features.gradient(feature_gradient[: len(features)], len(samples), options)
 
     def close(self) -> None:
         """Frees the network."""

@@ -79,8 +79,8 @@ class FsmnVad:
         for first, last, scores in self._blocks(samples, on_progress):
             silence.append(scores[:, silent].sum(axis=1))
             levels.append(frame_decibels(samples[first * FRAME_SHIFT : (last - 1) * FRAME_SHIFT + FRAME_LENGTH]))
-        joined = np.concatenate(silence), np.concatenate(levels)
-        return find_spans(*joined, len(samples), self.detector, options, self.frontend.config.lfr_m)
+        frame_values = np.concatenate(silence), np.concatenate(levels)
+        return find_spans(*frame_values, len(samples), self.detector, options, self.frontend.config.lfr_m)
 
     def scores(self, samples: np.ndarray, on_progress: Callable[[float], None] | None = None) -> np.ndarray:
         """Returns the probability of every class in each 10 ms [frames, classes], in float32 or the network's wider

@@ -70,15 +70,15 @@ class NanoPromptFormat(OwnPrompt):
     def prompt_ids(self, options: FunasrNanoOptions) -> np.ndarray:
         """See `PromptFormat.prompt_ids`."""
         check_written(options)
-        return prompt_ids(self.model, options, self.own)
+        return prompt_ids(self.model, options, self.instruction)
 
     def decoding(self, options: FunasrNanoOptions, counts: np.ndarray) -> Decoding:
         """See `PromptFormat.decoding`."""
         return decoding_of(options, self.model.stop_ids, pad_id=self.model.stop_ids[0])
 
-    def text(self, written: str) -> str:
+    def text(self, output: str) -> str:
         """See `PromptFormat.text`."""
-        return tidy(written)
+        return tidy(output)
 
 
 def check_written(options: FunasrNanoWriting) -> None:
@@ -108,8 +108,8 @@ class NanoAudioEncoder(NanoPromptFormat):
     def input_gradient(self, samples: np.ndarray, options: FunasrNanoOptions, gradient: Any) -> np.ndarray:
         """See `workbench.pipelines.gradients.DifferentiatesRecordings`."""
         assert isinstance(self.network, DifferentiatesFeatures)
-        found = self.network.input_gradient(self.features(samples, options), gradient)
-        return self.features.gradient(found, len(samples), options)
+        feature_gradient = self.network.input_gradient(self.features(samples, options), gradient)
+        return self.features.gradient(feature_gradient, len(samples), options)
 
     def close(self) -> None:
         """Frees the network."""

@@ -30,11 +30,11 @@ GradientsOf = Callable[[Sequence[int], Sequence[int]], Iterator[np.ndarray]]
 class Differentiates(Protocol):
     """A network of one pass whose runtime computes gradients."""
 
-    def gradients(self, features: np.ndarray, choose: Choose, **how: Any) -> Iterator[np.ndarray]:
+    def gradients(self, features: np.ndarray, choose: Choose, **network_inputs: Any) -> Iterator[np.ndarray]:
         """Yields the gradient of each choice's ln P with respect to the features [T, input].
 
         Args:
-            how: what the network takes beside features.
+            network_inputs: what the network takes beside features.
         """
         ...
 
@@ -60,11 +60,11 @@ class DifferentiatesLanguage(Protocol):
 class DifferentiatesFeatures(Protocol):
     """A network from features to embeddings of sound whose runtime computes gradients."""
 
-    def input_gradient(self, features: np.ndarray, gradient: Any, **how: Any) -> np.ndarray:
+    def input_gradient(self, features: np.ndarray, gradient: Any, **network_inputs: Any) -> np.ndarray:
         """Returns the gradient with respect to the features [T, input], from that of the embeddings [frames, hidden].
 
         Args:
-            how: what the network takes beside features.
+            network_inputs: what the network takes beside features.
         """
         ...
 
@@ -103,7 +103,7 @@ def frames_of(logits: np.ndarray, ids: Sequence[int], blank: int) -> list[int]:
     """
     columns, places = np.unique([blank, *ids], return_inverse=True)
     highest = logits.max(axis=1, keepdims=True)
-    whole = highest + np.log(np.exp(logits - highest).sum(axis=1, keepdims=True))
-    scores = (logits[:, columns] - whole).astype(np.float64)
+    log_sums = highest + np.log(np.exp(logits - highest).sum(axis=1, keepdims=True))
+    scores = (logits[:, columns] - log_sums).astype(np.float64)
     aligned = best_alignment(scores, places[1:].tolist(), int(places[0])) or ()
     return [token.first + int(scores[token.first : token.end, token.id].argmax()) for token in aligned]

@@ -17,7 +17,7 @@ from workbench.families.instruction import Instruction
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.recogniser import Recognition, StreamingRecogniser
 from workbench.pipelines.speech_session import SpeechSession
-from workbench.pipelines.spoken_messages import heard
+from workbench.pipelines.spoken_messages import read_recording
 from workbench.pipelines.token_table import Table, neighbours_of, rows_of
 from workbench.session.conversation import Answer, Begun, ConversationEvent, Messages
 from workbench.session.messages import AudioPart, Message, check_messages
@@ -33,7 +33,7 @@ EXPECTED = "expected one message of the user with one recording and, where neede
 class InstructedRecogniser(StreamingRecogniser, Protocol):
     """A recogniser whose prompt has room for the user's own instruction."""
 
-    def instructed(self, own: Instruction) -> StreamingRecogniser:
+    def instructed(self, instruction: Instruction) -> StreamingRecogniser:
         """Returns the same with the user's own instruction in the prompt; both share the network."""
         ...
 
@@ -46,33 +46,35 @@ class InstructedSession(SpeechSession, Converses, FindsNeighbours):
         message. Without a text, the answer is the transcript.
         """
         recogniser = self.recogniser
-        chosen: Any = build_options(conversing(recogniser.options_class), options, self.model)
-        chosen.check_text_alone(self.model)
-        own, part, where = _question(check_messages(messages), self.model)
+        model_options: Any = build_options(conversing(recogniser.options_class), options, self.model)
+        model_options.check_text_alone(self.model)
+        instruction, part, where = _question(check_messages(messages), self.model)
         if not isinstance(recogniser, InstructedRecogniser):
             raise BadInput(f"{self.model} takes no instruction; use transcribe")
         clock = WorkClock()
         with clock:
-            recording = heard(part, *where, chosen.max_segment_seconds)
-            writing = recogniser.instructed(own).recognise_stream([recording.samples], chosen)
+            recording = read_recording(part, *where, model_options.max_segment_seconds)
+            writing = recogniser.instructed(instruction).recognise_stream([recording.samples], model_options)
         text, first, recognition = "", None, None
         try:
-            yield Begun(asdict(chosen))
+            yield Begun(asdict(model_options))
             while recognition is None:
                 with clock:
                     try:
-                        [now] = next(writing)
+                        [partial_text] = next(writing)
                     except StopIteration as done:
                         [recognition] = done.value
-                        now = recognition.text
+                        partial_text = recognition.text
                     # What is shown stays: a family may tidy the end of a text that goes on.
-                    added = now[len(text) :] if now.startswith(text) else ""
+                    added = partial_text[len(text) :] if partial_text.startswith(text) else ""
                     text += added
                     first = clock.passed() if added and first is None else first
                 yield Piece(added, ())
         finally:
             writing.close()
-        yield self._answer(recognition, chosen, clock, first, (*recording.notes, *([MAY_IGNORE] if own.text else [])))
+        yield self._answer(
+            recognition, model_options, clock, first, (*recording.notes, *([MAY_IGNORE] if instruction.text else []))
+        )
 
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
         """See `FindsNeighbours.neighbours`; of the language model's table."""
@@ -96,7 +98,12 @@ class InstructedSession(SpeechSession, Converses, FindsNeighbours):
         return table
 
     def _answer(
-        self, recognition: Recognition, chosen: Any, clock: WorkClock, first: float | None, notes: tuple[str, ...]
+        self,
+        recognition: Recognition,
+        model_options: Any,
+        clock: WorkClock,
+        first: float | None,
+        notes: tuple[str, ...],
     ) -> Answer:
         return Answer(
             model=self.model,
@@ -112,7 +119,7 @@ class InstructedSession(SpeechSession, Converses, FindsNeighbours):
             compute_seconds=clock.seconds,
             first_text_seconds=first,
             memory_bytes=peak_resident_bytes(),
-            settings=asdict(chosen),
+            settings=asdict(model_options),
             notes=(*self._notes, *notes, *recognition.notes),
         )
 
@@ -120,11 +127,11 @@ class InstructedSession(SpeechSession, Converses, FindsNeighbours):
 def _question(messages: tuple[Message, ...], model: str) -> tuple[Instruction, AudioPart, tuple[int, int]]:
     """Returns the instruction and the recording of a conversation, with its place; raises `BadInput` for any other."""
     system = messages[0].text if messages[0].role == "system" else ""
-    *before, asked = messages[bool(system) :]
+    *before, question = messages[bool(system) :]
     if before:
         raise BadInput(f"the conversation has {len(messages)} messages, and {model} answers about one; {EXPECTED}")
-    parts = [(place, part) for place, part in enumerate(asked.parts) if isinstance(part, AudioPart)]
+    parts = [(place, part) for place, part in enumerate(question.parts) if isinstance(part, AudioPart)]
     if len(parts) != 1:
         raise BadInput(f"message {len(messages)} has {len(parts) or 'no'} recordings; {EXPECTED}")
     [(place, part)] = parts
-    return Instruction(asked.text.strip(), system.strip()), part, (len(messages) - 1, place)
+    return Instruction(question.text.strip(), system.strip()), part, (len(messages) - 1, place)

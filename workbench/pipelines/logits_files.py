@@ -37,16 +37,16 @@ def read_logits(path: str | Path, stage: str = "") -> np.ndarray:
     except OSError as error:  # such as a name that is too long, or a folder that may not be read
         raise BadInput(f"{path.name:.80} cannot be read: {error.strerror or error}") from error
     if not is_file:
-        there = f"{path} is a folder" if is_folder else f"there is no file {path}"
-        raise BadInput(f"{there}; expected a file of logits, {', '.join(SUFFIXES)}")
+        problem = f"{path} is a folder" if is_folder else f"there is no file {path}"
+        raise BadInput(f"{problem}; expected a file of logits, {', '.join(SUFFIXES)}")
     stored = open_stored(path)
     if len(stored.arrays) != 1 and stage not in stored.arrays:
         listed = f": {', '.join(stored.arrays):.120}" if stored.arrays else ""
         raise BadInput(f"{path.name} holds {len(stored.arrays)} arrays{listed}; {EXPECTED}")
-    read = stored.arrays[stage] if stage in stored.arrays else next(iter(stored.arrays.values()))
+    read_array = stored.arrays[stage] if stage in stored.arrays else next(iter(stored.arrays.values()))
     if len(stored.arrays) == 1 and not stored.types <= {*FLOATS, "bfloat16"}:
         raise BadInput(f"{path.name} holds {', '.join(stored.types)}; {EXPECTED}")
-    logits = read()
+    logits = read_array()
     check_logits(logits, path.name)
     return logits
 

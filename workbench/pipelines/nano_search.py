@@ -68,11 +68,11 @@ class NanoPipeline(SpeechLanguagePipeline):
         """See `StreamingRecogniser.recognise_stream`."""
         if not searches(options):
             return (yield from super().recognise_stream(chunks, options))
-        found: list[Recognition] = []
+        recognitions: list[Recognition] = []
         for chunk in chunks:
-            found.append(self.recognise(chunk, options))
-            yield [each.text for each in found] + [""] * (len(chunks) - len(found))
-        return found
+            recognitions.append(self.recognise(chunk, options))
+            yield [each.text for each in recognitions] + [""] * (len(chunks) - len(recognitions))
+        return recognitions
 
     def recognise(self, samples: np.ndarray, options: Any, recorder: Recorder | None = None) -> Recognition:
         """Returns what is said in float32 samples [n] at 16 kHz."""
@@ -81,12 +81,12 @@ class NanoPipeline(SpeechLanguagePipeline):
         return self._searched(samples, options, recorder)
 
     def trace(
-        self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
+        self, samples: np.ndarray, options: Any, requested_stages: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
         """Returns the stages of one pass: of a beam search, those of the encoder, `ctc.logits`, tokens and text."""
         if not searches(options):
-            return super().trace(samples, options, wanted, given)
-        return traced(self.recognise, samples, options, wanted, given)
+            return super().trace(samples, options, requested_stages, given)
+        return traced(self.recognise, samples, options, requested_stages, given)
 
     def follow(self, samples: np.ndarray, options: Any, forced: ForcedDecoding | ForcedBeamSearch) -> None:
         """See `StepwiseRecogniser.follow`; raises `BadInput` for a beam search over the CTC branch."""
@@ -113,19 +113,19 @@ class NanoPipeline(SpeechLanguagePipeline):
         features = self._features(samples, options, recorder)
         logits = self._network.ctc_logits(features, recorder)
         scores = self._head.spoken(recorder.put(LOGITS, logits) if recorder else logits)
-        found = self._head.recognised(scores, options.beam, self._timed, lambda ids: vocabulary.text(ids).strip())
+        recognised = self._head.recognised(scores, options.beam, self._timed, lambda ids: vocabulary.text(ids).strip())
         notes = self._head.notes
-        if not found:  # no word of the lexicon is possible
+        if not recognised:  # no word of the lexicon is possible
             return Recognition("", None, {}, (), (), notes)
-        _, best = found[0]
+        _, best = recognised[0]
         if best.words is not None:
-            shown = tuple(replace(each, text=f" {each.text}") for each in best.words)
+            shown_tokens = tuple(replace(each, text=f" {each.text}") for each in best.words)
         else:
-            shown = self._characters(best.tokens)
+            shown_tokens = self._characters(best.tokens)
         ids = tuple(token.id for token in best.tokens)
-        hypotheses = tuple(each for _, each in found)
+        hypotheses = tuple(each for _, each in recognised)
         # The ids are not tokens of the language model, so that texts are joined from those of the tokens.
-        return Recognition(best.text, None, {}, shown, ids, notes, hypotheses=hypotheses, worded=True)
+        return Recognition(best.text, None, {}, shown_tokens, ids, notes, hypotheses=hypotheses, worded=True)
 
     def _timed(self, path: Sequence[CtcToken]) -> tuple[Token, ...]:
         """Returns the tokens of an alignment with their times."""
@@ -140,18 +140,18 @@ class NanoPipeline(SpeechLanguagePipeline):
         """Returns the tokens with those joined that only together are whole characters."""
         assert isinstance(self._branch, CtcBranch)
         text_of = self._branch.vocabulary.text
-        found: list[Token] = []
+        characters: list[Token] = []
         waiting: list[Token] = []
         for token in tokens:
             waiting.append(token)
             text = text_of([each.id for each in waiting])
             if "\ufffd" not in text or "\ufffd" not in text_of([token.id]):
-                found.append(Token(waiting[0].id, text, waiting[0].start, token.end))
+                characters.append(Token(waiting[0].id, text, waiting[0].start, token.end))
                 waiting = []
         if waiting:
             text = text_of([each.id for each in waiting])
-            found.append(Token(waiting[0].id, text, waiting[0].start, waiting[-1].end))
-        return tuple(found)
+            characters.append(Token(waiting[0].id, text, waiting[0].start, waiting[-1].end))
+        return tuple(characters)
 
 
 def searches(options: Any) -> bool:

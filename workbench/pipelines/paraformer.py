@@ -150,50 +150,56 @@ class ParaformerPipeline:
         self, decoded: Decoded, options: ParaformerOptions, recorder: Recorder | None = None
     ) -> Recognition:
         """Returns the recognition in what the network gave for one chunk."""
-        best, likely = np.empty(0, int), []
+        best, best_probabilities = np.empty(0, int), []
         if decoded.logits is not None:
             best = decoded.logits.argmax(axis=1)
             check_logits(decoded.logits[np.arange(len(best)), best])
-            likely = [*map(known, probabilities(decoded.logits, best).tolist())]
+            best_probabilities = [*map(known, probabilities(decoded.logits, best).tolist())]
         ids = tuple(best.tolist())
-        said = [number for number in ids if number not in self.markers]
-        sure = [each for number, each in zip(ids, likely, strict=True) if number not in self.markers]
-        times = self._times(decoded, len(ids), len(said), recorder) if options.timestamps and said else None
+        spoken_ids = [number for number in ids if number not in self.markers]
+        spoken_probabilities = [
+            each for number, each in zip(ids, best_probabilities, strict=True) if number not in self.markers
+        ]
+        times = self._times(decoded, len(ids), len(spoken_ids), recorder) if options.timestamps and spoken_ids else None
         return Recognition(
-            text=self.text_of(said),
+            text=self.text_of(spoken_ids),
             language=None,
             tags={},
-            tokens=timed_tokens(said, self.model.vocabulary, times, sure),
+            tokens=timed_tokens(spoken_ids, self.model.vocabulary, times, spoken_probabilities),
             ids=ids,
         )
 
     def _times(
-        self, decoded: Decoded, counted: int, tokens: int, recorder: Recorder | None
+        self, decoded: Decoded, decoded_tokens: int, text_tokens: int, recorder: Recorder | None
     ) -> list[tuple[float, float]] | None:
         """Returns token times from the finest CIF weights of the model (see `token_times`).
 
         Args:
-            counted: the number of tokens that were decoded.
-            tokens: the number of them that are text.
+            decoded_tokens: the number of tokens that were decoded.
+            text_tokens: the number of them that are text.
         """
         upsample, rate = self.model.predictor.upsample, self.model.frontend.frame_seconds
         if not upsample:
-            return token_times(decoded.alphas, tokens, rate, fine=False).times
-        alphas = self.network.fine_alphas(decoded.encoded, counted)
+            return token_times(decoded.alphas, text_tokens, rate, fine=False).times
+        alphas = self.network.fine_alphas(decoded.encoded, decoded_tokens)
         if recorder is not None and recorder.wanted(FINE):
             recorder.put(FINE, alphas)
-        return token_times(alphas, tokens, rate / upsample, fine=True).times
+        return token_times(alphas, text_tokens, rate / upsample, fine=True).times
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Returns the text of some of the tokens."""
         return join_pieces([self.model.vocabulary.pieces[number] for number in ids])
 
     def trace(
-        self, samples: np.ndarray, options: ParaformerOptions, wanted: StageFilter, given: Stages | None = None
+        self,
+        samples: np.ndarray,
+        options: ParaformerOptions,
+        requested_stages: StageFilter,
+        given: Stages | None = None,
     ) -> dict[str, np.ndarray]:
         """See `workbench.pipelines.recogniser.Recogniser.trace`."""
-        found = partial(self._gradients, samples, options) if isinstance(self.network, Differentiates) else None
-        return traced(self.recognise, samples, options, wanted, given, found)
+        gradients_of = partial(self._gradients, samples, options) if isinstance(self.network, Differentiates) else None
+        return traced(self.recognise, samples, options, requested_stages, given, gradients_of)
 
     def _gradients(
         self, samples: np.ndarray, options: ParaformerOptions, ids: Sequence[int], places: Sequence[int]
@@ -201,8 +207,8 @@ class ParaformerPipeline:
         """Yields the gradients of some tokens (see `GradientsOf`)."""
         assert isinstance(self.network, Differentiates)
         features = self.features(samples, options)
-        chosen = [(place, ids[place]) for place in places]
-        for gradient in self.network.gradients(features, lambda _: chosen, cif_residual=options.cif_residual):
+        choices = [(place, ids[place]) for place in places]
+        for gradient in self.network.gradients(features, lambda _: choices, cif_residual=options.cif_residual):
             yield self.features.gradient(gradient, len(samples), options)
 
     def close(self) -> None:

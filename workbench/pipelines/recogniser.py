@@ -58,7 +58,7 @@ class Recogniser(Protocol):
         ...
 
     def trace(
-        self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
+        self, samples: np.ndarray, options: Any, requested_stages: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
         """Returns the stages of one pass over the samples; `given` as in `workbench.trace.recorder.Recorder`."""
         ...

@@ -78,5 +78,5 @@ def _groups(tokens: Sequence[Token]) -> list[tuple[Token, ...]]:
 def _begins_segment(current: Sequence[Token], token: Token) -> bool:
     first, last = current[0], current[-1]
     assert first.start is not None and last.end is not None and token.start is not None
-    ended = last.text.strip().endswith(SENTENCE_ENDS) and last.end - first.start > SENTENCE_SECONDS
-    return ended or token.start - last.end > PAUSE_SECONDS
+    sentence_ended = last.text.strip().endswith(SENTENCE_ENDS) and last.end - first.start > SENTENCE_SECONDS
+    return sentence_ended or token.start - last.end > PAUSE_SECONDS

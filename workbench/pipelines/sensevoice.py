@@ -125,8 +125,8 @@ class SenseVoicePipeline:
         """Returns what is said in float32 samples [n] at the checkpoint's rate."""
         features = self.features(samples, options, recorder)
         if recorder is None and isinstance(self.network, FindsBestPaths) and not options.searches:
-            [found] = self._on_device(self.network, [features], options)
-            return found
+            [recognition] = self._on_device(self.network, [features], options)
+            return recognition
         blocks = self.network.logits(features, query_ids(options), recorder)
         if recorder and (recorder.needs("logits") or recorder.wanted("ctc.posteriors")):
             logits = recorder.put("logits", np.concatenate([*blocks]))
@@ -157,23 +157,23 @@ class SenseVoicePipeline:
         if isinstance(self.network, FindsBestPaths) and not options.searches:
             return self._on_device(self.network, features, options)
         assert isinstance(self.network, ManyLogits)
-        found = self.network.many_logits(features, query_ids(options))
-        return [self._decoded([logits], len(row), options) for logits, row in zip(found, features, strict=True)]
+        chunk_logits = self.network.many_logits(features, query_ids(options))
+        return [self._decoded([logits], len(row), options) for logits, row in zip(chunk_logits, features, strict=True)]
 
     def _on_device(
         self, network: FindsBestPaths, features: Sequence[np.ndarray], options: SenseVoiceOptions
     ) -> list[Recognition]:
         """Returns the recognitions of chunks from the paths that the network finds."""
-        found = network.best_paths(features, query_ids(options), self.model.blank, self._banned(options))
-        return [self._along(path, len(row)) for path, row in zip(found, features, strict=True)]
+        paths = network.best_paths(features, query_ids(options), self.model.blank, self._banned(options))
+        return [self._along(path, len(row)) for path, row in zip(paths, features, strict=True)]
 
     def _decoded(self, blocks: Iterable[np.ndarray], frames: int, options: SenseVoiceOptions) -> Recognition:
         """Returns the recognition of one chunk of `frames` frames in blocks of logits."""
         if options.searches:
             return self._searched(np.concatenate([*blocks]), frames, options)
-        found = [self._likeliest(block, options) for block in blocks]
-        ids = np.concatenate([path.ids for path in found])
-        return self._along(BestPath(ids, np.concatenate([path.probabilities for path in found])), frames)
+        paths = [self._likeliest(block, options) for block in blocks]
+        ids = np.concatenate([path.ids for path in paths])
+        return self._along(BestPath(ids, np.concatenate([path.probabilities for path in paths])), frames)
 
     def _along(self, best: BestPath, frames: int) -> Recognition:
         """Returns the recognition of one chunk of `frames` frames along the best path."""
@@ -184,21 +184,21 @@ class SenseVoicePipeline:
         """Returns the recognition by beam search; its tags are those of the likeliest path."""
         scores = self._head.spoken(logits)
         timed = partial(self._timed, frames=frames)
-        found = self._head.recognised(scores, options.beam, timed, self.text_of)
+        recognised = self._head.recognised(scores, options.beam, timed, self.text_of)
         likeliest = collapse(self._best(logits, options), self.model.blank)
         pieces = self.model.vocabulary.pieces
-        heard = [token for token in likeliest if not is_spoken(pieces[token.id])]
-        if not found:  # no word of the lexicon is possible
-            return replace(self._recognition(heard, ()), notes=self._head.notes)
-        path, best = found[0]
+        tags = [token for token in likeliest if not is_spoken(pieces[token.id])]
+        if not recognised:  # no word of the lexicon is possible
+            return replace(self._recognition(tags, ()), notes=self._head.notes)
+        path, best = recognised[0]
         shown = best.tokens if best.words is None else tuple(replace(each, text=f" {each.text}") for each in best.words)
-        recognition = self._recognition(sorted([*heard, *path], key=lambda token: token.first), shown)
-        hypotheses = tuple(hypothesis for _, hypothesis in found)
+        recognition = self._recognition(sorted([*tags, *path], key=lambda token: token.first), shown)
+        hypotheses = tuple(hypothesis for _, hypothesis in recognised)
         worded, notes = best.words is not None, self._head.notes
         return replace(recognition, text=best.text, hypotheses=hypotheses, worded=worded, notes=notes)
 
-    def _timed(self, path: Sequence[CtcToken], frames: int, likely: np.ndarray | None = None) -> tuple[Token, ...]:
-        return timed_tokens(path, self.model.vocabulary, frames, self.model.frontend.frame_seconds, likely)
+    def _timed(self, path: Sequence[CtcToken], frames: int, confidences: np.ndarray | None = None) -> tuple[Token, ...]:
+        return timed_tokens(path, self.model.vocabulary, frames, self.model.frontend.frame_seconds, confidences)
 
     def _recognition(self, path: Sequence[CtcToken], tokens: tuple[Token, ...]) -> Recognition:
         language, tags = read_tags([self.model.vocabulary.pieces[token.id] for token in path])
@@ -213,10 +213,10 @@ class SenseVoicePipeline:
     def _likeliest(self, logits: np.ndarray, options: SenseVoiceOptions) -> BestPath:
         """Returns the best path of logits [T, V]."""
         ids = self._best(logits, options)
-        likely = np.ones(len(ids))
-        told = np.flatnonzero(ids != self.model.blank)
-        likely[told] = probabilities(logits[told], ids[told])
-        return BestPath(ids, likely)
+        frame_probabilities = np.ones(len(ids))
+        token_frames = np.flatnonzero(ids != self.model.blank)
+        frame_probabilities[token_frames] = probabilities(logits[token_frames], ids[token_frames])
+        return BestPath(ids, frame_probabilities)
 
     def _banned(self, options: SenseVoiceOptions) -> int | None:
         """Returns the id that is not to be written, if the options name one that the model has."""
@@ -229,9 +229,9 @@ class SenseVoicePipeline:
         banned = self._banned(options)
         if banned is not None:
             rows = np.flatnonzero(best == banned)
-            others = logits[rows]
-            others[:, banned] = -np.inf
-            best[rows] = others.argmax(axis=1)
+            allowed_logits = logits[rows]
+            allowed_logits[:, banned] = -np.inf
+            best[rows] = allowed_logits.argmax(axis=1)
         return best
 
     def text_of(self, ids: Sequence[int]) -> str:
@@ -243,11 +243,15 @@ class SenseVoicePipeline:
         return tuple(self.model.vocabulary.pieces[number] for number in ids)
 
     def trace(
-        self, samples: np.ndarray, options: SenseVoiceOptions, wanted: StageFilter, given: Stages | None = None
+        self,
+        samples: np.ndarray,
+        options: SenseVoiceOptions,
+        requested_stages: StageFilter,
+        given: Stages | None = None,
     ) -> dict[str, np.ndarray]:
         """See `workbench.pipelines.recogniser.Recogniser.trace`."""
-        found = partial(self._gradients, samples, options) if isinstance(self.network, Differentiates) else None
-        return traced(self.recognise, samples, options, wanted, given, found)
+        gradients_of = partial(self._gradients, samples, options) if isinstance(self.network, Differentiates) else None
+        return traced(self.recognise, samples, options, requested_stages, given, gradients_of)
 
     def _gradients(
         self, samples: np.ndarray, options: SenseVoiceOptions, ids: Sequence[int], places: Sequence[int]

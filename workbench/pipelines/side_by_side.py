@@ -44,6 +44,6 @@ def each_side_by_side(
     The longest chunks start first, so that all processors finish at about the same time.
     """
     order = sorted(range(len(chunks)), key=lambda place: -len(chunks[place]))
-    found = network.side_by_side([partial(recognise, chunks[place]) for place in order])
-    by_place = dict(zip(order, found, strict=True))
+    results = network.side_by_side([partial(recognise, chunks[place]) for place in order])
+    by_place = dict(zip(order, results, strict=True))
     return [by_place[place] for place in range(len(chunks))]

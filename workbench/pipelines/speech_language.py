@@ -70,7 +70,7 @@ class PromptFormat(Protocol):
         """See `workbench.trace.times.TimesRows`."""
         ...
 
-    def instructed(self, own: Instruction) -> Self:
+    def instructed(self, instruction: Instruction) -> Self:
         """Returns the same with the user's own instruction in the prompt; both share the network."""
         ...
 
@@ -88,7 +88,7 @@ class PromptFormat(Protocol):
         """Returns how to decode chunks with `counts` speech embeddings each [B]."""
         ...
 
-    def text(self, written: str) -> str:
+    def text(self, output: str) -> str:
         """Returns the transcript in the language model's output."""
         ...
 
@@ -98,25 +98,25 @@ class OwnPrompt:
 
     def __init__(self, model: Any):
         self.model = model
-        self.own = OWN
+        self.instruction = OWN
 
-    def instructed(self, own: Instruction) -> Self:
+    def instructed(self, instruction: Instruction) -> Self:
         """See `PromptFormat.instructed`."""
-        other = copy.copy(self)
-        other.own = own
-        return other
+        prompt_format = copy.copy(self)
+        prompt_format.instruction = instruction
+        return prompt_format
 
     @property
     def language(self) -> LanguageConfig:
         """The dimensions of the language model."""
-        found: LanguageConfig = self.model.language
-        return found
+        config: LanguageConfig = self.model.language
+        return config
 
     @property
     def tokenizer(self) -> LanguageTokenizer:
         """The tokenizer of the language model."""
-        found: LanguageTokenizer = self.model.tokenizer
-        return found
+        language_tokenizer: LanguageTokenizer = self.model.tokenizer
+        return language_tokenizer
 
 
 class AudioEncoder(PromptFormat, Protocol):
@@ -164,9 +164,9 @@ class SpeechLanguagePipeline:
         config = self.encoder.language
         return Table((config.vocabulary, config.hidden_size), self.language.table_rows)
 
-    def instructed(self, own: Instruction) -> SpeechLanguagePipeline:
+    def instructed(self, instruction: Instruction) -> SpeechLanguagePipeline:
         """See `InstructedRecogniser.instructed`."""
-        return SpeechLanguagePipeline(self.encoder.instructed(own), self.language)
+        return SpeechLanguagePipeline(self.encoder.instructed(instruction), self.language)
 
     def recognise_stream(
         self, chunks: Sequence[np.ndarray], options: Any
@@ -200,7 +200,7 @@ class SpeechLanguagePipeline:
         return text_of(ids, self.encoder)
 
     def trace(
-        self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
+        self, samples: np.ndarray, options: Any, requested_stages: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
         """Returns the stages of one pass over the samples: of the encoder, of the language model's pass over the
         prompt, and the transcript.
@@ -212,13 +212,13 @@ class SpeechLanguagePipeline:
         If `given` substitutes stages, the transcript is left out: the whole language model computes it in several
         passes, so it does not follow from one stage.
         """
-        recorder = Recorder(wanted, given)
+        recorder = Recorder(requested_stages, given)
         prompt, counts = self._prompt([samples], options, recorder)
         recorder.put("prompt.text", prompt_text(self.encoder, options))
         self.language.trace(prompt, recorder)
-        graded = any(map(is_gradient, wanted.patterns))
-        if not recorder.isolated and (graded or wanted("tokens") or wanted("text")):
-            decoding, watched = traced_choices(self.encoder.decoding(options, counts), wanted)
+        graded = any(map(is_gradient, requested_stages.patterns))
+        if not recorder.isolated and (graded or requested_stages("tokens") or requested_stages("text")):
+            decoding, watched = traced_choices(self.encoder.decoding(options, counts), requested_stages)
             try:
                 [recognition] = drained(self._written(prompt, decoding, watched))
             except NotFinite:
@@ -290,13 +290,13 @@ class SpeechLanguagePipeline:
             raise BadInput(f"adaptor.output does not fit into prompt.tokens of the given trace: {error}") from error
 
 
-def traced_choices(decoding: Decoding, wanted: StageFilter) -> tuple[Decoding, AlternativesRecorder | None]:
+def traced_choices(decoding: Decoding, requested_stages: StageFilter) -> tuple[Decoding, AlternativesRecorder | None]:
     """Returns the decoding for a traced pass, and the recorder of its alternatives or None.
 
     Alternatives are recorded if `tokens` are wanted and the decoding takes the likeliest token by the model's own
     logits. For other ways to choose a token, the alternatives would not explain the choice.
     """
-    if not wanted("tokens") or not decoding.plain:
+    if not requested_stages("tokens") or not decoding.plain:
         return decoding, None
     return replace(decoding, alternatives=TRACED), AlternativesRecorder()
 
@@ -309,16 +309,16 @@ def prompt_text(prompt_format: PromptFormat, options: Any) -> np.ndarray:
     """
     ids = prompt_format.prompt_ids(options)
     parts = np.split(ids, np.flatnonzero(ids == prompt_format.placeholder))
-    spoken = ([number for number in part.tolist() if number != prompt_format.placeholder] for part in parts)
-    written = [prompt_format.tokenizer.text(part, special=True) for part in spoken]
-    return np.array(PLACEHOLDER.join(written))
+    part_ids = ([number for number in part.tolist() if number != prompt_format.placeholder] for part in parts)
+    part_texts = [prompt_format.tokenizer.text(part, special=True) for part in part_ids]
+    return np.array(PLACEHOLDER.join(part_texts))
 
 
 def ids_around(prompt_format: PromptFormat, options: Any, sound_id: int) -> list[int]:
     """Returns the prompt's ids with `sound_id` at the speech's position."""
     ids = prompt_format.prompt_ids(options)
-    found: list[int] = np.where(ids == prompt_format.placeholder, sound_id, ids).tolist()
-    return found
+    prompt: list[int] = np.where(ids == prompt_format.placeholder, sound_id, ids).tolist()
+    return prompt
 
 
 def text_of(ids: Sequence[int], prompt_format: PromptFormat) -> str:
@@ -337,12 +337,12 @@ def recognition_of(
     """Returns the recognition of a chunk from all its generated ids, stop id included."""
     ended = bool(ids) and ids[-1] in decoding.stop_ids
     note = "a chunk of speech was cut off at max_new_tokens; the transcript may lack its end"
-    shown = _without(ids, decoding.stop_ids)
+    text_ids = _without(ids, decoding.stop_ids)
     return Recognition(
-        text=text_of(shown, prompt_format),
+        text=text_of(text_ids, prompt_format),
         language=None,
         tags={},
-        tokens=tuple(Token(number, prompt_format.tokenizer.piece(number)) for number in shown),
+        tokens=tuple(Token(number, prompt_format.tokenizer.piece(number)) for number in text_ids),
         ids=tuple(ids),
         notes=() if ended else (note,),
         ended=ended,

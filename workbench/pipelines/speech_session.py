@@ -23,7 +23,7 @@ from workbench.audio.spans import Span
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
-from workbench.pipelines.decoding_steps import AskedSteps
+from workbench.pipelines.decoding_steps import RequestedSteps
 from workbench.pipelines.padding import MOST_CHUNKS, MOST_PADDED, padded_batches
 from workbench.pipelines.recogniser import (
     BatchingRecogniser,
@@ -36,7 +36,7 @@ from workbench.pipelines.recogniser import (
 )
 from workbench.pipelines.segments import placed_on, segments_of
 from workbench.pipelines.spoken_hypotheses import best_of_chunks
-from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
+from workbench.pipelines.tracing import place_of, substituted_stages, substitution_meta, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
 from workbench.session.protocols import (
     Doubts,
@@ -107,60 +107,62 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
         """See `Transcribes.stream_batch`."""
         recogniser = self.recogniser
-        chosen = build_options(recogniser.options_class, options, self.model)
-        check_detector(chosen)
-        most = getattr(chosen, "batch_size", 1)
+        model_options = build_options(recogniser.options_class, options, self.model)
+        check_detector(model_options)
+        most_chunks = getattr(model_options, "batch_size", 1)
         if isinstance(recogniser, BatchingRecogniser):
-            most = max(most, recogniser.chunks_at_once)
+            most_chunks = max(most_chunks, recogniser.chunks_at_once)
         elif isinstance(recogniser, PaddingRecogniser) and recogniser.seconds_at_once:
-            most = MOST_CHUNKS
+            most_chunks = MOST_CHUNKS
         # With several recordings, chunks of similar length share a batch, so that a batch has less padding.
         audios = recordings(audios)
-        pool = most * POOLED_BATCHES if most > 1 and len(audios) > 1 else most
+        pool = most_chunks * POOLED_BATCHES if most_chunks > 1 and len(audios) > 1 else most_chunks
         waiting: list[_Chunk] = []
         for number, audio in enumerate(audios):
-            begun = time.perf_counter()
+            start_time = time.perf_counter()
             try:
                 recording = read(audio)
                 yield number, Progress(0.0, recording.seconds, "listening for speech")
-                found = speech_spans(recording.samples, self._detection(chosen), self._device)
+                speech = speech_spans(recording.samples, self._detection(model_options), self._device)
             except BadInput as error:
                 yield number, error
                 continue
-            job = _Job(number, recording, found.spans, found.notes, time.perf_counter() - begun)
-            if not found.spans:
+            job = _Job(number, recording, speech.spans, speech.notes, time.perf_counter() - start_time)
+            if not speech.spans:
                 yield from self._finished(job)
-            for place, span in enumerate(found.spans):
+            for place, span in enumerate(speech.spans):
                 waiting.append(_Chunk(job, place, span))
                 if len(waiting) == pool:
-                    yield from self._batches(waiting, most, chosen)
+                    yield from self._batches(waiting, most_chunks, model_options)
                     waiting = []
-        yield from self._batches(waiting, most, chosen)
+        yield from self._batches(waiting, most_chunks, model_options)
 
-    def _detection(self, chosen: ListeningOptions) -> ListeningOptions:
+    def _detection(self, model_options: ListeningOptions) -> ListeningOptions:
         """Returns the options of the detector: no segment is longer than those that the model was trained on."""
         longest = self.longest_segment_seconds
-        if longest is None or chosen.vad == "none":
-            return chosen
-        return replace(chosen, max_segment_seconds=min(chosen.max_segment_seconds, longest))
+        if longest is None or model_options.vad == "none":
+            return model_options
+        return replace(model_options, max_segment_seconds=min(model_options.max_segment_seconds, longest))
 
     def _batches(
-        self, chunks: list[_Chunk], most: int, chosen: Any
+        self, chunks: list[_Chunk], most_chunks: int, model_options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """Transcribes the chunks in batches of at most `most`, the shortest first if there is more than one batch."""
-        if len(chunks) > most:
+        """Transcribes the chunks in batches of at most `most_chunks`, the shortest first if there are several."""
+        if len(chunks) > most_chunks:
             chunks = sorted(chunks, key=lambda chunk: chunk.seconds)
         recogniser = self.recogniser
         if isinstance(recogniser, PaddingRecogniser):
-            allowed = MOST_PADDED if recogniser.pads else math.inf
-            ends = padded_batches([chunk.seconds for chunk in chunks], most, recogniser.seconds_at_once, allowed)
+            most_padded = MOST_PADDED if recogniser.pads else math.inf
+            ends = padded_batches(
+                [chunk.seconds for chunk in chunks], most_chunks, recogniser.seconds_at_once, most_padded
+            )
         else:
-            ends = [*range(most, len(chunks), most), len(chunks)]
+            ends = [*range(most_chunks, len(chunks), most_chunks), len(chunks)]
         for first, end in pairwise([0, *ends]):
-            yield from self._transcribed(chunks[first:end], chosen)
+            yield from self._transcribed(chunks[first:end], model_options)
 
     def _transcribed(
-        self, chunks: Sequence[_Chunk], chosen: Any
+        self, chunks: Sequence[_Chunk], model_options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
         """Transcribes one batch of chunks; a job whose last chunk is in it ends with its transcript.
 
@@ -172,20 +174,20 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
             return
         for chunk in chunks:
             yield chunk.job.number, Progress(chunk.span.start, chunk.job.recording.seconds, "transcribing")
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         try:
-            parts = yield from _recognise(self.recogniser, chunks, chosen)
+            parts = yield from _recognise(self.recogniser, chunks, model_options)
         except BadInput as error:
             if len(chunks) == 1:
                 chunks[0].job.refused = True
                 yield chunks[0].job.number, error
                 return
             for chunk in chunks:
-                yield from self._transcribed([chunk], chosen)
+                yield from self._transcribed([chunk], model_options)
             return
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start_time
         samples = sum(len(chunk.samples) for chunk in chunks)
-        untimed = isinstance(chosen, TimedOptions) and not chosen.timestamps
+        untimed = isinstance(model_options, TimedOptions) and not model_options.timestamps
         text_of = None if untimed else self.recogniser.text_of
         for chunk, part in zip(chunks, parts, strict=True):
             job = chunk.job
@@ -216,31 +218,35 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         detection, and of the decoding steps that are asked for.
         """
         recogniser = self.recogniser
-        chosen = build_options(recogniser.options_class, options, self.model)
-        wanted, place = StageFilter(stages), place_of(out)
+        model_options = build_options(recogniser.options_class, options, self.model)
+        requested_stages, place = StageFilter(stages), place_of(out)
         recording = read(source)
-        others = substituted_stages(given, recording.digest)
-        asked = AskedSteps(steps, follow, others)
+        substituted = substituted_stages(given, recording.digest)
+        requested_steps = RequestedSteps(steps, follow, substituted)
         stepwise = recogniser if isinstance(recogniser, StepwiseRecogniser) else None
-        if asked.choice is not None and stepwise is None:
+        if requested_steps.choice is not None and stepwise is None:
             raise BadInput(f"decoding steps are requested, but {self.model} computes all its tokens in one pass")
-        found = recogniser.trace(recording.samples, chosen, wanted, others)
+        arrays = recogniser.trace(recording.samples, model_options, requested_stages, substituted)
         described: dict[str, Any] = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
-        if stepwise is not None and asked.choice is not None:
+        if stepwise is not None and requested_steps.choice is not None:
             ids: Sequence[int] | Ancestry = ()
-            if asked.needs_ids:
-                known, ancestry = found.get("tokens"), stepwise.ancestry(recording.samples, chosen)
+            if requested_steps.needs_ids:
+                trace_ids, ancestry = arrays.get("tokens"), stepwise.ancestry(recording.samples, model_options)
                 if ancestry is not None:
                     ids = ancestry
                 else:
-                    ids = recogniser.recognise(recording.samples, chosen).ids if known is None else known.tolist()
-            go_on = partial(stepwise.follow, recording.samples, chosen)
-            stepped, steps_meta = asked.traced(ids, wanted, go_on, self.model)
-            written = {stage: array for stage, array in found.items() if stage in WRITTEN}
-            found = {stage: array for stage, array in found.items() if stage not in WRITTEN} | stepped | written
+                    ids = (
+                        recogniser.recognise(recording.samples, model_options).ids
+                        if trace_ids is None
+                        else trace_ids.tolist()
+                    )
+            go_on = partial(stepwise.follow, recording.samples, model_options)
+            stepped, steps_meta = requested_steps.traced(ids, requested_stages, go_on, self.model)
+            outputs = {stage: array for stage, array in arrays.items() if stage in WRITTEN}
+            arrays = {stage: array for stage, array in arrays.items() if stage not in WRITTEN} | stepped | outputs
             described |= steps_meta
-        described |= {**named(others), **described_times(recogniser)}
-        return trace_of(self, found, stages, recogniser.dtype, options, place, **described)
+        described |= {**substitution_meta(substituted), **described_times(recogniser)}
+        return trace_of(self, arrays, stages, recogniser.dtype, options, place, **described)
 
     def token_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         """See `NamesTokens.token_texts`."""
@@ -319,15 +325,15 @@ class _Chunk:
 
 
 def _recognise(
-    recogniser: Recogniser, chunks: Sequence[_Chunk], chosen: Any
+    recogniser: Recogniser, chunks: Sequence[_Chunk], model_options: Any
 ) -> Generator[tuple[int, Event], None, list[Recognition]]:
     """Returns the recognition of each chunk; yields the text so far if the model writes token by token."""
     if isinstance(recogniser, PaddingRecogniser) and len(chunks) > 1:
-        return recogniser.recognise_many([chunk.samples for chunk in chunks], chosen)
+        return recogniser.recognise_many([chunk.samples for chunk in chunks], model_options)
     if not isinstance(recogniser, StreamingRecogniser):
-        return [recogniser.recognise(chunk.samples, chosen) for chunk in chunks]
-    writing = recogniser.recognise_stream([chunk.samples for chunk in chunks], chosen)
-    shown = [""] * len(chunks)
+        return [recogniser.recognise(chunk.samples, model_options) for chunk in chunks]
+    writing = recogniser.recognise_stream([chunk.samples for chunk in chunks], model_options)
+    shown_texts = [""] * len(chunks)
     while True:
         try:
             texts = next(writing)
@@ -336,11 +342,11 @@ def _recognise(
             return recognitions
         for place, (chunk, text) in enumerate(zip(chunks, texts, strict=True)):
             # Yields after every token even without new text, as a cancelled reader can only stop here.
-            if text != shown[place] or len(chunks) == 1:
-                shown[place] = text
+            if text != shown_texts[place] or len(chunks) == 1:
+                shown_texts[place] = text
                 yield chunk.job.number, Partial(chunk.span.start, chunk.span.end, text)
 
 
 def _majority(names: Iterable[str | None]) -> str | None:
-    counted = Counter(name for name in names if name)
-    return counted.most_common(1)[0][0] if counted else None
+    counts = Counter(name for name in names if name)
+    return counts.most_common(1)[0][0] if counts else None

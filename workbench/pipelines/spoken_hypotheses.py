@@ -25,38 +25,38 @@ def best_of_chunks(
             counts as one in which nothing is said.
         join: joins the texts of consecutive chunks.
     """
-    most = max(map(len, chunks), default=0)
-    if not most:
+    count = max(map(len, chunks), default=0)
+    if not count:
         return ()
-    found = reduce(
-        lambda left, right: _best_pairs(left, right or [NOTHING], most, join), chunks[1:], chunks[0] or [NOTHING]
+    best = reduce(
+        lambda left, right: _best_pairs(left, right or [NOTHING], count, join), chunks[1:], chunks[0] or [NOTHING]
     )
-    return tuple(found)
+    return tuple(best)
 
 
 def _best_pairs(
     left: Sequence[SpokenHypothesis],
     right: Sequence[SpokenHypothesis],
-    most: int,
+    count: int,
     join: Callable[[Sequence[str]], str],
 ) -> list[SpokenHypothesis]:
-    """Returns the `most` best pairs of hypotheses, best first; only the best of pairs with the same text."""
-    found: list[SpokenHypothesis] = []
-    said: set[tuple[tuple[int, ...], tuple[str, ...]]] = set()
+    """Returns the `count` best pairs of hypotheses, best first; only the best of pairs with the same text."""
+    pairs: list[SpokenHypothesis] = []
+    seen_texts: set[tuple[tuple[int, ...], tuple[str, ...]]] = set()
     waiting = [(-left[0].score - right[0].score, 0, 0)]
-    while waiting and len(found) < most:
+    while waiting and len(pairs) < count:
         _, i, j = heapq.heappop(waiting)
         pair = _pair(left[i], right[j], join)
         key = tuple(token.id for token in pair.tokens), tuple(word.text for word in pair.words or ())
-        if key not in said:
-            said.add(key)
-            found.append(pair)
+        if key not in seen_texts:
+            seen_texts.add(key)
+            pairs.append(pair)
         # Each pair but the first has one parent: (i, 0) follows (i - 1, 0), and (i, j) follows (i, j - 1).
         if j == 0 and i + 1 < len(left):
             heapq.heappush(waiting, (-left[i + 1].score - right[0].score, i + 1, 0))
         if j + 1 < len(right):
             heapq.heappush(waiting, (-left[i].score - right[j + 1].score, i, j + 1))
-    return found
+    return pairs
 
 
 def _pair(left: SpokenHypothesis, right: SpokenHypothesis, join: Callable[[Sequence[str]], str]) -> SpokenHypothesis:

@@ -18,8 +18,8 @@ from workbench.system.tempdirs import tempdir
 FAINTEST = 1 / 32768  # amplitude of the quietest sound that 16 bits hold
 
 
-def heard(
-    part: AudioPart, message: int, place: int, longest: float | None, why: str = "a conversation takes a recording"
+def read_recording(
+    part: AudioPart, message: int, place: int, longest: float | None, reason: str = "a conversation takes a recording"
 ) -> Recording:
     """Returns the recording of a part as 16 kHz mono.
 
@@ -28,7 +28,7 @@ def heard(
         message: the number of its message, from 0, for the user.
         place: its number in the message, from 0.
         longest: the most seconds; None for any length.
-        why: what takes a recording in one piece, which is the reason for the limit.
+        reason: what takes a recording in one piece, which is the reason for the limit.
 
     Raises `BadInput`, which names message and part, for a recording that cannot be read, is silent or is too long.
     """
@@ -39,7 +39,7 @@ def heard(
         raise BadInput(f"{where}: {error}") from error
     if longest is not None and recording.seconds > longest:
         raise BadInput(
-            f"{where}: the recording is {recording.seconds:.1f} s long; expected at most {longest:g} s, as {why} "
+            f"{where}: the recording is {recording.seconds:.1f} s long; expected at most {longest:g} s, as {reason} "
             "in one piece"
         )
     if np.abs(recording.samples).max() < FAINTEST:

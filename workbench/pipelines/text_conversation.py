@@ -20,14 +20,14 @@ def text_messages(messages: Any, options: ConversingOptions, model: str) -> list
     Raises `BadInput` for a malformed conversation, and for sound in the messages or asked for in the answer.
     """
     options.check_text_alone(model)
-    found = check_messages(messages)
-    for number, message in enumerate(found):
+    checked_messages = check_messages(messages)
+    for number, message in enumerate(checked_messages):
         for place, part in enumerate(message.parts):
             if not isinstance(part, TextPart):
                 raise BadInput(
                     f"{where_of(number, place)}: it is sound, and {model} reads text only; expected a part of type text"
                 )
-    return [{"role": message.role, "content": message.text} for message in found]
+    return [{"role": message.role, "content": message.text} for message in checked_messages]
 
 
 def text_answer(

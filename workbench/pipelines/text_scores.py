@@ -29,9 +29,11 @@ def scored(model: CausalLmModel, texts: Sequence[str], end: bool, score_rows: Sc
     rows = [[begin, *model.tokenizer.plain_ids(text), *([last] if end else [])] for text in numbers]
     for row, text in zip(rows, numbers, strict=True):
         _check_length(model, len(row) - 1 - end, text)
-    known = [number for number, row in enumerate(rows) if len(row) > 1]
-    found = dict(zip(known, score_rows([rows[number] for number in known]) if known else (), strict=True))
-    scores = [_score(row, found.get(number, np.zeros(0)), end) for number, row in enumerate(rows)]
+    scored_rows = [number for number, row in enumerate(rows) if len(row) > 1]
+    log_probs = dict(
+        zip(scored_rows, score_rows([rows[number] for number in scored_rows]) if scored_rows else (), strict=True)
+    )
+    scores = [_score(row, log_probs.get(number, np.zeros(0)), end) for number, row in enumerate(rows)]
     return [scores[numbers[text]] for text in texts]
 
 
@@ -54,9 +56,9 @@ def _edges(model: CausalLmModel) -> tuple[int, int]:
 
 
 def _check_length(model: CausalLmModel, tokens: int, text: str) -> None:
-    most = model.language.context - 1  # one position is that of the token before the text
-    if tokens > most:
+    most_tokens = model.language.context - 1  # one position is that of the token before the text
+    if tokens > most_tokens:
         raise BadInput(
-            f"the text {text[:40]!r}... has {tokens} tokens; expected at most {most}, which the context of "
+            f"the text {text[:40]!r}... has {tokens} tokens; expected at most {most_tokens}, which the context of "
             f"{model.language.directory.name} has room for"
         )

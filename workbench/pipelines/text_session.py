@@ -21,10 +21,10 @@ from workbench.decoding.generation import WritingOptions, decoding_of
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import Injected, TokenPrompt, embeddings_given
 from workbench.pipelines.clock import WorkClock
-from workbench.pipelines.decoding_steps import AskedSteps
+from workbench.pipelines.decoding_steps import RequestedSteps
 from workbench.pipelines.text_conversation import text_answer, text_messages
 from workbench.pipelines.token_table import Table, neighbours_of, rows_of
-from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
+from workbench.pipelines.tracing import place_of, substituted_stages, substitution_meta, trace_of
 from workbench.session.conversation import ConversationEvent, Messages
 from workbench.session.protocols import (
     Converses,
@@ -93,7 +93,9 @@ class Writer(Protocol):
         """Returns one token as text for display, special tokens too."""
         ...
 
-    def trace(self, prompt: TokenPrompt, wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
+    def trace(
+        self, prompt: TokenPrompt, requested_stages: StageFilter, given: Stages | None = None
+    ) -> dict[str, np.ndarray]:
         """Returns the stages of one pass over the prompt, from `llm.embeddings` to `logits`; `given` as in
         `Recorder`.
         """
@@ -136,27 +138,29 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any
     ) -> Generator[Piece | Generation, None, None]:
         """Yields a `Piece` after each token, and last the `Generation`; the pieces together are its text."""
-        chosen = build_options(self.writer.options_class, options, self.model)
-        yield from self._generated(prompt, chosen, embeddings)
+        model_options = build_options(self.writer.options_class, options, self.model)
+        yield from self._generated(prompt, model_options, embeddings)
 
     def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
         """See `Converses.converse_stream`; the messages and the answer are text."""
-        chosen = build_options(conversing(self.writer.options_class), options, self.model)
-        yield from text_answer(self._generated(text_messages(messages, chosen, self.model), chosen), chosen)
+        model_options = build_options(conversing(self.writer.options_class), options, self.model)
+        yield from text_answer(
+            self._generated(text_messages(messages, model_options, self.model), model_options), model_options
+        )
 
     def _generated(
-        self, prompt: Prompt, chosen: Any, embeddings: Sequence[Injected] = ()
+        self, prompt: Prompt, model_options: Any, embeddings: Sequence[Injected] = ()
     ) -> Generator[Piece | Generation, None, None]:
         """Yields the same as `generate_stream`, for options that are checked."""
         clock = WorkClock()
         with clock:
-            read = self.writer.prompt(prompt, chosen, embeddings_given(embeddings))
-        yield from self._written(read, chosen, clock, chosen.alternatives, AlternativesRecorder())
+            token_prompt = self.writer.prompt(prompt, model_options, embeddings_given(embeddings))
+        yield from self._written(token_prompt, model_options, clock, model_options.alternatives, AlternativesRecorder())
 
     def _written(
         self,
         prompt: TokenPrompt,
-        chosen: WritingOptions,
+        model_options: WritingOptions,
         clock: WorkClock,
         alternatives: int,
         watched: AlternativesRecorder,
@@ -164,8 +168,8 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         """Generates from a prompt that is ready and yields the same as `generate_stream`; fills `watched`."""
         writer = self.writer
         text, tokens, first = IncrementalDetokenizer(writer.text_of), list[int](), 0.0
-        others: list[tuple[Alternative, ...]] = []
-        with contextlib.closing(writer.write(prompt, chosen, alternatives, watched)) as writing:
+        choices: list[tuple[Alternative, ...]] = []
+        with contextlib.closing(writer.write(prompt, model_options, alternatives, watched)) as writing:
             while True:
                 with clock:
                     token = next(writing, None)
@@ -175,8 +179,8 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
                     first = first or clock.passed()
                     added = "" if token in writer.stop_ids else text.add(token)
                     if alternatives:
-                        others.append(alternatives_of(*watched.steps[len(others)], writer.piece))
-                yield Piece(added, (token,), others[-1] if others else (), len(prompt.ids))
+                        choices.append(alternatives_of(*watched.steps[len(choices)], writer.piece))
+                yield Piece(added, (token,), choices[-1] if choices else (), len(prompt.ids))
         with clock:
             rest = text.finish()
         if rest:
@@ -192,7 +196,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
             compute_seconds=clock.seconds,
             first_token_seconds=first,
             memory_bytes=peak_resident_bytes(),
-            alternatives=tuple(others),
+            alternatives=tuple(choices),
             notes=self._notes,
         )
 
@@ -218,38 +222,42 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         does not follow from one stage.
         """
         writer = self.writer
-        chosen = build_options(writer.options_class, options, self.model)
-        wanted, place = StageFilter(stages), place_of(out)
-        prompt = writer.prompt(source, chosen, embeddings_given(embeddings))
+        model_options = build_options(writer.options_class, options, self.model)
+        requested_stages, place = StageFilter(stages), place_of(out)
+        prompt = writer.prompt(source, model_options, embeddings_given(embeddings))
         digest = prompt.digest
-        others = substituted_stages(given, digest)
-        asked = AskedSteps(steps, follow, others)
-        asked.check_one_hypothesis(self.model)
-        recorder = Recorder(wanted, others)
+        substituted = substituted_stages(given, digest)
+        requested_steps = RequestedSteps(steps, follow, substituted)
+        requested_steps.check_one_hypothesis(self.model)
+        recorder = Recorder(requested_stages, substituted)
         ids = recorder.put("prompt.tokens", np.array(prompt.ids, dtype=np.int64)).astype(np.int64).tolist()
         prompt = prompt.with_ids(ids)
-        found = recorder.stages | writer.trace(prompt, wanted, others)
-        said: dict[str, np.ndarray] = {}
+        arrays = recorder.stages | writer.trace(prompt, requested_stages, substituted)
+        outputs: dict[str, np.ndarray] = {}
         tokens: Sequence[int] | None = None
-        if (others is None and (wanted("tokens") or wanted("text"))) or asked.needs_ids:
+        if (
+            substituted is None and (requested_stages("tokens") or requested_stages("text"))
+        ) or requested_steps.needs_ids:
             watched = AlternativesRecorder()
-            told = TRACED if wanted("tokens") and decoding_of(chosen, ()).plain else 0
+            alternatives = TRACED if requested_stages("tokens") and decoding_of(model_options, ()).plain else 0
             try:
-                written = last_generation(self._written(prompt, chosen, WorkClock(), told, watched))
+                generation = last_generation(self._written(prompt, model_options, WorkClock(), alternatives, watched))
             except NotFinite:  # then there is no text, and the stages of the prompt show why
-                if asked.needs_ids:
+                if requested_steps.needs_ids:
                     raise
             else:
-                tokens = written.tokens
-                if wanted("tokens"):
-                    said["tokens"] = np.array(tokens, dtype=np.int64)
-                    said |= watched.stages() if told else {}
-                if wanted("text"):
-                    said["text"] = np.array(written.text)
-        stepped, described = asked.traced(tokens, wanted, lambda forced: writer.follow(prompt, forced), self.model)
-        found |= stepped | said
-        described |= {"input_digest": digest, **prompt.named, **named(others)}
-        return trace_of(self, found, stages, writer.dtype, options, place, **described)
+                tokens = generation.tokens
+                if requested_stages("tokens"):
+                    outputs["tokens"] = np.array(tokens, dtype=np.int64)
+                    outputs |= watched.stages() if alternatives else {}
+                if requested_stages("text"):
+                    outputs["text"] = np.array(generation.text)
+        stepped, described = requested_steps.traced(
+            tokens, requested_stages, lambda forced: writer.follow(prompt, forced), self.model
+        )
+        arrays |= stepped | outputs
+        described |= {"input_digest": digest, **prompt.named, **substitution_meta(substituted)}
+        return trace_of(self, arrays, stages, writer.dtype, options, place, **described)
 
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
         """See `FindsNeighbours.neighbours`."""
@@ -275,8 +283,8 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
 
 def alternatives_of(ids: np.ndarray, logprobs: np.ndarray, piece: Callable[[int], str]) -> tuple[Alternative, ...]:
     """Returns the alternatives of a step with the text of each token, without tokens of probability zero."""
-    told = zip(ids.tolist(), logprobs.tolist(), strict=True)
-    return tuple(Alternative(number, piece(number), logprob) for number, logprob in told if math.isfinite(logprob))
+    pairs = zip(ids.tolist(), logprobs.tolist(), strict=True)
+    return tuple(Alternative(number, piece(number), logprob) for number, logprob in pairs if math.isfinite(logprob))
 
 
 class IncrementalDetokenizer:
@@ -290,24 +298,24 @@ class IncrementalDetokenizer:
         self.text = ""  # the text returned so far
         self._text_of = text_of
         self._ids: list[int] = []
-        self._begin = self._whole = 0  # first tokens of the last two pieces
-        self._known = 0  # characters of the text since `_begin` that were returned
+        self._previous_piece_start = self._last_piece_start = 0  # first tokens of the last two pieces
+        self._returned_characters = 0  # characters of the text since `_previous_piece_start` that were returned
 
     def add(self, token: int) -> str:
         """Returns the text that the token adds; empty while a character is incomplete."""
         self._ids.append(token)
-        now = self._text_of(self._ids[self._begin :])
-        settled = settled_text(now)
-        added = settled[self._known :]
-        self._known = max(self._known, len(settled))
-        if settled == now:
-            self._begin, self._whole = self._whole, len(self._ids)
-            self._known = len(self._text_of(self._ids[self._begin :]))
+        text = self._text_of(self._ids[self._previous_piece_start :])
+        settled = settled_text(text)
+        added = settled[self._returned_characters :]
+        self._returned_characters = max(self._returned_characters, len(settled))
+        if settled == text:
+            self._previous_piece_start, self._last_piece_start = self._last_piece_start, len(self._ids)
+            self._returned_characters = len(self._text_of(self._ids[self._previous_piece_start :]))
         self.text += added
         return added
 
     def finish(self) -> str:
         """Returns the rest of the text after the last token: characters that were never completed."""
-        rest = self._text_of(self._ids[self._begin :])[self._known :]
+        rest = self._text_of(self._ids[self._previous_piece_start :])[self._returned_characters :]
         self.text += rest
         return rest

@@ -65,15 +65,15 @@ def tokens_for(tokens: Sequence[str], width: int, where: str, source: str) -> tu
 
     Raises `BadInput` if there are more or fewer tokens.
     """
-    kept = len(tokens)
-    while kept > width and _HELPER.fullmatch(tokens[kept - 1]):
-        kept -= 1
-    if kept != width:
+    count = len(tokens)
+    while count > width and _HELPER.fullmatch(tokens[count - 1]):
+        count -= 1
+    if count != width:
         raise BadInput(
             f"{where} is {width} wide and {source} has {len(tokens)} tokens; expected a column for each, the blank "
             "included"
         )
-    return tuple(tokens[:kept])
+    return tuple(tokens[:count])
 
 
 def blank_of(blank: str | int, tokens: Sequence[str]) -> int:

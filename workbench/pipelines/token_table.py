@@ -43,9 +43,9 @@ def neighbours_of(values: np.ndarray, table: Table, piece: Callable[[int], str],
 
     Raises `BadInput` for embeddings of another width.
     """
-    given = embedding_of(np.asarray(values), "given")
-    check_embeddings([given], table.shape[1], given.tokens, model)
-    ids, cosines = nearest(given.values, table, count)
+    embedding = embedding_of(np.asarray(values), "given")
+    check_embeddings([embedding], table.shape[1], embedding.tokens, model)
+    ids, cosines = nearest(embedding.values, table, count)
     texts = tuple(tuple(piece(int(token)) for token in row) for row in ids)
     places = np.unique(np.linspace(0, len(table) - 1, SAMPLED).astype(np.int64))
     sample = np.concatenate([table[place : place + 1] for place in places.tolist()])

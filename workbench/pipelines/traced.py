@@ -18,7 +18,7 @@ def traced(
     recognise: Callable[[np.ndarray, Any, Recorder], Recognition],
     samples: np.ndarray,
     options: Any,
-    wanted: StageFilter,
+    requested_stages: StageFilter,
     given: Stages | None,
     gradients_of: GradientsOf | None = None,
 ) -> dict[str, np.ndarray]:
@@ -29,7 +29,7 @@ def traced(
     Args:
         gradients_of: as in `workbench.pipelines.gradients.record_gradients`.
     """
-    recorder = Recorder(wanted, given)
+    recorder = Recorder(requested_stages, given)
     try:
         recognition = recognise(samples, options, recorder)
     except NotFinite:

@@ -57,11 +57,11 @@ def substituted_stages(given: Given, digest: str) -> SubstitutedStages | None:
     from workbench.trace.read import read_trace
 
     trace = given if isinstance(given, Trace) else read_trace(given)
-    other = trace.meta.get("input_digest")
-    if other is not None and other != digest:
+    trace_digest = trace.meta.get("input_digest")
+    if trace_digest is not None and trace_digest != digest:
         raise BadInput(
-            f"the trace to compute from has another input (digest {other!s:.32}, of this one {digest}); expected a "
-            "trace of the same input"
+            f"the trace to compute from has another input (digest {trace_digest!s:.32}, of this one {digest}); "
+            "expected a trace of the same input"
         )
     return SubstitutedStages(trace)
 
@@ -71,48 +71,48 @@ def place_of(out: Out) -> Path | None:
     return None if out is None else trace_place(out)
 
 
-def named(given: SubstitutedStages | None) -> dict[str, Any]:
+def substitution_meta(substituted: SubstitutedStages | None) -> dict[str, Any]:
     """Returns a trace's metadata about its substituted stages: the digest of each stage that was used.
 
     `workbench.compare.inputs` recognises the trace they came from by these digests. Raises `BadInput` if no stage was
     used.
     """
-    if given is None:
+    if substituted is None:
         return {}
-    if not given.used:
-        held = ", ".join(list(given)[:5]) or "none"
+    if not substituted.used:
+        stage_names = ", ".join(list(substituted)[:5]) or "none"
         raise BadInput(
-            f"the trace to compute from has none of the stages of this pass (it has {held}); expected a trace of this "
-            "model"
+            f"the trace to compute from has none of the stages of this pass (it has {stage_names}); expected a trace "
+            "of this model"
         )
-    return {"isolated": True, "given": dict(given.used)}
+    return {"isolated": True, "given": dict(substituted.used)}
 
 
-def _check_inside(session: Session, found: Mapping[str, np.ndarray], asked: str) -> None:
+def _check_inside(session: Session, stages: Mapping[str, np.ndarray], glob: str) -> None:
     """Raises `BadInput` for a glob that is only for stages inside a layer and has found none."""
     runtime = RUNTIMES.get(session.runtime)
-    for glob in filter(only_inside, StageFilter(asked).patterns):
-        if not any(map(StageFilter(glob, held=True), found)):
+    for pattern in filter(only_inside, StageFilter(glob).patterns):
+        if not any(map(StageFilter(pattern, held=True), stages)):
             absent = runtime.not_inside if runtime else {}
-            raise BadInput(no_such_part(glob, f"{session.model} on {session.runtime}", absent))
+            raise BadInput(no_such_part(pattern, f"{session.model} on {session.runtime}", absent))
 
 
-def _check_gradients(session: Session, found: Mapping[str, np.ndarray], asked: str, isolated: bool) -> None:
+def _check_gradients(session: Session, stages: Mapping[str, np.ndarray], glob: str, isolated: bool) -> None:
     """Raises `BadInput`, which says why, for a glob of gradients that has found none."""
     runtime = RUNTIMES.get(session.runtime)
-    for glob in filter(is_gradient, StageFilter(asked).patterns):
-        if not any(map(StageFilter(glob, held=True), found)):
-            why = runtime.no_gradients if runtime else ""
-            if not why and isolated:
-                why = "a trace from given stages has no gradients"
-            expected = why or f"expected {gradient_stage(0)} for the first token that a recogniser wrote, and so on"
-            raise BadInput(f"{NO_STAGE} of {session.model} on {session.runtime} matches {glob!r}: {expected}")
+    for pattern in filter(is_gradient, StageFilter(glob).patterns):
+        if not any(map(StageFilter(pattern, held=True), stages)):
+            reason = runtime.no_gradients if runtime else ""
+            if not reason and isolated:
+                reason = "a trace from given stages has no gradients"
+            expected = reason or f"expected {gradient_stage(0)} for the first token that a recogniser wrote, and so on"
+            raise BadInput(f"{NO_STAGE} of {session.model} on {session.runtime} matches {pattern!r}: {expected}")
 
 
 def trace_of(
     session: Session,
-    found: Mapping[str, np.ndarray],
-    asked: str,
+    stages: Mapping[str, np.ndarray],
+    glob: str,
     dtype: str,
     options: Mapping[str, Any],
     place: Path | None = None,
@@ -121,19 +121,19 @@ def trace_of(
     """Returns a trace of the stages found, with its `meta`; writes it to a file if `place` is set.
 
     Args:
-        asked: the glob that selected the stages.
+        glob: the glob that selected the stages.
         dtype: the type of the arithmetic.
         place: from `place_of`.
         of: what the stages were computed on, as plain values for `meta`, such as `input_digest`.
 
     Raises `BadInput` if no stage was found, or none for a glob that is only for stages inside a layer or gradients.
     """
-    _check_inside(session, found, asked)
-    _check_gradients(session, found, asked, bool(of.get("isolated")))
-    if not found:
-        whole = "; a trace from given stages has no text of the language model" if of.get("isolated") else ""
+    _check_inside(session, stages, glob)
+    _check_gradients(session, stages, glob, bool(of.get("isolated")))
+    if not stages:
+        reason = "; a trace from given stages has no text of the language model" if of.get("isolated") else ""
         raise BadInput(
-            f"{NO_STAGE} of {session.model} on {session.runtime} matches {asked!r}{whole}; see the stages with *"
+            f"{NO_STAGE} of {session.model} on {session.runtime} matches {glob!r}{reason}; see the stages with *"
         )
     meta = {
         "model": session.model,
@@ -143,7 +143,7 @@ def trace_of(
         **of,
         "versions": versions(),
     }
-    trace = Trace(found, meta)
+    trace = Trace(stages, meta)
     if place is None:
         return trace
     from workbench.trace.read import read_trace

@@ -19,7 +19,7 @@ from workbench.core.finite import nan_logits
 from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.families.sensevoice import is_tag
-from workbench.pipelines.spoken_messages import heard
+from workbench.pipelines.spoken_messages import read_recording
 from workbench.pipelines.tracing import NO_STAGE
 from workbench.plots.layers import Axis
 from workbench.registry.cards import Card
@@ -73,7 +73,7 @@ class Scene:
             return None
         parts = [part for message in check_messages(messages_of(self.source)) for part in message.parts]
         recordings = [part for part in parts if isinstance(part, AudioPart) and part.source is not None]
-        return heard(recordings[-1], 0, 0, None) if recordings else None
+        return read_recording(recordings[-1], 0, 0, None) if recordings else None
 
     @property
     def side(self) -> str:

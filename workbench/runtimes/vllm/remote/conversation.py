@@ -20,7 +20,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options
 from workbench.families.speechlm import SpeechLmOptions
 from workbench.openai_api.sound_formats import PCM
-from workbench.pipelines.spoken_messages import heard
+from workbench.pipelines.spoken_messages import read_recording
 from workbench.runtimes.vllm.remote.answers import ENDS
 from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.refusals import shortened, unexpected_answer
@@ -195,7 +195,7 @@ def _part(part: Part, number: int, place: int, notes: list[str]) -> Mapping[str,
         return {"type": "text", "text": part.text}
     if part.streams is not None:
         return {"type": "audio", "streams": part.streams.tolist()}
-    recording = heard(part, number, place, None)
+    recording = read_recording(part, number, place, None)
     notes += [f"{where_of(number, place)}: {note}" for note in recording.notes]
     sound = base64.b64encode(wav(recording.samples)).decode("ascii")
     return {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}}

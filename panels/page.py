@@ -88,11 +88,11 @@ def chosen_tabs(names: str | None) -> tuple[Tab, ...]:
     """
     if names is None:
         return TABS
-    wanted = [each.strip().lower() for each in names.split(",")]
-    unknown = [each for each in wanted if each not in {tab.key for tab in TABS}]
+    keys = [each.strip().lower() for each in names.split(",")]
+    unknown = [each for each in keys if each not in {tab.key for tab in TABS}]
     if unknown:
         raise BadInput(f"there is no tab {unknown[0][:40]!r}; the tabs are {', '.join(tab.key for tab in TABS)}")
-    return tuple(tab for tab in TABS if tab.key in wanted)
+    return tuple(tab for tab in TABS if tab.key in keys)
 
 
 def build_page(pool: SessionPool, tabs: Sequence[Tab] = TABS) -> Page:

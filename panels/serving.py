@@ -162,14 +162,14 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
 
     opening = opening or Opening(page.guard)
     limits = opening.guard.limits
-    kept = KeptFiles(Path(get_upload_folder()), limits)
-    mcp = Mcp(page.service, kept) if page.service is not None else None
+    stored_files = KeptFiles(Path(get_upload_folder()), limits)
+    mcp = Mcp(page.service, stored_files) if page.service is not None else None
     stop_spare_work(page)
     return page.launch(
         theme=theme(),
         head=head(),
         app_kwargs={
-            "routes": routes_of(page, kept, mcp),
+            "routes": routes_of(page, stored_files, mcp),
             **({"lifespan": mcp.lifespan} if mcp is not None else {}),
             "exception_handlers": HANDLERS,
             "middleware": middleware_of(page, opening),
@@ -204,7 +204,7 @@ def stop_spare_work(page: Page) -> None:
     page._queue.sleep_when_free = LOOK_SECONDS
 
 
-def routes_of(page: Page, kept: KeptFiles, mcp: Mcp | None) -> list[BaseRoute]:
+def routes_of(page: Page, stored_files: KeptFiles, mcp: Mcp | None) -> list[BaseRoute]:
     """Returns the routes of the page that Gradio lacks, or that it must not answer itself."""
     from panels.running.built_files import built_files_route
     from panels.running.event_streams import event_routes
@@ -213,7 +213,7 @@ def routes_of(page: Page, kept: KeptFiles, mcp: Mcp | None) -> list[BaseRoute]:
     from panels.widgets.snippets import routes
 
     return [
-        upload_route(page, kept),
+        upload_route(page, stored_files),
         built_files_route(),
         *event_routes(page),
         *routes(),

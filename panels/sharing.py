@@ -60,8 +60,8 @@ class LinkTags:
             start, body = held[0], b"".join(each.get("body", b"") for each in held[1:])
             if body:
                 body = with_tags(body, self._title, address)
-                kept = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
-                start["headers"] = [*kept, (b"content-length", str(len(body)).encode())]
+                headers = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+                start["headers"] = [*headers, (b"content-length", str(len(body)).encode())]
             await send(start)
             await send({"type": "http.response.body", "body": body})
 

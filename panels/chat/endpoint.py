@@ -75,7 +75,7 @@ def build(page: Page, pool: SessionPool) -> None:
             "chat",
             "Answers a conversation; gives the text, the audio as a WAV file or nothing, and the answer as an object.",
             {"messages": "count from two to six", "model": first_of(pool.registry, CONVERSE), "runtime": "pytorch"},
-            more=RESULTS,
+            further_results=RESULTS,
             **COMPUTING,
         )
 
@@ -98,8 +98,8 @@ def answered(
     """
     cell = model if "|" in model else ModelOnRuntime(model, runtime).value
     [offer] = chosen_offers([cell], offers(pool.registry, CONVERSE))
-    given = {"modalities": modalities, **(options or {})}
-    column = Column(offer, with_recordings(messages, audio), read_options(pool.registry, offer, given))
+    fields = {"modalities": modalities, **(options or {})}
+    column = Column(offer, with_recordings(messages, audio), read_options(pool.registry, offer, fields))
     found: list[Answer] = []
     failed: list[str] = []
 
@@ -122,8 +122,8 @@ def with_recordings(messages: Any, audio: Sequence[str] = ()) -> tuple[Mapping[s
     if audio:
         recordings = [{"type": "audio", "audio": str(Path(path).absolute())} for path in audio]
         last = found.pop() if found and isinstance(found[-1], dict) and found[-1].get("role") == "user" else {}
-        said = last.get("content") or []
-        parts = [{"type": "text", "text": said}] if isinstance(said, str) else list(said)
+        content = last.get("content") or []
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
         _refuse_paths([{"content": parts}])
         return (*_refuse_paths(found), {"role": "user", "content": [*parts, *recordings]})
     return _refuse_paths(found)

@@ -75,13 +75,13 @@ def _work(
 ) -> None:
     reported = 0.0
 
-    def send_event(column: int, told: dict[str, Any] | AudioPiece) -> None:
+    def send_event(column: int, event: dict[str, Any] | AudioPiece) -> None:
         nonlocal reported
-        if isinstance(told, dict):
-            send(json.dumps({**told, "column": column}, ensure_ascii=False))
-        elif len(told.samples) or time.monotonic() - reported >= ROWS_SECONDS:
+        if isinstance(event, dict):
+            send(json.dumps({**event, "column": column}, ensure_ascii=False))
+        elif len(event.samples) or time.monotonic() - reported >= ROWS_SECONDS:
             reported = time.monotonic()
-            send(chunk(column, told))
+            send(chunk(column, event))
 
     try:
         answer_columns(pool, columns, stops, send_event)
@@ -107,8 +107,8 @@ async def _carry(socket: WebSocket, queue: asyncio.Queue[Message | None], stops:
 async def _listen(socket: WebSocket, stops: list[threading.Event]) -> None:
     try:
         while True:
-            told = json.loads(await socket.receive_text())
-            column = told.get("column") if isinstance(told, dict) else None
+            message = json.loads(await socket.receive_text())
+            column = message.get("column") if isinstance(message, dict) else None
             for number, stop in enumerate(stops):
                 if column is None or column == number:
                     stop.set()

@@ -38,49 +38,49 @@ class Column:
 
 def read_request(registry: Registry, content: Mapping[str, Any], sounds: Sequence[Sound]) -> tuple[Column, ...]:
     """Returns the answers that the page asks for; raises `BadInput` for a malformed request."""
-    asked = content.get("columns")
-    if not isinstance(asked, list) or not asked or not all(isinstance(each, dict) for each in asked):
+    columns = content.get("columns")
+    if not isinstance(columns, list) or not columns or not all(isinstance(each, dict) for each in columns):
         raise BadInput("the page asked for no answer; reload it")
-    if len(asked) > MOST_COLUMNS:
-        raise BadInput(f"{len(asked)} answers side by side are requested; expected at most {MOST_COLUMNS}")
+    if len(columns) > MOST_COLUMNS:
+        raise BadInput(f"{len(columns)} answers side by side are requested; expected at most {MOST_COLUMNS}")
     known = offers(registry, CONVERSE)
-    return tuple(_column(registry, each, known, sounds) for each in asked)
+    return tuple(_column(registry, each, known, sounds) for each in columns)
 
 
 def _column(
-    registry: Registry, asked: Mapping[str, Any], known: Sequence[RuntimeOffer], sounds: Sequence[Sound]
+    registry: Registry, fields: Mapping[str, Any], known: Sequence[RuntimeOffer], sounds: Sequence[Sound]
 ) -> Column:
-    value = asked.get("model")
+    value = fields.get("model")
     if not isinstance(value, str) or not value:
         raise BadInput("no model is chosen; choose one that answers conversations")
     [offer] = chosen_offers([value], known)
     return Column(
         offer,
-        read_messages(asked.get("messages"), sounds),
-        read_options(registry, offer, asked.get("options") or {}),
-        Recorded.read(asked["recorded"]) if isinstance(asked.get("recorded"), dict) else None,
+        read_messages(fields.get("messages"), sounds),
+        read_options(registry, offer, fields.get("options") or {}),
+        Recorded.read(fields["recorded"]) if isinstance(fields.get("recorded"), dict) else None,
     )
 
 
-def read_messages(given: Any, sounds: Sequence[Sound]) -> tuple[Mapping[str, Any], ...]:
+def read_messages(messages: Any, sounds: Sequence[Sound]) -> tuple[Mapping[str, Any], ...]:
     """Returns messages of the page as a session takes them: `{"type": "audio", "sound": number}` becomes samples.
 
     It refuses paths, because a page must not open files of the server.
     """
-    if not isinstance(given, list) or not given or len(given) > MOST_MESSAGES:
+    if not isinstance(messages, list) or not messages or len(messages) > MOST_MESSAGES:
         raise BadInput(f"the conversation is empty or longer than {MOST_MESSAGES} messages; write or record something")
-    return tuple(_message(each, sounds) for each in given)
+    return tuple(_message(each, sounds) for each in messages)
 
 
-def _message(given: Any, sounds: Sequence[Sound]) -> Mapping[str, Any]:
-    if not isinstance(given, dict) or not isinstance(given.get("role"), str):
+def _message(message: Any, sounds: Sequence[Sound]) -> Mapping[str, Any]:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise BadInput("a message of the conversation has no role; reload the page")
-    content = given.get("content")
+    content = message.get("content")
     if isinstance(content, str):
-        return {"role": given["role"], "content": content}
+        return {"role": message["role"], "content": content}
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise BadInput("a message of the conversation has no content; reload the page")
-    return {"role": given["role"], "content": [_part(part, sounds) for part in content]}
+    return {"role": message["role"], "content": [_part(part, sounds) for part in content]}
 
 
 def _part(part: Mapping[str, Any], sounds: Sequence[Sound]) -> Mapping[str, Any]:
@@ -99,10 +99,10 @@ def _part(part: Mapping[str, Any], sounds: Sequence[Sound]) -> Mapping[str, Any]
     )
 
 
-def read_streams(given: Any) -> np.ndarray:
+def read_streams(rows: Any) -> np.ndarray:
     """Returns codec tokens [rows, streams] that the page sent; raises `BadInput` for anything else."""
     try:
-        streams = np.asarray(given, dtype=np.int64)
+        streams = np.asarray(rows, dtype=np.int64)
     except (ValueError, TypeError, OverflowError) as error:
         raise BadInput("the codec tokens of an answer are not whole numbers in rows of one length") from error
     if streams.ndim != 2 or not streams.size:
@@ -110,21 +110,21 @@ def read_streams(given: Any) -> np.ndarray:
     return streams
 
 
-def read_options(registry: Registry, offer: RuntimeOffer, given: Any) -> dict[str, Any]:
+def read_options(registry: Registry, offer: RuntimeOffer, fields: Any) -> dict[str, Any]:
     """Returns the options of the page by name, checked; an empty text stands for the default."""
     specs = {spec.name: spec for spec in chat_options(offer)}
-    if not isinstance(given, Mapping):
+    if not isinstance(fields, Mapping):
         raise BadInput("the options of a model are not a JSON object")
-    unknown = [name for name in given if name not in specs]
+    unknown = [name for name in fields if name not in specs]
     if unknown:
         raise BadInput(f"{offer.title} has no option {unknown[0]!r:.80}; it has {', '.join(specs)}")
-    mine = {name: _value(specs[name], value) for name, value in given.items() if value not in (None, "")}
-    if mine.get("vad") not in (None, *vad_choices(registry)):
-        raise BadInput(f"option vad is {mine['vad']!r:.80}; expected one of {', '.join(vad_choices(registry))}")
+    options = {name: _value(specs[name], value) for name, value in fields.items() if value not in (None, "")}
+    if options.get("vad") not in (None, *vad_choices(registry)):
+        raise BadInput(f"option vad is {options['vad']!r:.80}; expected one of {', '.join(vad_choices(registry))}")
     options_class = FAMILIES[offer.card.family].chat_options_class
     if options_class is not None:
-        build_options(options_class, mine, offer.card.id)
-    return mine
+        build_options(options_class, options, offer.card.id)
+    return options
 
 
 def _value(spec: OptionSpec, value: Any) -> Any:

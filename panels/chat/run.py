@@ -47,21 +47,26 @@ def answer_columns(
         finished: receives each complete answer.
     """
     for number, (column, stop) in enumerate(zip(columns, stops)):
-        so_far = AnswerSoFar(column.offer.card.id, column.offer.cell.runtime, column.options)
+        partial_answer = AnswerSoFar(column.offer.card.id, column.offer.cell.runtime, column.options)
         try:
             if not stop.is_set():
-                _answer(pool, number, column, stop, so_far, on_event)
+                _answer(pool, number, column, stop, partial_answer, on_event)
         except Cancelled:
             pass
         except Exception as error:
             on_event(number, {"type": "failed", "sentence": sentence_of(error)})
             continue
-        finished(number, so_far.answer())
-        on_event(number, answer_event(so_far.answer(), column.recorded))
+        finished(number, partial_answer.answer())
+        on_event(number, answer_event(partial_answer.answer(), column.recorded))
 
 
 def _answer(
-    pool: SessionPool, number: int, column: Column, stop: threading.Event, so_far: AnswerSoFar, on_event: OnEvent
+    pool: SessionPool,
+    number: int,
+    column: Column,
+    stop: threading.Event,
+    partial_answer: AnswerSoFar,
+    on_event: OnEvent,
 ) -> None:
     def report(activity: str) -> None:
         on_event(number, {"type": "state", "text": activity})
@@ -77,7 +82,7 @@ def _answer(
     events = session.converse_stream(messages, **column.options)
     with listening(follower(stop, report)), closing(events):
         for event in events:
-            so_far.add(event)
+            partial_answer.add(event)
             if isinstance(event, Begun) and session.pid != process:
                 on_event(number, {"type": "loaded", "seconds": session.load_seconds})
             elif isinstance(event, AudioPiece):

@@ -130,18 +130,18 @@ def decoded(
     for name in options or {}:
         if name not in OPTIONS:
             raise BadInput(f"the beam search has no option {name!r:.40} here; it has {', '.join(OPTIONS)}")
-    given = {name: (files or {}).get(name) for name in FILES}
-    for path in filter(None, given.values()):
+    paths = {name: (files or {}).get(name) for name in FILES}
+    for path in filter(None, paths.values()):
         check_size(path)
-    chosen = build_options(CtcBeamOptions, {**(options or {}), **given}, "the beam search")
+    chosen = build_options(CtcBeamOptions, {**(options or {}), **paths}, "the beam search")
     cell = model if "|" in model or not model else ModelOnRuntime(model, runtime).value
     best = GUIDED if guides(chosen) else BEAM
     job = prepare(pool.registry, recordings, cell, logits, tokens, blank, reference, chosen, (GREEDY, best))
-    kept = Decodings(job)
-    for _ in run(pool, kept, present_stop()):
+    decodings = Decodings(job)
+    for _ in run(pool, decodings, present_stop()):
         pass
-    pieces = kept.layout.pieces if kept.layout else ()
-    rows = {row.key: row for row in kept.state.rows}
+    pieces = decodings.layout.pieces if decodings.layout else ()
+    rows = {row.key: row for row in decodings.state.rows}
     return [
         _object(rows[f"{place}:{GREEDY}"], rows[f"{place}:{best}"], pieces, chosen.nbest)
         for place in range(len(job.sources))

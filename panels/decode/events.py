@@ -48,7 +48,7 @@ class DecodeActions(RecordingActions):
         self.pool = pool
         self.samples = tuple(samples)
         self.options = tuple(Shown(spec, (), True) for spec in option_specs(SearchOptions))
-        self.kept: LastResults[Decodings] = LastResults("that run is not kept any more; press Decode again")
+        self.last_runs: LastResults[Decodings] = LastResults("that run is not kept any more; press Decode again")
         self.lists: LastResults[NBestLists] = LastResults("that sweep is not kept any more; press Sweep again")
         self._runs = ActiveRuns()
         self._sweeps = ActiveRuns()
@@ -84,15 +84,15 @@ class DecodeActions(RecordingActions):
         neural = found.neural if found.neural in offered else ""
         options = [found.options.get(each.spec.name, _default(each)) for each in self.options]
         logits = [found.path(name) for name in found.logits] or None
-        said = "\n".join(found.said)
-        heard: tuple[Any, ...] = (None, said, "", said)
+        reference = "\n".join(found.references)
+        inputs: tuple[Any, ...] = (None, reference, "", reference)
         if found.samples:
-            heard = sample_values([each for name in found.samples for each in samples_named(self.samples, name)])
-        return (*files, neural, *options, logits, found.path(found.tokens), "0", *heard)
+            inputs = sample_values([each for name in found.samples for each in samples_named(self.samples, name)])
+        return (*files, neural, *options, logits, found.path(found.tokens), "0", *inputs)
 
     def check(
         self,
-        asked: tuple[str, ...],
+        checked_options: tuple[str, ...],
         model: str | None,
         logits: list[str] | None,
         tokens: str | None,
@@ -100,14 +100,18 @@ class DecodeActions(RecordingActions):
         *paths: str | None,
     ) -> Any:
         """Returns what was found in the files of these options, or what is wrong with them."""
-        given = dict(zip(FILES, paths))
-        layout = self._layout(model, logits, tokens, blank) if any(given[option] for option in asked) else None
-        lexicon = given["lexicon"]
+        path_of_option = dict(zip(FILES, paths))
+        layout = (
+            self._layout(model, logits, tokens, blank)
+            if any(path_of_option[option] for option in checked_options)
+            else None
+        )
+        lexicon = path_of_option["lexicon"]
         if isinstance(layout, Checked):
-            found = [layout if given[option] else None for option in asked]
+            found = [layout if path_of_option[option] else None for option in checked_options]
         else:
-            found = [check_file(option, given[option], layout, lexicon) for option in asked]
-        shown = ["" if each is None else render(VIEW, "checked", each.said, each.wrong) for each in found]
+            found = [check_file(option, path_of_option[option], layout, lexicon) for option in checked_options]
+        shown = ["" if each is None else render(VIEW, "checked", each.message, each.wrong) for each in found]
         return shown if len(shown) > 1 else shown[0]
 
     def _layout(
@@ -137,13 +141,13 @@ class DecodeActions(RecordingActions):
         """
         job = job_of(self.pool, self.options, Form.of(values))
         user = str(request.session_hash)
-        kept = Decodings(job)
+        decodings = Decodings(job)
         hidden = gr.update(elem_classes=seen_classes(False, "card"))
         try:
             with self._runs.run(user) as stop:
-                for state in run(self.pool, kept, stop):
+                for state in run(self.pool, decodings, stop):
                     yield results_html(state), status_html(state), *run_buttons(not state.finished), "", hidden
-            self.kept.put(user, kept)
+            self.last_runs.put(user, decodings)
         except Exception:
             yield gr.skip(), "", *run_buttons(False), gr.skip(), gr.skip()
             raise
@@ -154,13 +158,13 @@ class DecodeActions(RecordingActions):
         Args:
             values: the inputs' values, then the HTML of the table, the progress, and the answer to why.
         """
-        kept = self.kept.get(user)
-        found = [row for row in kept.state.rows if row.searched] if kept else []
+        decodings = self.last_runs.get(user)
+        found = [row for row in decodings.state.rows if row.searched] if decodings else []
         if not found:
             return gr.skip()
         names = list(dict.fromkeys(row.recording for row in found))
-        what = names[0] if len(names) == 1 else f"{len(names)} recordings"
-        title = f"{what} · {', '.join(dict.fromkeys(row.title for row in found))}"
+        recordings = names[0] if len(names) == 1 else f"{len(names)} recordings"
+        title = f"{recordings} · {', '.join(dict.fromkeys(row.title for row in found))}"
         return views.keep(title, values[: views.inputs], values[views.inputs :])
 
     def cancel(self, request: gr.Request) -> Update:
@@ -174,7 +178,7 @@ class DecodeActions(RecordingActions):
         user = str(request.session_hash)
         self._runs.stop(user)
         self._sweeps.stop(user)
-        self.kept.drop(user)
+        self.last_runs.drop(user)
         self.lists.drop(user)
 
     # Results.
@@ -182,21 +186,21 @@ class DecodeActions(RecordingActions):
     def look_at_first(self, request: gr.Request) -> Iterator[tuple[Any, Any, Any]]:
         """Follows the search that knows most on the first source after a run."""
         user = str(request.session_hash)
-        kept = self.kept.get(user)
-        rows = [row for row in kept.state.rows if row.searched] if kept else []
+        decodings = self.last_runs.get(user)
+        rows = [row for row in decodings.state.rows if row.searched] if decodings else []
         first = [row for row in rows if row.place == rows[0].place]
-        if kept is None or not first:
+        if decodings is None or not first:
             yield gr.skip(), gr.skip(), gr.skip()
             return
-        yield from self._follow(kept, first[-1], user)
+        yield from self._follow(decodings, first[-1], user)
 
     def look(self, event: gr.EventData, request: gr.Request) -> Iterator[tuple[Any, Any, Any]]:
         """Follows the search whose button was pressed."""
         user = str(request.session_hash)
-        kept = self.kept.of(user)
-        yield from self._follow(kept, kept.state.row(datum(event._data, "key")), user)
+        decodings = self.last_runs.of(user)
+        yield from self._follow(decodings, decodings.state.row(datum(event._data, "key")), user)
 
-    def _follow(self, kept: Decodings, row: Row, user: str) -> Iterator[tuple[Any, Any, Any]]:
+    def _follow(self, decodings: Decodings, row: Row, user: str) -> Iterator[tuple[Any, Any, Any]]:
         """Yields the values that show a search. A second press of its button computes nothing; another takes over."""
         if self._followed.get(user) is row:
             yield gr.skip(), gr.skip(), gr.skip()
@@ -207,7 +211,7 @@ class DecodeActions(RecordingActions):
         waiting = element("p", "Searching once more, step by step…", "muted small", role="status")
         try:
             yield shown, heading + waiting, None
-            found = follow(kept, row)
+            found = follow(decodings, row)
             if self._followed.get(user) is row:
                 yield shown, heading, found
         finally:
@@ -216,8 +220,8 @@ class DecodeActions(RecordingActions):
 
     def why(self, event: gr.EventData, request: gr.Request) -> str:
         """Explains a word of a result: compares it with the best hypothesis that has something else in that place."""
-        kept = self.kept.of(str(request.session_hash))
-        row = kept.state.row(datum(event._data, "key"))
+        decodings = self.last_runs.of(str(request.session_hash))
+        row = decodings.state.row(datum(event._data, "key"))
         place = datum(event._data, "place")
         if not place.isdecimal() or not row.words or int(place) >= len(row.words[0]):
             raise BadInput("that word belongs to an earlier run; pick one of those shown now")
@@ -239,7 +243,7 @@ class DecodeActions(RecordingActions):
         job = job_of(self.pool, self.options, Form.of(values))
         check_swept(job, swept)
         user = str(request.session_hash)
-        lists, earlier = self.lists.get(user), self.kept.get(user)
+        lists, earlier = self.lists.get(user), self.last_runs.get(user)
         if lists is None or lists.pair != swept or not same_lists(lists.job, job, swept):
             lists = NBestLists(job, swept)
         if earlier is not None and (earlier.job.sources, earlier.job.offer, earlier.job.layout) != (

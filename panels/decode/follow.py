@@ -17,9 +17,9 @@ WIDER, WIDEST = 8, 512  # the wider search keeps WIDER times as many hypotheses,
 SMALL_VOCABULARY, WIDE_TOKENS = 200, 40  # in larger vocabularies, it tries WIDE_TOKENS tokens in each frame
 
 
-def follow(kept: Decodings, row: Row) -> dict[str, Any]:
+def follow(decodings: Decodings, row: Row) -> dict[str, Any]:
     """Returns the value of the view for a row's search. Raises `BadInput` if the run did not get that far."""
-    decoder, logits, layout = kept.search_of(row)
+    decoder, logits, layout = decodings.search_of(row)
     notes = []
     if len(logits) > MOST_FRAMES:
         logits = logits[:MOST_FRAMES]

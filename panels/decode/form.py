@@ -57,9 +57,9 @@ def job_of(pool: SessionPool, options: Sequence[Shown], form: Form) -> Job:
         options: the options of the search that the form has values for.
     """
     pool.guard.check_arrays(form.logits or [])
-    given = {name: path or None for name, path in zip(FILES, form.files)}
+    paths = {name: path or None for name, path in zip(FILES, form.files)}
     chosen = read_inputs(options, form.options)
-    wanted = {**given, **chosen, "neural_lm": form.neural or None}
+    values = {**paths, **chosen, "neural_lm": form.neural or None}
     return prepare(
         pool.registry,
         form.recordings or [],
@@ -68,6 +68,6 @@ def job_of(pool: SessionPool, options: Sequence[Shown], form: Form) -> Job:
         form.tokens,
         form.blank,
         form.reference or "",
-        build_options(CtcBeamOptions, wanted, "the beam search"),
+        build_options(CtcBeamOptions, values, "the beam search"),
         form.decoders,
     )

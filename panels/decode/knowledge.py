@@ -35,7 +35,7 @@ FILES = {
 class Checked:
     """What was found in a file, or what is wrong with it."""
 
-    said: str
+    message: str
     wrong: bool = False
 
 
@@ -80,21 +80,21 @@ def _word_lm(path: str, layout: LogitsLayout, lexicon: str | None) -> str:
     return _ngrams(path, read_lexicon(lexicon, layout.pieces, layout.blank).words, "words of the lexicon")
 
 
-def _ngrams(path: str, symbols: Sequence[str], what: str) -> str:
+def _ngrams(path: str, symbols: Sequence[str], units: str) -> str:
     """Reads an n-gram model as a search does; returns a sentence on it. Raises `BadInput` if it knows no symbol."""
     if is_kenlm_binary(Path(path)):
         binary = read_ngram_model(Path(path), symbols)
-        return f"A KenLM model of order {binary.order} for the {len(symbols)} {what}{_notes(binary.notes)}."
+        return f"A KenLM model of order {binary.order} for the {len(symbols)} {units}{_notes(binary.notes)}."
     tables = read_arpa(Path(path))
     known = sum(symbol in tables.ids for symbol in symbols)
     if not known:
         listed = ", ".join(f"{word!r:.30}" for word in tables.words if not word.startswith("<"))[:80]
         raise BadInput(
-            f"none of the {len(symbols)} {what} is in {Path(path).name}, which is a model of {listed}; expected a "
+            f"none of the {len(symbols)} {units} is in {Path(path).name}, which is a model of {listed}; expected a "
             "model of them"
         )
     count = sum(map(len, tables.orders))
-    share = f"{known} of the {len(symbols)} {what} are in it"
+    share = f"{known} of the {len(symbols)} {units} are in it"
     return f"Order {tables.order}, {count} n-grams; {share}{_notes(NgramModel(tables, symbols).notes)}."
 
 
@@ -143,7 +143,7 @@ class Example:
     neural: str = ""  # a model on a runtime, which scores the words
     samples: tuple[str, ...] = ()  # names of sample recordings
     logits: tuple[str, ...] = ()  # names of files in assets/decoding, with the reference text of each
-    said: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
     tokens: str = ""
 
     def path(self, name: str) -> str | None:
@@ -177,7 +177,7 @@ EXAMPLES = (
         {"lexicon": "phoneme_words.txt", "word_lm": "phoneme_words.arpa"},
         {"gamma": 1.0},
         logits=("he_won_two_to_one.npy", "we_ate_four_pears.npy"),
-        said=("he won two to one", "we ate four pears"),
+        references=("he won two to one", "we ate four pears"),
         tokens="phonemes.txt",
     ),
     Example(

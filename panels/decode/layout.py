@@ -70,8 +70,8 @@ class Inputs(NamedTuple):
         """The outputs of `DecodeActions.pick_example`."""
         sources, knowledge = self.sources, self.knowledge
         logits = [sources.logits, sources.tokens, sources.blank]
-        heard = [sources.recording.files, sources.reference, sources.recording.credit, self.sample_text]
-        return [*knowledge.files.values(), knowledge.neural, *self.options, *logits, *heard]
+        inputs = [sources.recording.files, sources.reference, sources.recording.credit, self.sample_text]
+        return [*knowledge.files.values(), knowledge.neural, *self.options, *logits, *inputs]
 
     @property
     def form(self) -> Form:
@@ -117,7 +117,7 @@ class Results(NamedTuple):
     sweep: Sweep
 
     @property
-    def kept(self) -> list[Any]:
+    def stored_outputs(self) -> list[Any]:
         """The outputs whose HTML is stored with a run."""
         return [self.table, self.status, self.why]
 
@@ -214,10 +214,10 @@ def _wire_sources(page: Page, actions: DecodeActions, inputs: Inputs, fill: Call
     ready = fill(page.load, actions.refresh, models, models)
     wire_script(ready.success, follow_address(TAB))
     chips, recordings, credit, microphone = sources.recording
-    heard = [sources.reference, credit, sample_text]
-    fill(chips.pick, actions.pick_sample, None, [recordings, *heard, sources.logits], **IN_TURN)
+    texts = [sources.reference, credit, sample_text]
+    fill(chips.pick, actions.pick_sample, None, [recordings, *texts, sources.logits], **IN_TURN)
     for event in (recordings.upload, recordings.clear):
-        forgotten = fill(event, actions.forget_sample, [sources.reference, sample_text], heard)
+        forgotten = fill(event, actions.forget_sample, [sources.reference, sample_text], texts)
         wire(forgotten.success, unreadable_html, recordings, credit)
     wire(recordings.delete, unreadable_html, recordings, credit)
     fill(microphone.stop_recording, actions.add_recording, [microphone, recordings], [recordings, microphone])
@@ -230,9 +230,9 @@ def _wire_knowledge(actions: DecodeActions, inputs: Inputs, fill: Callable[..., 
     for option, each in knowledge.files.items():
         for event in (each.upload, each.clear):
             # Models of words, and phrases, are checked against the words of the lexicon.
-            asked = FILES if option == "lexicon" else (option,)
-            given = [knowledge.notes[name] for name in asked]
-            wire(event, partial(actions.check, tuple(asked)), inputs.checked, given)
+            checked_options = FILES if option == "lexicon" else (option,)
+            outputs = [knowledge.notes[name] for name in checked_options]
+            wire(event, partial(actions.check, tuple(checked_options)), inputs.checked, outputs)
     logits, tokens = sources.logits, sources.tokens
     for event in (sources.model.input, tokens.upload, tokens.clear, logits.upload, logits.clear):
         wire(event, check_all, inputs.checked, notes, trigger_mode="always_last")
@@ -247,14 +247,14 @@ def _wire_runs(page: Page, actions: DecodeActions, inputs: Inputs, results: Resu
     ran = wire(inputs.start.click, actions.start, form, shown, js=SHOW_RESULTS, **COMPUTING)
     wire(ran.success, actions.look_at_first, None, results.followed_search, **COMPUTING)
     wire(ran.failure, partial(note_beside, NOTHING_YET), table, status)
-    views = KeptViews(page.runs, TAB, len(form), len(results.kept), PLACES_OF_FILES)
+    views = KeptViews(page.runs, TAB, len(form), len(results.stored_outputs), PLACES_OF_FILES)
 
     def keep(request: gr.Request, *values: Any) -> Any:
         return actions.keep(views, str(request.session_hash), values)
 
-    wire(ran.success, keep, [*form, *results.kept], results.history)
+    wire(ran.success, keep, [*form, *results.stored_outputs], results.history)
     wire_value(inputs.start.click, "", results.earlier)
-    restored = [results.history, *form, *results.kept, results.earlier]
+    restored = [results.history, *form, *results.stored_outputs, results.earlier]
     back = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
     wire(back.success, lambda: gr.update(elem_classes=seen_classes(False, "card")), None, results.followed)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
@@ -264,8 +264,8 @@ def _wire_results(actions: DecodeActions, results: Results) -> None:
     """Wires the buttons in the table: they follow a search, and explain a word."""
     looked = wire(results.table.look, actions.look, None, results.followed_search, trigger_mode="multiple", **COMPUTING)
     wire_script(looked.success, show("decode-search"))
-    asked = wire(results.table.why, actions.why, None, results.why, **IN_TURN)
-    wire_script(asked.success, show("decode-why"))
+    explained = wire(results.table.why, actions.why, None, results.why, **IN_TURN)
+    wire_script(explained.success, show("decode-why"))
 
 
 def _wire_sweep(actions: DecodeActions, inputs: Inputs, sweep: Sweep) -> None:

@@ -44,7 +44,7 @@ class Moment:
     """A frame that is worth a look, and why."""
 
     frame: int
-    said: str
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def search_value(followed: Followed, text: str) -> dict[str, Any]:
         "terms": [RECORDED[name] for name in names],
         "prefixes": prefixes,
         "frames": frames,
-        "moments": [{"frame": each.frame, "said": each.said} for each in moments[:MOST_MOMENTS]],
+        "moments": [{"frame": each.frame, "said": each.sentence} for each in moments[:MOST_MOMENTS]],
         "lost": {"frame": loss.frame, "id": ids.get(loss.id, -1)} if loss and loss.id is not None else None,
         "at": moments[0].frame if moments else len(frames) // 2,
         "caption": "Probabilities of the CTC head, full colour is likely; the line is the best alignment of the result."
@@ -133,16 +133,16 @@ def _lines(scores: Scores, names: Sequence[str], number: Callable[[int], int], m
 def _label(record: SearchRecord, hypothesis: int, pieces: Sequence[str], apart: bool) -> str:
     """Returns what a hypothesis adds to the one before it: its token, and the word that it completes."""
     token = int(record.tokens[hypothesis])
-    said = pieces[token].replace(WORD_START, " ") if token >= 0 else ""
-    if said and apart:
-        said = f" {said}"
+    token_text = pieces[token].replace(WORD_START, " ") if token >= 0 else ""
+    if token_text and apart:
+        token_text = f" {token_text}"
     if record.words is None or token < 0:
-        return said
-    mine, before = record.words[hypothesis], record.words[int(record.parents[hypothesis])]
-    done = mine[len(before) :]
+        return token_text
+    words, before = record.words[hypothesis], record.words[int(record.parents[hypothesis])]
+    done = words[len(before) :]
     if not done:
-        return said
-    return f" {done[-1]}" if done == (said.strip(),) else f"{said}⟨{' '.join(done)}⟩"
+        return token_text
+    return f" {done[-1]}" if done == (token_text.strip(),) else f"{token_text}⟨{' '.join(done)}⟩"
 
 
 def _homophones(record: SearchRecord, ids: np.ndarray, number: Callable[[int], int]) -> list[int]:
@@ -165,8 +165,8 @@ def _rows(
     peaks = record.log_probs.argmax(axis=0) if len(record.log_probs) else np.zeros(len(pieces), int)
     needed = [token for token in dict.fromkeys(best.tokens if best else ()) if token != blank]
     others = [int(token) for token in np.argsort(-highest) if highest[token] >= WORTH_A_ROW]
-    wanted = [token for token in dict.fromkeys([*needed, *others]) if token != blank][: MOST_LABELS - 1]
-    rows = [*sorted(wanted, key=lambda token: int(peaks[token])), blank]
+    shown_tokens = [token for token in dict.fromkeys([*needed, *others]) if token != blank][: MOST_LABELS - 1]
+    rows = [*sorted(shown_tokens, key=lambda token: int(peaks[token])), blank]
     return rows, [BLANK if token == blank else pieces[token].replace(WORD_START, "") or "␣" for token in rows]
 
 
@@ -225,8 +225,8 @@ def decisions(record: SearchRecord, pieces: Sequence[str]) -> list[Moment]:
     for place, word in enumerate(final):
         wrong = None
         for number, (units, grows) in enumerate(leaders):
-            whole = len(units) - (1 if grows else 0)  # the last word may still grow
-            if place < whole and units[place] != word:
+            complete_units = len(units) - (1 if grows else 0)  # the last word may still grow
+            if place < complete_units and units[place] != word:
                 wrong = number
         if wrong is None or wrong + 1 >= len(leaders):
             continue
@@ -239,8 +239,10 @@ def decisions(record: SearchRecord, pieces: Sequence[str]) -> list[Moment]:
             )
         )
     if leaders[-1][0] != final and not _leads(record, best):
-        said = " ".join(leaders[-1][0]) or "nothing"
-        found.append(Moment(len(leaders) - 1, f"“{said}” leads here; the end of the sentence decides for the result"))
+        leading_text = " ".join(leaders[-1][0]) or "nothing"
+        found.append(
+            Moment(len(leaders) - 1, f"“{leading_text}” leads here; the end of the sentence decides for the result")
+        )
     return sorted(found, key=lambda each: each.frame)
 
 
@@ -286,5 +288,5 @@ def find_loss(record: SearchRecord, wider: Sequence[Hypothesis]) -> Loss | None:
 
 def _lost(loss: Loss, pieces: Sequence[str], text: str) -> str:
     words, _ = units_of(loss.hypothesis.tokens, loss.hypothesis.words, pieces)
-    said = " ".join(words) or "nothing"
-    return f"“{said}” would have won by {loss.lead:.2f}, and was pruned here: a wider beam keeps it"
+    hypothesis_text = " ".join(words) or "nothing"
+    return f"“{hypothesis_text}” would have won by {loss.lead:.2f}, and was pruned here: a wider beam keeps it"

@@ -191,42 +191,44 @@ def prepare(
     if not recordings and not logits:
         raise BadInput("there is nothing to decode; click a sample, or add a recording or a file of logits")
     options.check()
-    wanted = [name for name in TITLES if name in decoders and (name != GUIDED or guides(options))]
-    if not wanted:
+    decoder_names = [name for name in TITLES if name in decoders and (name != GUIDED or guides(options))]
+    if not decoder_names:
         raise BadInput(f"no decoder is chosen; expected some of {', '.join(TITLES)}")
     neural = None
     if options.neural_lm is not None:
         [neural] = chosen_offers([options.neural_lm], offers(registry, TASK))
     paths = list(recordings or logits)
     texts = references(reference, len(paths))
-    sources = tuple(Source(Path(path).name, path, said) for path, said in zip(paths, texts))
+    sources = tuple(Source(Path(path).name, path, reference_text) for path, reference_text in zip(paths, texts))
     if recordings:
         if not cell:
             raise BadInput("no model is chosen; choose one that has a CTC head")
         [offer] = chosen_offers([cell], headed_offers(registry))
-        return Job(sources, tuple(wanted), options, offer, neural=neural)
+        return Job(sources, tuple(decoder_names), options, offer, neural=neural)
     if tokens is None:
         raise BadInput("the tokens of the logits are missing; add the file that lists them, one per line")
     pieces = read_tokens(tokens)
-    return Job(sources, tuple(wanted), options, layout=LogitsLayout(pieces, blank_of(blank, pieces)), neural=neural)
+    return Job(
+        sources, tuple(decoder_names), options, layout=LogitsLayout(pieces, blank_of(blank, pieces)), neural=neural
+    )
 
 
 def guides(options: CtcBeamOptions) -> bool:
     """Returns whether the options give a search more than its beam: a model, a lexicon, phrases, or a bonus."""
-    given = (options.lm, options.lexicon, options.word_lm, options.neural_lm, options.boost)
-    return any(each is not None for each in given) or options.beta != 0
+    guide_values = (options.lm, options.lexicon, options.word_lm, options.neural_lm, options.boost)
+    return any(each is not None for each in guide_values) or options.beta != 0
 
 
-def run(pool: SessionPool, kept: Decodings, stop: threading.Event) -> Iterator[RunState]:
+def run(pool: SessionPool, decodings: Decodings, stop: threading.Event) -> Iterator[RunState]:
     """Yields the table when it has changed, at most as often as `panels.running.progress` allows, and at the end.
 
-    Fills `kept` for the views. The failure of a source or a decoder affects only its own rows. Setting `stop` or
+    Fills `decodings` for the views. The failure of a source or a decoder affects only its own rows. Setting `stop` or
     closing the iterator ends the run at its next check.
     """
-    rows = kept.job.rows()
+    rows = decodings.job.rows()
     given_up = partial(_given_up)
-    for state in tables(rows, partial(_work, pool, kept, rows, stop), stop, RunState, given_up):
-        kept.state = state
+    for state in tables(rows, partial(_work, pool, decodings, rows, stop), stop, RunState, given_up):
+        decodings.state = state
         yield state
 
 
@@ -234,18 +236,18 @@ def _given_up(row: Row) -> Row:
     return replace(row, status="stopped", activity="")
 
 
-def _work(pool: SessionPool, kept: Decodings, rows: Sequence[Row], stop: threading.Event, show: Show) -> None:
+def _work(pool: SessionPool, decodings: Decodings, rows: Sequence[Row], stop: threading.Event, show: Show) -> None:
     """Computes the rows and shows every change."""
-    sources = kept.job.sources
-    refused = refusals(source.path for source in sources) if kept.job.offer else {}  # before a model is loaded
+    sources = decodings.job.sources
+    refused = refusals(source.path for source in sources) if decodings.job.offer else {}  # before a model is loaded
     for row in rows:
         if error := refused.get(sources[row.place].path):
             show(_failed(row, error))
     if not (rows := [row for row in rows if sources[row.place].path not in refused]):
         return
     try:
-        sessions = Sessions(pool, kept.job, stop, partial(_show_activity, rows[0], show))
-        kept.layout = sessions.layout()
+        sessions = Sessions(pool, decodings.job, stop, partial(_show_activity, rows[0], show))
+        decodings.layout = sessions.layout()
     except Cancelled:
         return
     except Exception as error:
@@ -254,27 +256,29 @@ def _work(pool: SessionPool, kept: Decodings, rows: Sequence[Row], stop: threadi
         return
     broken: dict[str, Exception] = {}  # decoders that cannot be made
     for place, source in enumerate(sources):
-        mine = [row for row in rows if row.place == place]
-        if not mine:
+        source_rows = [row for row in rows if row.place == place]
+        if not source_rows:
             continue
         try:
-            kept.keep(place, sessions.logits(source, kept.layout, partial(_show_activity, mine[0], show)))
+            decodings.keep(
+                place, sessions.logits(source, decodings.layout, partial(_show_activity, source_rows[0], show))
+            )
         except Cancelled:
             return
         except Exception as error:
-            for row in mine:
+            for row in source_rows:
                 show(_failed(row, error))
             continue
-        for row in mine:
+        for row in source_rows:
             try:
                 if row.decoder in broken:
                     raise broken[row.decoder]
-                if row.decoder != GREEDY and row.decoder not in kept.decoders:
-                    kept.decoders[row.decoder] = sessions.decoder(
-                        row.decoder, kept.layout, partial(_show_activity, row, show), broken
+                if row.decoder != GREEDY and row.decoder not in decodings.decoders:
+                    decodings.decoders[row.decoder] = sessions.decoder(
+                        row.decoder, decodings.layout, partial(_show_activity, row, show), broken
                     )
                 _show_activity(row, show, "searching" if row.decoder != GREEDY else "decoding")
-                show(_decoded(row, kept, stop))
+                show(_decoded(row, decodings, stop))
             except Cancelled:
                 return
             except Exception as error:
@@ -351,16 +355,16 @@ class Sessions:
         return layout.spoken(found)
 
 
-def _decoded(row: Row, kept: Decodings, stop: threading.Event) -> Row:
+def _decoded(row: Row, decodings: Decodings, stop: threading.Event) -> Row:
     """Returns the finished row."""
-    logits, layout = kept.logits[row.place], kept.layout
+    logits, layout = decodings.logits[row.place], decodings.layout
     assert layout is not None
-    begun = time.perf_counter()
+    start = time.perf_counter()
     if row.decoder == GREEDY:
         hypotheses: tuple[Hypothesis, ...] = (greedy_hypothesis(logits, layout),)
     else:
-        hypotheses = tuple(searched(kept.decoders[row.decoder], logits, stop))
-    took = time.perf_counter() - begun
+        hypotheses = tuple(searched(decodings.decoders[row.decoder], logits, stop))
+    took = time.perf_counter() - start
     words = tuple(words_of(each, layout.pieces) for each in hypotheses)
     text = text_of(hypotheses[0], layout.pieces) if hypotheses else ""
     rated = None if row.reference is None else score(row.reference, text)

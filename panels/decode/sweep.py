@@ -121,31 +121,31 @@ def check_swept(job: Job, pair: Pair) -> None:
         raise BadInput("there is no language model of words to weigh; add one with its lexicon")
 
 
-def same_lists(one: Job, other: Job, pair: Pair) -> bool:
-    """Returns whether the other job can use the lists: only the two weights and the length of lists may differ."""
+def same_lists(first: Job, second: Job, pair: Pair) -> bool:
+    """Returns whether the jobs can share the lists: only the two weights and the length of lists may differ."""
     free: dict[str, Any] = {pair.weight: 0.0, pair.bonus: 0.0, "nbest": 1}
-    return replace(one, options=replace(one.options, **free), decoders=()) == replace(
-        other, options=replace(other.options, **free), decoders=()
+    return replace(first, options=replace(first.options, **free), decoders=()) == replace(
+        second, options=replace(second.options, **free), decoders=()
     )
 
 
 def run_sweep(
     pool: SessionPool,
-    kept: NBestLists,
+    n_best_lists: NBestLists,
     earlier: Decodings | None,
     first: Sequence[float],
     second: Sequence[float],
     stop: threading.Event,
 ) -> Iterator[SweepState]:
-    """Yields the progress, and last the result. Fills `kept`; sources that it has already are not searched again.
+    """Yields the progress, and last the result. Fills `n_best_lists`, and does not search again its sources.
 
     Args:
         earlier: an earlier run with the same sources and model, whose logits are used again.
 
     Raises `BadInput` if no source could be searched.
     """
-    rows = tuple(SweepRow(f"{place}", source) for place, source in enumerate(kept.job.sources))
-    work = partial(_work, pool, kept, earlier, rows, (first, second), stop)
+    rows = tuple(SweepRow(f"{place}", source) for place, source in enumerate(n_best_lists.job.sources))
+    work = partial(_work, pool, n_best_lists, earlier, rows, (first, second), stop)
     state = SweepState()
     for state in tables(rows, work, stop, SweepState, lambda row: replace(row, status="stopped")):
         if not state.finished:
@@ -156,40 +156,40 @@ def run_sweep(
     if state.stopped:
         yield state
         return
-    lists = [kept.lists[row.key] for row in rows]
+    lists = [n_best_lists.lists[row.key] for row in rows]
     yield replace(state, result=sweep_weights(lists, first, second))
 
 
 def _work(
     pool: SessionPool,
-    kept: NBestLists,
+    n_best_lists: NBestLists,
     earlier: Decodings | None,
     rows: Sequence[SweepRow],
     grid: tuple[Sequence[float], Sequence[float]],
     stop: threading.Event,
     show: Callable[[SweepRow], None],
 ) -> None:
-    left = [row for row in rows if row.key not in kept.lists]
+    waiting_rows = [row for row in rows if row.key not in n_best_lists.lists]
     for row in rows:
-        if row not in left:
+        if row not in waiting_rows:
             show(replace(row, status="done"))
-    if not left:
+    if not waiting_rows:
         return
 
     def show_activity(activity: str) -> None:
-        show(replace(left[0], status="running", activity=activity))
+        show(replace(waiting_rows[0], status="running", activity=activity))
 
-    now = left[0]
+    now = waiting_rows[0]
     try:
-        sessions = Sessions(pool, kept.job, stop, show_activity)
+        sessions = Sessions(pool, n_best_lists.job, stop, show_activity)
         layout = sessions.layout()
         decoders = []
         for weight, bonus in search_points(*grid):
-            weights = {kept.pair.weight: weight, kept.pair.bonus: bonus}
+            weights = {n_best_lists.pair.weight: weight, n_best_lists.pair.bonus: bonus}
             decoders.append(
                 (weight, bonus, sessions.decoder(GUIDED, layout, show_activity, {}, nbest=LIST_LENGTH, **weights))
             )
-        for now in left:
+        for now in waiting_rows:
             show(replace(now, status="running", activity="searching"))
             place = int(now.key)
             logits = earlier.logits.get(place) if earlier else None
@@ -198,11 +198,11 @@ def _work(
             found: dict[object, tuple[float, float, int, Hypothesis]] = {}
             for weight, bonus, decoder in decoders:
                 for each in searched(decoder, logits, stop):
-                    parts = weightless(each, kept.pair, weight, bonus)
+                    parts = weightless(each, n_best_lists.pair, weight, bonus)
                     key = (each.tokens, each.words)
                     if key not in found or parts[0] > found[key][0]:
                         found[key] = (*parts, each)
-            kept.lists[now.key] = n_best_list(now.source.reference or "", list(found.values()), layout.pieces)
+            n_best_lists.lists[now.key] = n_best_list(now.source.reference or "", list(found.values()), layout.pieces)
             show(replace(now, status="done"))
     except Cancelled:
         return

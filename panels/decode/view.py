@@ -90,13 +90,13 @@ def _together(state: RunState) -> list[tuple[str, str, str]]:
 
 def _recording(rows: Sequence[Row]) -> Markup:
     first = rows[0]
-    said = first.reference.split() if first.reference is not None else None
+    reference_words = first.reference.split() if first.reference is not None else None
     cards = []
     last: Row | None = None
     widest = max((abs(each.value) for row in rows for each in parts(row.best)), default=1.0)
     for row in rows:
-        base = said if said is not None else list(last.words[0]) if last and last.words else None
-        against = "the reference" if said is not None else last.title if last else ""
+        base = reference_words if reference_words is not None else list(last.words[0]) if last and last.words else None
+        against = "the reference" if reference_words is not None else last.title if last else ""
         cards.append(_card(row, base, against, widest))
         last = row if row.status == "done" else last
     return render(VIEW, "recording", first.recording, first.reference, cards)
@@ -106,8 +106,8 @@ def _card(row: Row, base: Sequence[str] | None, against: str, widest: float) -> 
     if row.status == "failed":
         body = render("widgets/parts.html", "failure", row.error)
     elif row.status != "done":
-        said = {"waiting": "Waiting", "stopped": "Not run: the run was stopped earlier"}
-        body = render(VIEW, "activity", said.get(row.status, row.activity or "Decoding"))
+        status_texts = {"waiting": "Waiting", "stopped": "Not run: the run was stopped earlier"}
+        body = render(VIEW, "activity", status_texts.get(row.status, row.activity or "Decoding"))
     else:
         marked = marks(row.words[0] if row.words else (), base)
         listed = [(place, hypothesis, " ".join(row.words[place])) for place, hypothesis in enumerate(row.hypotheses)]
@@ -195,10 +195,10 @@ def because(rival: Rival) -> str:
     if abs(rival.lead) < 0.005:
         return "the scores are equal, so either could be first"
     larger = sorted(rival.terms.items(), key=lambda term: -abs(term[1]))
-    mine = [f"{_the(name)} by {value:.2f}" for name, value in larger if value >= 0.005]
-    other = [f"{_the(name)} by {-value:.2f}" for name, value in larger if value <= -0.005]
-    said = f"for it: {', '.join(mine)}" if mine else "no term is for it"
-    return said + (f"; against it: {', '.join(other)}" if other else "; nothing is against it")
+    terms_for = [f"{_the(name)} by {value:.2f}" for name, value in larger if value >= 0.005]
+    terms_against = [f"{_the(name)} by {-value:.2f}" for name, value in larger if value <= -0.005]
+    sentence = f"for it: {', '.join(terms_for)}" if terms_for else "no term is for it"
+    return sentence + (f"; against it: {', '.join(terms_against)}" if terms_against else "; nothing is against it")
 
 
 def _the(name: str) -> str:
@@ -232,20 +232,20 @@ def sweep_html(sweep: WeightSweep, names: tuple[str, str], now: tuple[float, flo
     rows = []
     for place in range(len(sweep.first) - 1, -1, -1):
         cells = []
-        for other in range(len(sweep.second)):
-            here = (sweep.first[place], sweep.second[other])
-            worse = (rates[place, other] - lowest) / (highest - lowest) if highest > lowest else 0.0
+        for column in range(len(sweep.second)):
+            here = (sweep.first[place], sweep.second[column])
+            worse = (rates[place, column] - lowest) / (highest - lowest) if highest > lowest else 0.0
             css = " ".join(
                 filter(
                     None,
                     (
-                        "best" if (place, other) == sweep.best else "",
-                        "alike" if sweep.alike[place, other] else "",
+                        "best" if (place, column) == sweep.best else "",
+                        "alike" if sweep.alike[place, column] else "",
                         "now" if here == now else "",
                     ),
                 )
             )
-            cells.append((*here, float(rates[place, other]), round(100 * worse), css))
+            cells.append((*here, float(rates[place, column]), round(100 * worse), css))
         rows.append((sweep.first[place], cells))
     best = (sweep.first[sweep.best[0]], sweep.second[sweep.best[1]])
     return render(VIEW, "sweep", sweep, names, best, rows, sweep.recordings >= FEWEST_RECORDINGS, note)

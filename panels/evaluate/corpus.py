@@ -38,10 +38,10 @@ def server_path(written: str, guard: Guard) -> Path:
     guard.owners("a path on the server")
     path = Path(written.strip()).expanduser()
     try:
-        there = path.exists()
+        exists = path.exists()
     except (OSError, ValueError):
-        there = False
-    if not there:
+        exists = False
+    if not exists:
         raise BadInput(f"there is no {written.strip()!r:.200} on the machine that runs this page")
     return path.absolute()
 

@@ -37,12 +37,12 @@ class EvaluateActions:
     def __init__(self, pool: SessionPool, compute: Compute | None = None):
         self.pool = pool
         self.compute = compute or evaluate
-        self.kept: LastResults[Results] = LastResults(GONE, close=Results.close)
+        self.last_results: LastResults[Results] = LastResults(GONE, close=Results.close)
         self._runs = ActiveRuns()
 
     def find(self, key: str) -> Results:
         """Returns the results with this key; raises `BadInput` if they are not kept."""
-        return self.kept.of(key)
+        return self.last_results.of(key)
 
     # Inputs.
 
@@ -76,7 +76,7 @@ class EvaluateActions:
                 for step in run(self.pool.registry, job, stop, self.compute, self.pool.guard):
                     shown = gr.skip()
                     if step.results is not None:
-                        self.kept.put(step.results.key, step.results)
+                        self.last_results.put(step.results.key, step.results)
                         shown = result_html(step.results)
                     yield status_html(step), shown, *run_buttons(not step.finished)
         except Exception:
@@ -102,7 +102,7 @@ class EvaluateActions:
             raise BadInput("there is no path; expected a directory that `workbench evaluate` has written")
         evaluation = read(server_path(written, self.pool.guard))
         results = opened(evaluation, new_folder(upload_folder()))
-        self.kept.put(results.key, results)
+        self.last_results.put(results.key, results)
         return "", result_html(results)
 
     def cancel(self, request: gr.Request) -> Update:

@@ -93,8 +93,8 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
         boxes = [found for each in ids if (found := _component(page, each)) is not None]
         if not boxes:  # the page does not show this tab
             continue
-        taken = wire(getattr(report, key), actions.take if len(boxes) > 1 else actions.take_one, None, boxes)
-        wire_script(taken.success, open_tab(key))
+        event = wire(getattr(report, key), actions.take if len(boxes) > 1 else actions.take_one, None, boxes)
+        wire_script(event.success, open_tab(key))
     page.unload(actions.leave)
 
 

@@ -39,9 +39,9 @@ def evaluate_routes(find: Find) -> list[BaseRoute]:
 def _report(find: Find, body: bytes, request: Request) -> Response:
     """Returns the report; as a download if the address has `save`."""
     results = find(request.path_params["key"])
-    kept = "save" in request.query_params
+    download = "save" in request.query_params
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-    name = "evaluation.html" if kept else None
+    name = "evaluation.html" if download else None
     return FileResponse(results.report, media_type="text/html", filename=name, headers=headers)
 
 

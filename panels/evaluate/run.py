@@ -110,7 +110,7 @@ def run(
     With a guard, the run waits in the queue of the server and ends at its deadline. Raises the errors of the run. If
     the caller leaves, the run is stopped.
     """
-    begun = time.monotonic()
+    start = time.monotonic()
     state = Step()
     found: list[Results] = []
     failed: list[Exception] = []
@@ -123,9 +123,9 @@ def run(
             raise Cancelled("the evaluation was stopped")
         check_work()
 
-    def in_turn(*given: Any, **settings: Any) -> None:
+    def in_turn(*arguments: Any, **settings: Any) -> None:
         with listening(show_progress), guard.turn(EVALUATION, alone=False) if guard else nullcontext():
-            compute(*given, **settings)
+            compute(*arguments, **settings)
 
     def skipped(row: object) -> None:
         nonlocal state
@@ -147,15 +147,15 @@ def run(
                 )
             except Cancelled:
                 state = replace(state, stopped=True)
-                if not left.is_set() and any(read(out).done().values()):
-                    found.append(opened(read(out), job.folder, time.monotonic() - begun))
+                if not caller_gone.is_set() and any(read(out).done().values()):
+                    found.append(opened(read(out), job.folder, time.monotonic() - start))
                 return
             state = replace(state, share=1.0, activity="writing the report")
-            found.append(opened(read(out), job.folder, time.monotonic() - begun))
+            found.append(opened(read(out), job.folder, time.monotonic() - start))
         except Exception as error:
             failed.append(error)
 
-    left = threading.Event()  # set when the caller has left
+    caller_gone = threading.Event()  # set when the caller has left
     with stoppable(stop):
         thread = threading.Thread(target=bound(work), daemon=True)
     thread.start()
@@ -163,13 +163,13 @@ def run(
         while thread.is_alive():
             thread.join(BEAT)
             if thread.is_alive():
-                yield replace(state, stopped=False, stopping=stop.is_set(), seconds=time.monotonic() - begun)
+                yield replace(state, stopped=False, stopping=stop.is_set(), seconds=time.monotonic() - start)
     finally:
-        left.set()
+        caller_gone.set()
         stop.set()
     if failed:
         raise failed[0]
-    yield replace(state, seconds=time.monotonic() - begun, results=found[0] if found else None)
+    yield replace(state, seconds=time.monotonic() - start, results=found[0] if found else None)
 
 
 def opened(evaluation: Evaluation, folder: Path, seconds: float = 0.0) -> Results:

@@ -35,8 +35,8 @@ def summary(step: Step) -> str:
     if step.results is None:
         return f"Stopped after {duration(step.seconds)}; there are no results yet{skipped}"
     done = sum(each.done for each in step.results.figures.models)
-    how = "Stopped: " if step.stopped else ""
-    return f"{how}{counted(done, 'result')} in {duration(step.seconds)}{skipped}"
+    prefix = "Stopped: " if step.stopped else ""
+    return f"{prefix}{counted(done, 'result')} in {duration(step.seconds)}{skipped}"
 
 
 def result_html(results: Results) -> str:

@@ -31,7 +31,7 @@ class ListedEmbedding:
     """An embedding in a user's list."""
 
     embedding: Embedding
-    heard: bool = False  # whether a speech model made it from a recording on the page
+    from_recording: bool = False  # whether a speech model made it from a recording on the page
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -64,24 +64,24 @@ def listed_html(held: Sequence[ListedEmbedding]) -> str:
     return render(VIEW, "listed", [(each, _labels(each.embedding)) for each in held], ENCODINGS)
 
 
-def _labels(one: Embedding) -> list[tuple[str, str, str]]:
-    found = statistics_of(one.values)
-    shape = " × ".join(map(str, one.shape))
+def _labels(embedding: Embedding) -> list[tuple[str, str, str]]:
+    found = statistics_of(embedding.values)
+    shape = " × ".join(map(str, embedding.shape))
     lengths = f"{found.shortest:.3g} to {found.longest:.3g}"
     return [
         ("▦", shape, "shape as stored"),
-        ("", one.dtype, "type as stored"),
+        ("", embedding.dtype, "type as stored"),
         ("↔", f"norms {lengths}", "norms of the shortest and the longest vector"),
     ]
 
 
-def look_html(one: Embedding, near: Neighbours | None, model: str) -> str:
+def look_html(embedding: Embedding, near: Neighbours | None, model: str) -> str:
     """Returns an embedding as numbers and pictures, with the nearest tokens of a model.
 
     Args:
         model: the name of that model; if `near` is None, the reason for that.
     """
-    found = statistics_of(one.values)
+    found = statistics_of(embedding.values)
     numbers = [
         ("tokens", str(found.tokens), "vectors, one for each position of the prompt"),
         ("hidden", str(found.hidden), "width of each vector"),
@@ -89,40 +89,41 @@ def look_html(one: Embedding, near: Neighbours | None, model: str) -> str:
         ("values", f"{found.lowest:.3g} to {found.highest:.3g}", "the smallest and the largest"),
         ("zeros", f"{100 * found.zeros:.3g} %", "share of the values"),
         ("repeated", str(found.repeated), "vectors that are the same as the one before"),
-        ("digest", one.digest, "hash of the values; another file with the same embedding has the same"),
+        ("digest", embedding.digest, "hash of the values; another file with the same embedding has the same"),
     ]
     words = _words_html(near, model) if near else render(VIEW, "no_words", model)
-    return render(VIEW, "look", one, numbers, _pictures(one, near, model), words)
+    return render(VIEW, "look", embedding, numbers, _pictures(embedding, near, model), words)
 
 
-def _pictures(one: Embedding, near: Neighbours | None, model: str) -> list[Markup]:
+def _pictures(embedding: Embedding, near: Neighbours | None, model: str) -> list[Markup]:
     from workbench.plots.embeddings import norms_figure, plane_figure, values_figure
 
     others = near.sample if near else None
-    lengths, theirs = norms(one.values), norms(others) if others is not None else None
+    lengths, token_norms = norms(embedding.values), norms(others) if others is not None else None
     band = f"; the band holds nine tenths of the tokens of {model}" if near else ""
     drawn = [
         picture(
             "Values: tokens from left to right, channels upwards",
-            f"The values of {one.name}: {one.tokens} tokens from left to right, {one.hidden} channels upwards.",
-            lambda width, height: values_figure(one.values, width, height),
+            f"The values of {embedding.name}: {embedding.tokens} tokens from left to right, "
+            f"{embedding.hidden} channels upwards.",
+            lambda width, height: values_figure(embedding.values, width, height),
             (2.4, 2.0),
         ),
         picture(
             f"Norm of each token's vector{band}",
-            f"Norms of the tokens of {one.name}, from {lengths.min():.3g} to {lengths.max():.3g}.",
-            lambda width, height: norms_figure(lengths, theirs, width, height),
+            f"Norms of the tokens of {embedding.name}, from {lengths.min():.3g} to {lengths.max():.3g}.",
+            lambda width, height: norms_figure(lengths, token_norms, width, height),
             (1.8, 1.7),
         ),
     ]
     if near is not None:
         # Vectors of speech may be many times longer than those of tokens, which would then all lie on one point.
-        plane = principal(directions(one.values), directions(near.sample))
+        plane = principal(directions(embedding.values), directions(near.sample))
         words = [row[0] for row in near.texts]
         drawn.append(
             picture(
                 f"The plane in which their directions differ most, among {len(near.sample)} tokens of {model}",
-                f"Principal components of {one.name} among the tokens of {model}.",
+                f"Principal components of {embedding.name} among the tokens of {model}.",
                 lambda width, height: plane_figure(plane.tokens, plane.others, plane.shares, words, width, height),
                 (4.0, 3.4),
             )

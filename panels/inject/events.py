@@ -87,18 +87,18 @@ class InjectActions:
 
         Returns values for: embeddings, list, the row to choose arrays in, its choices, files that wait, files.
         """
-        kept, several = list(listed_embeddings(held)), list(array_choices(waiting))
+        embeddings, several = list(listed_embeddings(held)), list(array_choices(waiting))
         for path in files or []:
             try:
                 self.pool.guard.check_arrays([path])
-                kept.append(ListedEmbedding(read_embedding(Path(path), name=Path(path).name)))
+                embeddings.append(ListedEmbedding(read_embedding(Path(path), name=Path(path).name)))
             except SeveralTensors as error:
                 several.append(
                     ArrayChoice(path, tuple((f"{each.name} {each.described}", each.name) for each in error.tensors))
                 )
             except BadInput as error:
                 gr.Warning(text(error))
-        return tuple(kept), listed_html(kept), *_question(several), None
+        return tuple(embeddings), listed_html(embeddings), *_question(several), None
 
     def take(self, waiting: Any, chosen: list[str] | None, held: Any) -> tuple[Any, ...]:
         """Reads the chosen arrays of a file with several. Returns values like `add`, without the files."""
@@ -108,8 +108,8 @@ class InjectActions:
         if not chosen:
             raise BadInput(f"no array of {Path(first.path).name} is chosen; choose one or more, or press Skip")
         found = [ListedEmbedding(read_embedding(Path(first.path), tensor=each)) for each in chosen]
-        kept = [*listed_embeddings(held), *found]
-        return tuple(kept), listed_html(kept), *_question(others)
+        embeddings = [*listed_embeddings(held), *found]
+        return tuple(embeddings), listed_html(embeddings), *_question(others)
 
     def leave_out(self, waiting: Any) -> tuple[Any, ...]:
         """Skips a file with several arrays. Returns values for: the row, its choices, files that wait."""
@@ -117,30 +117,30 @@ class InjectActions:
 
     def remove(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
         """Removes an embedding from the list."""
-        kept = [each for each in listed_embeddings(held) if each.key != datum(event._data, "key")]
-        return tuple(kept), listed_html(kept)
+        embeddings = [each for each in listed_embeddings(held) if each.key != datum(event._data, "key")]
+        return tuple(embeddings), listed_html(embeddings)
 
     def earlier(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
         """Moves an embedding one position up."""
-        kept = list(listed_embeddings(held))
-        at = next((n for n, each in enumerate(kept) if each.key == datum(event._data, "key")), 0)
+        embeddings = list(listed_embeddings(held))
+        at = next((n for n, each in enumerate(embeddings) if each.key == datum(event._data, "key")), 0)
         if at:
-            kept[at - 1], kept[at] = kept[at], kept[at - 1]
-        return tuple(kept), listed_html(kept)
+            embeddings[at - 1], embeddings[at] = embeddings[at], embeddings[at - 1]
+        return tuple(embeddings), listed_html(embeddings)
 
     def save(self, held: Any, event: gr.EventData) -> dict[str, Any]:
         """Returns an embedding as a file for `segment_editor.saver`."""
-        one, form = self._named(held, event), datum(event._data, "form")
-        content = write_embedding(one.values, None, form)
-        return saved(f"{Path(one.name).stem or 'embedding'}.{form}", "application/octet-stream", content)
+        embedding, form = self._named(held, event), datum(event._data, "form")
+        content = write_embedding(embedding.values, None, form)
+        return saved(f"{Path(embedding.name).stem or 'embedding'}.{form}", "application/octet-stream", content)
 
     def look(self, held: Any, chooser: Any, event: gr.EventData) -> str:
         """Returns an embedding as pictures, with the nearest tokens of the first chosen model that exposes its
         table.
         """
-        one = self._named(held, event)
-        near, why = self._neighbours(one, chosen_in(chooser))
-        return look_html(one, near, why)
+        embedding = self._named(held, event)
+        near, why = self._neighbours(embedding, chosen_in(chooser))
+        return look_html(embedding, near, why)
 
     def _named(self, held: Any, event: gr.EventData) -> Embedding:
         key = datum(event._data, "key")
@@ -149,7 +149,7 @@ class InjectActions:
                 return each.embedding
         raise BadInput("that embedding is not in the list any more; pick one of those shown now")
 
-    def _neighbours(self, one: Embedding, cells: Sequence[str]) -> tuple[Neighbours | None, str]:
+    def _neighbours(self, embedding: Embedding, cells: Sequence[str]) -> tuple[Neighbours | None, str]:
         """Returns the nearest tokens of an embedding and their model's name; or why there are none."""
         if not cells:
             return None, "tick a language model to see its nearest words"
@@ -158,7 +158,7 @@ class InjectActions:
             cell = offer.cell
             try:
                 session = self.pool.session(cell.model, cell.runtime, cell.quantization)
-                return session.neighbours(one.values), offer.title
+                return session.neighbours(embedding.values), offer.title
             except WorkbenchError as error:
                 reasons.append(f"{offer.title}: {error}")
         return None, "; ".join(reasons)
@@ -176,13 +176,13 @@ class InjectActions:
         """
         if recording:
             check_sound(recording)
-        kept = tuple(each for each in listed_embeddings(held) if not each.heard)
-        return kept, listed_html(kept), ""
+        embeddings = tuple(each for each in listed_embeddings(held) if not each.from_recording)
+        return embeddings, listed_html(embeddings), ""
 
     def look_at_last(self, held: Any, chooser: Any) -> str:
         """Returns the newest embedding as `look` shows it."""
-        one = listed_embeddings(held)[-1].embedding
-        return look_html(one, *self._neighbours(one, chosen_in(chooser)))
+        embedding = listed_embeddings(held)[-1].embedding
+        return look_html(embedding, *self._neighbours(embedding, chosen_in(chooser)))
 
     def make(
         self, recording: str | None, chosen: str | None, held: Any, prompt: str, made_prompt: str = ""
@@ -198,9 +198,9 @@ class InjectActions:
         if not speech_models:
             raise BadInput("no speech model is chosen; choose one in the list")
         cell = speech_models[0].cell
-        said = element("p", f"{text(speech_models[0].title)} makes the embeddings", role="status")
+        status = element("p", f"{text(speech_models[0].title)} makes the embeddings", role="status")
         idle = (gr.skip(),) * 4
-        yield *idle, element("div", said + element("div", element("i", ""), "bar unsure"), "progress"), gr.skip()
+        yield *idle, element("div", status + element("div", element("i", ""), "bar unsure"), "progress"), gr.skip()
         try:
             session = self.pool.session(cell.model, cell.runtime, cell.quantization)
             trace = session.trace(recording, STAGES)
@@ -208,11 +208,11 @@ class InjectActions:
             yield *idle, "", gr.skip()
             raise
         found = embedding_of(trace["adaptor.output"], f"{Path(recording).stem} by {cell.model}")
-        kept = [*listed_embeddings(held), ListedEmbedding(found, heard=True)]
-        mine = not (prompt or "").strip() or prompt == made_prompt
+        embeddings = [*listed_embeddings(held), ListedEmbedding(found, from_recording=True)]
+        replaces_prompt = not (prompt or "").strip() or prompt == made_prompt
         own = str(trace["prompt.text"])
-        filled = (own, False) if mine else (gr.skip(), gr.skip())
-        yield tuple(kept), listed_html(kept), *filled, "", own if mine else gr.skip()
+        filled = (own, False) if replaces_prompt else (gr.skip(), gr.skip())
+        yield tuple(embeddings), listed_html(embeddings), *filled, "", own if replaces_prompt else gr.skip()
 
     # Runs.
 

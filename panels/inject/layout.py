@@ -86,7 +86,7 @@ class Results(NamedTuple):
     download: gr.HTML
 
     @property
-    def kept(self) -> list[Any]:
+    def stored_outputs(self) -> list[Any]:
         """The outputs whose HTML is stored with a run."""
         return [self.answers, self.status, self.look]
 
@@ -166,10 +166,10 @@ def _wire_runs(page: Page, actions: InjectActions, inputs: Inputs, results: Resu
     # A new recording runs all the steps: embeddings are made, shown and injected.
     for event in (picked.success, card.recording.stop_recording, card.recording.upload):
         gives = [inputs.held, card.listed, results.look]
-        begun = wire(event, actions.begin_with, [card.recording, inputs.held], gives)
-        heard = wire(begun.success, actions.make, inputs.making, made, **COMPUTING)
-        wire(heard.success, actions.look_at_last, [inputs.held, inputs.models.cells], results.look)
-        ran.append(_wire_start(heard.success, actions, inputs, results))
+        cleared = wire(event, actions.begin_with, [card.recording, inputs.held], gives)
+        embedded = wire(cleared.success, actions.make, inputs.making, made, **COMPUTING)
+        wire(embedded.success, actions.look_at_last, [inputs.held, inputs.models.cells], results.look)
+        ran.append(_wire_start(embedded.success, actions, inputs, results))
     _wire_kept(page, actions, inputs, results, fill, ran)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
 
@@ -193,15 +193,15 @@ def _wire_kept(
     Args:
         ran: the events of runs.
     """
-    form, kept = inputs.form, results.kept
-    views = KeptViews(page.runs, TAB, len(form), len(kept), files=(0,))
+    form, outputs = inputs.form, results.stored_outputs
+    views = KeptViews(page.runs, TAB, len(form), len(outputs), files=(0,))
 
     def restore(event: gr.EventData) -> list[Any]:
         return actions.restore(views, event)
 
     for each in ran:
-        wire(each.success, partial(actions.keep, views), [*form, *kept], results.history)
+        wire(each.success, partial(actions.keep, views), [*form, *outputs], results.history)
         wire(each.failure, partial(note_beside, NOTHING_YET), results.answers, results.status)
     wire_value(inputs.start.click, "", results.earlier)
-    restored = [results.history, *form, *kept, results.earlier, inputs.embeddings.listed]
+    restored = [results.history, *form, *outputs, results.earlier, inputs.embeddings.listed]
     fill(results.history.restore, restore, None, restored, **IN_TURN)

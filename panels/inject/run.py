@@ -89,12 +89,12 @@ def prepare(
     chosen = chosen_offers(cells, offers(registry, TASK))
     models = [offer.cell.model for offer in chosen]
     check_options_known(registry, models, options)
-    wanted = {"alternatives": CHOICES, **options}
+    all_options = {"alternatives": CHOICES, **options}
     return Injection(
         prompt,
         tuple(embeddings),
         chosen,
-        {model: options_for(registry, model, wanted) for model in models},
+        {model: options_for(registry, model, all_options) for model in models},
     )
 
 

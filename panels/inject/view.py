@@ -63,19 +63,19 @@ def _line(answers: Answers, settled: int) -> str:
     done = [row for row in answers.rows if row.status == "done"]
     failed = sum(row.status == "failed" for row in answers.rows)
     counted = f"{len(done)} of {total} answers" if len(done) < total or total > 1 else "1 answer"
-    said = f"{'Stopped: ' if answers.stopped else ''}{counted} in {duration(answers.seconds)}"
+    line = f"{'Stopped: ' if answers.stopped else ''}{counted} in {duration(answers.seconds)}"
     if failed:
-        said += f", {failed} failed"
+        line += f", {failed} failed"
     ids = {row.generation.tokens for row in done if row.generation}
     if len(done) > 1:
-        said += "; all wrote the same tokens" if len(ids) == 1 else f"; {len(ids)} different answers"
-    return said
+        line += "; all wrote the same tokens" if len(ids) == 1 else f"; {len(ids)} different answers"
+    return line
 
 
 def answer_html(row: Answer) -> Markup:
     """Returns one answer as a card."""
-    name, _, how = row.title.rpartition(" · ")
-    return render(VIEW, "card", row, name, how, _figures(row.generation) if row.generation else ())
+    name, _, runtime = row.title.rpartition(" · ")
+    return render(VIEW, "card", row, name, runtime, _figures(row.generation) if row.generation else ())
 
 
 def _figures(made: Generation) -> list[tuple[str, str, str]]:
@@ -114,12 +114,14 @@ def agreements(rows: Sequence[Answer]) -> list[str]:
     for row in rows[1:]:
         found = agreement(rows[0].choices, row.choices)
         best = "the same likeliest token" if found.same else "another likeliest token"
-        how, first = (each.title.rpartition(" · ")[2] for each in (row, rows[0]))
+        runtime, first = (each.title.rpartition(" · ")[2] for each in (row, rows[0]))
         if found.shared:
-            far = f"probabilities at most {percent(found.difference)} apart"
-            lines.append(f"{how} against {first}: {best}, {found.shared} of the {found.of} likeliest in common, {far}")
+            distance = f"probabilities at most {percent(found.difference)} apart"
+            lines.append(
+                f"{runtime} against {first}: {best}, {found.shared} of the {found.of} likeliest in common, {distance}"
+            )
         else:
-            lines.append(f"{how} against {first}: {best}, none of the {found.of} likeliest in common")
+            lines.append(f"{runtime} against {first}: {best}, none of the {found.of} likeliest in common")
     return lines
 
 

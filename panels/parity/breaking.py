@@ -64,7 +64,7 @@ class BreakingActions:
         user = str(request.session_hash)
         for values in self._compare(fault, recording, user, hidden=True):
             yield *values, gr.skip(), gr.skip(), ""
-        run = self._parity.kept.get(user)
+        run = self._parity.last_runs.get(user)
         if not isinstance(run, ParityRun):
             return
         yield (
@@ -80,7 +80,7 @@ class BreakingActions:
             raise BadInput(NO_GAME)
         if not stage or not kind:
             raise BadInput("choose the first wrong stage, and what you think was changed")
-        run, fault = self._parity.kept.of(str(request.session_hash)), find_fault(game.fault)
+        run, fault = self._parity.last_runs.of(str(request.session_hash)), find_fault(game.fault)
         found = first_wrong(run) if isinstance(run, ParityRun) else ""
         right = (stage == (found or NOWHERE), kind == fault.kind)
         game = Game("", game.points + sum(right), game.asked + 2)
@@ -96,7 +96,7 @@ class BreakingActions:
         source = recording or str(read_samples()[0].path)
         name = HIDDEN_NAME if hidden else fault.title
         try:
-            asked = check_request(registry, UncheckedRequest(fault.model, source, "pytorch:f32", ["pytorch:f32"]))
+            request = check_request(registry, UncheckedRequest(fault.model, source, "pytorch:f32", ["pytorch:f32"]))
             yield gr.skip(), status_html(Step(activity=PLANTING)), *run_buttons(True), gr.skip(), gr.skip()
             side = planted_side(registry, fault, source, folder, name)
             if isinstance(side, str):
@@ -106,8 +106,8 @@ class BreakingActions:
             yield gr.skip(), "", *run_buttons(False), gr.skip(), gr.skip()
             raise
         self._folders.put(user, folder)  # the comparison reads the trace later too
-        asked = replace(asked, candidates=(side,))
-        yield from self._parity.run(asked, user, game_html if hidden else shown_html)
+        request = replace(request, candidates=(side,))
+        yield from self._parity.run(request, user, game_html if hidden else shown_html)
 
 
 NOWHERE = "none: all are within tolerance"

@@ -125,16 +125,16 @@ def build(page: Page, pool: SessionPool) -> None:
         prompts: list[str] | None = None,
     ) -> dict[str, Any]:
         check_uploads(pool.guard, traces or [])
-        how: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
-        how |= checked(settings or {})
+        settings_by_name: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
+        settings_by_name |= checked(settings or {})
         if not model:
             for name in ("float64", "steps", "precision"):  # a trace file has one type only, and its own steps
-                how.pop(name, None)
-            return compared_files(pool.guard, traces or [], **how)
-        profiles, exact = how.pop("profiles", False), how.pop("float64", True)
+                settings_by_name.pop(name, None)
+            return compared_files(pool.guard, traces or [], **settings_by_name)
+        profiles, exact = settings_by_name.pop("profiles", False), settings_by_name.pop("float64", True)
         with pool.guard.turn(PARITY, alone=False), pool.guard.separate_process() as call:
             family = FAMILIES[find_card(pool.registry, model).family]
-            asked = UncheckedRequest(
+            request = UncheckedRequest(
                 model,
                 source_of(family, audio, prompt),
                 reference,
@@ -145,9 +145,9 @@ def build(page: Page, pool: SessionPool) -> None:
                 isolated=isolated,
                 embeddings=embeddings or (),
                 inputs=inputs_of([*(recordings or []), *(prompts or [])], family),
-                **how,
+                **settings_by_name,
             )
-            return compared(pool.registry, asked, profiles, call)
+            return compared(pool.registry, request, profiles, call)
 
     with gr.Column(visible=False):
         endpoint(
@@ -183,15 +183,15 @@ _EXPECTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 """For each setting that is not a switch: its valid values in words, and the function that checks them."""
 
 
-def checked(given: dict[str, Any]) -> dict[str, Any]:
+def checked(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns a script's settings of a comparison; raises `BadInput` for an unknown setting or a wrong type."""
-    for name, value in given.items():
+    for name, value in settings.items():
         if name not in SETTINGS:
             raise BadInput(f"a comparison has no setting {name!r:.40}; it has {', '.join(SETTINGS)}")
         expected, fits = _EXPECTED.get(name, ("true or false", lambda value: isinstance(value, bool)))
         if not fits(value):
             raise BadInput(f"the setting {name} is {value!r:.80}; expected {expected}")
-    return given
+    return settings
 
 
 def compared_files(guard: Guard, traces: Sequence[str], **settings: Any) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def ends_with_the_work(share: float, activity: str) -> None:
 
 
 def compared(
-    registry: Registry, asked: UncheckedRequest, profiles: bool = False, call: Caller = here
+    registry: Registry, unchecked: UncheckedRequest, profiles: bool = False, call: Caller = here
 ) -> dict[str, Any]:
     """Compares a model on several runtimes: returns the JSON of `workbench.parity_lab.ParityRun.to_dict`, or for
     several inputs that of `workbench.parity_lab.ParityRuns.to_dict`.
@@ -227,7 +227,7 @@ def compared(
 
     Raises `BadInput` for errors in the request, and if the reference cannot be computed.
     """
-    request = check_request(registry, asked)
+    request = check_request(registry, unchecked)
     if request.inputs:
         return compute_several(registry, request, ends_with_the_work, call).to_dict()
     with compute(registry, request, ends_with_the_work, call) as run:

@@ -76,7 +76,7 @@ class ParityActions:
     def __init__(self, pool: SessionPool, samples: Sequence[Sample]):
         self.pool = pool
         self.samples = tuple(samples)
-        self.kept = LastRuns()
+        self.last_runs = LastRuns()
         self._runs = ActiveRuns()
 
     # Inputs.
@@ -176,10 +176,10 @@ class ParityActions:
         """
         form = Form(*values)
         check_uploads(self.pool.guard, form.uploads or [])
-        asked = request_of(self.pool.registry, form)
-        yield from self.run(asked, str(request.session_hash))
+        parity_request = request_of(self.pool.registry, form)
+        yield from self.run(parity_request, str(request.session_hash))
 
-    def run(self, asked: Request, user: str, shown: Callable[[Any], str] | None = None) -> Iterator[tuple[Any, ...]]:
+    def run(self, request: Request, user: str, shown: Callable[[Any], str] | None = None) -> Iterator[tuple[Any, ...]]:
         """Computes a request and keeps its run; yields as `start`.
 
         Args:
@@ -190,10 +190,10 @@ class ParityActions:
         self.pool.guard.drawing.prepare(DRAWN_BY)
         try:
             with self._runs.run(user) as stop:
-                for step in follow(self.pool.registry, asked, stop, self.pool.guard):
+                for step in follow(self.pool.registry, request, stop, self.pool.guard):
                     status = status_html(step)
                     if step.run is not None:
-                        self.kept.put(user, step.run)
+                        self.last_runs.put(user, step.run)
                         exports = gr.update(elem_classes=seen_classes(True, EXPORTS))
                         yield shown(step.run), status, *idle, exports, None
                     elif step.stopped:
@@ -217,7 +217,7 @@ class ParityActions:
             values: the values of a `Form`, then the HTML of result, progress and stage.
         """
         form, shown = Form(*values[: views.inputs]), values[views.inputs :]
-        if self.kept.get(user) is None or "Compared in" not in str(shown[1]):  # it was stopped
+        if self.last_runs.get(user) is None or "Compared in" not in str(shown[1]):  # it was stopped
             return gr.skip()
         return views.keep(
             f"{self._card(form.model).name} · {', '.join(lines_of(form.candidates)) or 'traces'}", form, shown
@@ -231,7 +231,7 @@ class ParityActions:
     def leave(self, request: gr.Request) -> None:
         """Stops the run of a user who closed the page, and removes the stored last run."""
         self._runs.stop(str(request.session_hash))
-        self.kept.drop(str(request.session_hash))
+        self.last_runs.drop(str(request.session_hash))
 
     # Results.
 
@@ -241,7 +241,7 @@ class ParityActions:
         This is the stage of the first candidate beyond tolerance where the error arises, else the stage with the
         largest error.
         """
-        run = self.kept.get(str(request.session_hash))
+        run = self.last_runs.get(str(request.session_hash))
         if opened is not None or run is None:  # the run was stopped
             return gr.skip(), gr.skip()
         if not isinstance(run, ParityRun):  # a run on several inputs keeps no stage
@@ -253,12 +253,12 @@ class ParityActions:
         self, opened: tuple[int, str] | None, event: gr.EventData, request: gr.Request
     ) -> tuple[str, tuple[int, str]]:
         """Opens a stage of a candidate; by default, of the candidate that is open."""
-        run = self.kept.of(str(request.session_hash))
+        run = self.last_runs.of(str(request.session_hash))
         if not isinstance(run, ParityRun):
             raise BadInput("a comparison over several inputs keeps no stages; compare one of them")
         stage = datum(event._data, "stage")
-        given = event._data.get("side") if isinstance(event._data, dict) else None
-        place = int(given) if isinstance(given, str) and given.isdecimal() else opened[0] if opened else 0
+        side = event._data.get("side") if isinstance(event._data, dict) else None
+        place = int(side) if isinstance(side, str) and side.isdecimal() else opened[0] if opened else 0
         holding = [
             number
             for number, each in enumerate(run.outcomes)
@@ -271,12 +271,12 @@ class ParityActions:
 
     def save_page(self, request: gr.Request) -> dict[str, Any]:
         """Saves the report as one HTML file."""
-        run = self.kept.of(str(request.session_hash))
+        run = self.last_runs.of(str(request.session_hash))
         return saved(f"{file_name(run)}.html", "text/html", _document(run, self.pool.guard.draw).encode())
 
     def save_json(self, request: gr.Request) -> dict[str, Any]:
         """Saves the report as JSON."""
-        run = self.kept.of(str(request.session_hash))
+        run = self.last_runs.of(str(request.session_hash))
         return saved(f"{file_name(run)}.json", "application/json", run.to_json().encode())
 
 
@@ -335,5 +335,5 @@ def _note(pool: SessionPool, card: Card) -> str:
     state = pool.registry.availability(card, pool.registry.default_runtime(card))
     megabytes = f" {size(card.megabytes * 10**6)}" if card.megabytes else ""
     fetches = f"downloads{megabytes} first" if state.fetches else ""
-    said = ". ".join(filter(None, (FAMILIES[card.family].title, card.about, fetches)))
-    return element("p", text(said), "muted small")
+    sentences = ". ".join(filter(None, (FAMILIES[card.family].title, card.about, fetches)))
+    return element("p", text(sentences), "muted small")

@@ -55,7 +55,7 @@ def request_of(registry: Registry, form: Form) -> Request:
     if not reference and not candidates:  # pressed before the page has filled them in
         reference, written = usual_sides(registry, card)
         candidates = lines_of(written)
-    asked = UncheckedRequest(
+    unchecked = UncheckedRequest(
         form.model,
         source_of(family, form.recording, form.prompt),
         reference,
@@ -73,4 +73,4 @@ def request_of(registry: Registry, form: Form) -> Request:
         precision=form.precision or AUTO,
         inputs=uploaded_inputs(form.several or [], family),
     )
-    return check_request(registry, asked)
+    return check_request(registry, unchecked)

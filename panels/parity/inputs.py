@@ -131,10 +131,10 @@ def experiments_card() -> tuple[Experiments, Experiments]:
             return _experiments("Reference"), _experiments("Candidates")
 
 
-def _experiments(whose: str) -> Experiments:
-    name = whose.lower()
+def _experiments(title: str) -> Experiments:
+    name = title.lower()
     with gr.Column(min_width=130):
-        html_block(f'<p class="field">{whose}</p>')
+        html_block(f'<p class="field">{title}</p>')
         return Experiments(
             gr.Checkbox(label="No CMVN", elem_id=f"parity-{name}-cmvn"),
             gr.Checkbox(label="Dither", elem_id=f"parity-{name}-dither"),

@@ -74,7 +74,7 @@ TAB = "parity"
 class Inputs(NamedTuple):
     """The left column, from top to bottom."""
 
-    given: ModelAndInput
+    model_inputs: ModelAndInput
     sides: Sides
     files: OtherPrograms
     experiments: tuple[Experiments, Experiments]  # switches of the reference, and of the candidates
@@ -92,28 +92,35 @@ class Inputs(NamedTuple):
     @property
     def chosen(self) -> list[Any]:
         """The inputs of `ParityActions.choose`."""
-        return [self.given.model, *self.sides_as_text, self.files.uploads]
+        return [self.model_inputs.model, *self.sides_as_text, self.files.uploads]
 
     @property
     def offered(self) -> list[Any]:
         """The outputs of `ParityActions.choose`."""
-        given, sides = self.given, self.sides
+        model_inputs, sides = self.model_inputs, self.sides
         of_speech = [each for side in self.experiments for each in (side.cmvn, side.dither)]
         of_language = [side.kv_cache for side in self.experiments]
-        shown = [given.speech, given.text, given.merged, given.prompt, given.together, given.several]
+        shown = [
+            model_inputs.speech,
+            model_inputs.text,
+            model_inputs.merged,
+            model_inputs.prompt,
+            model_inputs.together,
+            model_inputs.several,
+        ]
         of_uploads = [self.files.precision, self.known]
         chosen = [sides.reference, sides.buttons, sides.candidates]
-        return [given.note, *chosen, *shown, *of_speech, *of_language, *of_uploads]
+        return [model_inputs.note, *chosen, *shown, *of_speech, *of_language, *of_uploads]
 
     @property
     def form(self) -> Form:
         """The inputs of a run."""
-        given, sides, files, tolerance = self.given, self.sides, self.files, self.tolerance
+        model_inputs, sides, files, tolerance = self.model_inputs, self.sides, self.files, self.tolerance
         return Form(
-            model=given.model,
-            recording=given.recording.files,
-            prompt=given.prompt,
-            embeddings=given.embeddings,
+            model=model_inputs.model,
+            recording=model_inputs.recording.files,
+            prompt=model_inputs.prompt,
+            embeddings=model_inputs.embeddings,
             reference=sides.reference,
             candidates=sides.candidates,
             uploads=files.uploads,
@@ -126,7 +133,7 @@ class Inputs(NamedTuple):
             force=files.force,
             steps=tolerance.steps,
             precision=files.precision,
-            several=given.several,
+            several=model_inputs.several,
         )
 
 
@@ -146,7 +153,7 @@ class Results(NamedTuple):
     opened: gr.State  # the same stage as a candidate's index and the stage's name
 
     @property
-    def kept(self) -> list[Any]:
+    def stored_outputs(self) -> list[Any]:
         """The outputs whose HTML is stored with a run."""
         return [self.verdicts, self.status, self.closer]
 
@@ -194,10 +201,10 @@ def _results(hours: float, opened: gr.State) -> Results:
 
 
 def _wire_inputs(page: Page, actions: ParityActions, inputs: Inputs, fill: Callable[..., Any]) -> None:
-    given, sides, files, known = inputs.given, inputs.sides, inputs.files, inputs.known
+    model_inputs, sides, files, known = inputs.model_inputs, inputs.sides, inputs.files, inputs.known
     ready = fill(page.load, actions.choose, inputs.chosen, inputs.offered)
     wire_script(ready.success, follow_address(TAB))
-    fill(given.model.input, actions.choose, inputs.chosen, inputs.offered)
+    fill(model_inputs.model.input, actions.choose, inputs.chosen, inputs.offered)
     pressed = wire_script(sides.buttons.toggle, TOGGLE, sides.candidates, sides.candidates)
     wire(pressed.then, actions.experiments, [sides.candidates, *inputs.experiments[1]], sides.candidates)
     wire_script(sides.candidates.change, MARK, sides.candidates)
@@ -208,7 +215,7 @@ def _wire_inputs(page: Page, actions: ParityActions, inputs: Inputs, fill: Calla
     for event in (files.uploads.upload, files.uploads.clear, files.uploads.delete):
         gives = [sides.reference, sides.candidates, sides.buttons, known, files.precision]
         fill(event, actions.add_uploads, [*inputs.chosen, known, files.precision], gives)
-    samples, recording, credit, microphone = given.recording
+    samples, recording, credit, microphone = model_inputs.recording
     fill(samples.pick, actions.pick_sample, None, [recording, credit], **IN_TURN)
     for event in (recording.upload, recording.clear):
         wire(event, unreadable_html, recording, credit)
@@ -225,18 +232,18 @@ def _wire_runs(page: Page, actions: ParityActions, inputs: Inputs, results: Resu
 
     wire(ran.failure, partial(note_beside, verdicts.value), verdicts, status)
     looked_at = look(ran)  # the open stage is kept with the run
-    views = KeptViews(page.runs, TAB, len(form), len(results.kept), FILES)
+    views = KeptViews(page.runs, TAB, len(form), len(results.stored_outputs), FILES)
 
     def keep(request: gr.Request, *values: Any) -> Any:
         return actions.keep(views, str(request.session_hash), values)
 
-    wire(looked_at.success, keep, [*form, *results.kept], results.history)
+    wire(looked_at.success, keep, [*form, *results.stored_outputs], results.history)
     wire_value(inputs.start.click, "", results.earlier)
-    restored = [results.history, *form, *results.kept, results.earlier]
+    restored = [results.history, *form, *results.stored_outputs, results.earlier]
     back = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
     wire(back.success, actions.choose, inputs.chosen, inputs.offered)
     breaking = BreakingActions(actions)
-    wire_breaking(inputs.breaking, breaking, inputs.given.recording.files, shown, results.closer, look)
+    wire_breaking(inputs.breaking, breaking, inputs.model_inputs.recording.files, shown, results.closer, look)
     page.unload(breaking.leave)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
     page.unload(actions.leave)

@@ -79,7 +79,7 @@ class Request:
     source: AudioSource | Prompt | Messages
     reference: Side
     candidates: tuple[Side, ...]
-    how: ParityOptions
+    options: ParityOptions
     inputs: tuple[Input, ...] = ()  # several in place of the source, for one verdict over all of them
 
 
@@ -97,51 +97,51 @@ def source_of(family: Family, recording: str | None, prompt: str | None) -> Audi
     return [{"role": "user", "content": parts}] if parts else None
 
 
-def check_request(registry: Registry, asked: UncheckedRequest) -> Request:
+def check_request(registry: Registry, unchecked: UncheckedRequest) -> Request:
     """Returns the request that a user described; raises `BadInput` that says what is wrong."""
-    card = find_card(registry, asked.model)
-    source, exact = asked.inputs[0].source if asked.inputs else asked.source, asked.exact
-    reference, candidates = _sides(registry, card, asked)
+    card = find_card(registry, unchecked.model)
+    source, exact = unchecked.inputs[0].source if unchecked.inputs else unchecked.source, unchecked.exact
+    reference, candidates = _sides(registry, card, unchecked)
     from_models = [side for side in (reference, *candidates) if side.path is None]
-    if asked.inputs:
-        check_several(card, len(from_models) < 1 + len(candidates), bool(asked.embeddings))
+    if unchecked.inputs:
+        check_several(card, len(from_models) < 1 + len(candidates), bool(unchecked.embeddings))
     if not source:
         if from_models:
             missing, remedy = MISSING[FAMILIES[card.family].input]
             raise BadInput(f"there is no {missing} for {from_models[0].name}; {remedy}")
         source, exact = NO_INPUT, False
-    if asked.preset:
-        find_preset(asked.preset)
-    read_rules(asked.rules)
-    StageFilter(asked.stages)
-    read_steps(asked.steps)
-    how = ParityOptions(
-        stages=asked.stages,
-        steps=asked.steps,
-        options=options_for(registry, card.id, _known(registry, card.id, asked.options)),
-        embeddings=_read(asked.embeddings) if FAMILIES[card.family].input == PROMPT else (),
+    if unchecked.preset:
+        find_preset(unchecked.preset)
+    read_rules(unchecked.rules)
+    StageFilter(unchecked.stages)
+    read_steps(unchecked.steps)
+    options = ParityOptions(
+        stages=unchecked.stages,
+        steps=unchecked.steps,
+        options=options_for(registry, card.id, _known(registry, card.id, unchecked.options)),
+        embeddings=_read(unchecked.embeddings) if FAMILIES[card.family].input == PROMPT else (),
         exact=exact,
-        isolated=asked.isolated,
-        narrow=not asked.isolated and not asked.inputs,
-        preset=asked.preset,
-        rules=tuple(asked.rules),
-        mapping=read_mapping(asked.mapping) if asked.mapping else None,
-        force=asked.force,
-        precision=_precision(asked.precision, asked.uploads),
+        isolated=unchecked.isolated,
+        narrow=not unchecked.isolated and not unchecked.inputs,
+        preset=unchecked.preset,
+        rules=tuple(unchecked.rules),
+        mapping=read_mapping(unchecked.mapping) if unchecked.mapping else None,
+        force=unchecked.force,
+        precision=_precision(unchecked.precision, unchecked.uploads),
     )
-    return Request(card.id, source, reference, candidates, how, tuple(asked.inputs))
+    return Request(card.id, source, reference, candidates, options, tuple(unchecked.inputs))
 
 
-def _sides(registry: Registry, card: Card, asked: UncheckedRequest) -> tuple[Side, tuple[Side, ...]]:
+def _sides(registry: Registry, card: Card, unchecked: UncheckedRequest) -> tuple[Side, tuple[Side, ...]]:
     """Returns the reference and the candidates."""
-    if not asked.reference.strip():
+    if not unchecked.reference.strip():
         raise BadInput("no reference is named; choose one, such as pytorch:f32")
-    [reference] = read_sides(registry, card, [asked.reference.strip()], asked.uploads, "the reference")
+    [reference] = read_sides(registry, card, [unchecked.reference.strip()], unchecked.uploads, "the reference")
     if reference.file is not None:
         raise BadInput(
             f"the reference {reference.name} is a GGUF file; make it a candidate, and choose pytorch:f32 here"
         )
-    candidates = read_sides(registry, card, asked.candidates, asked.uploads, "the candidate")
+    candidates = read_sides(registry, card, unchecked.candidates, unchecked.uploads, "the candidate")
     if not candidates:
         raise BadInput("no candidate is chosen; press at least one, or upload a file")
     return reference, candidates

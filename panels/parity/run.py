@@ -40,7 +40,7 @@ def compute(
         request.source,
         request.reference,
         request.candidates,
-        request.how,
+        request.options,
         on_progress=on_progress,
         call=call,
     )
@@ -59,7 +59,7 @@ def compute_several(
         request.inputs,
         request.reference,
         request.candidates,
-        request.how,
+        request.options,
         on_progress=on_progress,
         call=call,
     )
@@ -85,7 +85,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
     the last step then says that it was stopped. Closing the iterator ends it too, without a last step. Raises the same
     errors as `workbench.parity_lab.run_parity`.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     latest: list[Any] = [(0.0, "starting")]
     unattended = threading.Event()
 
@@ -109,7 +109,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
     def step() -> Step:
         found = latest[0]
         share, activity = found if isinstance(found, tuple) else (1.0, "done")
-        return Step(share, activity, time.perf_counter() - begun, stop.is_set())
+        return Step(share, activity, time.perf_counter() - start, stop.is_set())
 
     try:
         yield step()
@@ -121,9 +121,9 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
         stop.set()  # a closed iterator ends the work
     found = latest[0]
     if isinstance(found, ParityRun | ParityRuns):
-        yield Step(1.0, "done", time.perf_counter() - begun, run=found)
+        yield Step(1.0, "done", time.perf_counter() - start, run=found)
     elif isinstance(found, Cancelled) and ended:
-        yield Step(0.0, "stopped", time.perf_counter() - begun, stopped=True)
+        yield Step(0.0, "stopped", time.perf_counter() - start, stopped=True)
     else:
         raise found
 

@@ -90,9 +90,11 @@ def _offered(registry: Registry, card: Card, runtime: str) -> SideChoice:
 
 def usual_sides(registry: Registry, card: Card) -> tuple[str, str]:
     """Returns the first reference and candidate for a model; empty if there is none."""
-    there = [each.kinds for each in offered(registry, card) if each.kinds]
-    reference = there[0][0].side if there else ""
-    others = [kinds[0].side for kinds in there[1:]] or [kind.side for kinds in there for kind in kinds[1:]]
+    kinds_by_runtime = [each.kinds for each in offered(registry, card) if each.kinds]
+    reference = kinds_by_runtime[0][0].side if kinds_by_runtime else ""
+    others = [kinds[0].side for kinds in kinds_by_runtime[1:]] or [
+        kind.side for kinds in kinds_by_runtime for kind in kinds[1:]
+    ]
     return reference, next(iter(others), "")
 
 
@@ -121,34 +123,34 @@ def uploads_by_name(paths: Iterable[str]) -> dict[str, str]:
     """Returns uploaded files by their names; the second of two files with one name gets a number."""
     found: dict[str, str] = {}
     for path in paths:
-        name = whole = Path(path).name
+        name = unique = Path(path).name
         number = 2
-        while whole in found:
-            whole, number = f"{Path(name).stem} ({number}){Path(name).suffix}", number + 1
-        found[whole] = path
+        while unique in found:
+            unique, number = f"{Path(name).stem} ({number}){Path(name).suffix}", number + 1
+        found[unique] = path
     return found
 
 
 def read_sides(
-    registry: Registry, card: Card, texts: Sequence[str], uploads: Mapping[str, str], whose: str
+    registry: Registry, card: Card, texts: Sequence[str], uploads: Mapping[str, str], role: str
 ) -> tuple[Side, ...]:
     """Returns the sides that a user wrote. Raises `BadInput` for an invalid one.
 
     Args:
         uploads: uploaded traces and GGUF files by name; no other file is opened.
-        whose: the word for these sides in messages.
+        role: the word for these sides in messages.
     """
-    return tuple(_side(registry, card, text, uploads, whose) for text in texts)
+    return tuple(_side(registry, card, text, uploads, role) for text in texts)
 
 
-def _side(registry: Registry, card: Card, text: str, uploads: Mapping[str, str], whose: str) -> Side:
+def _side(registry: Registry, card: Card, text: str, uploads: Mapping[str, str], role: str) -> Side:
     if text in uploads:
         path = Path(uploads[text])
         return Side(text, "gguf", file=path) if is_gguf_file(text) else Side(text, path=path)
     if text.partition("+")[0].partition(":")[0].strip() not in RUNTIMES:
         files = f"an uploaded file ({', '.join(uploads)})" if uploads else "an uploaded trace or GGUF file"
         raise BadInput(
-            f"{whose} {text!r:.80} is neither a runtime nor an uploaded file; expected {', '.join(RUNTIMES)}, a "
+            f"{role} {text!r:.80} is neither a runtime nor an uploaded file; expected {', '.join(RUNTIMES)}, a "
             f"type behind a colon as in gguf:q8_0, or the name of {files}"
         )
     side = read_side(text, registry.options_class(card.id), card.id)

@@ -68,8 +68,8 @@ def status_html(step: Step) -> str:
     if step.run is not None:
         return render("widgets/parts.html", "progress", summary(step.run, step.seconds), None, True)
     if step.stopped:
-        said = f"Stopped after {duration(step.seconds)}; no results are kept"
-        return render("widgets/parts.html", "progress", said, None, True)
+        message = f"Stopped after {duration(step.seconds)}; no results are kept"
+        return render("widgets/parts.html", "progress", message, None, True)
     doing = "stopping" if step.stopping else step.activity
     return render(VIEW, "progress", f"{100 * step.share:.0f}", doing, step.seconds)
 
@@ -84,7 +84,7 @@ def summary(run: ParityRun | ParityRuns, took: float) -> str:
         "unusable": "unusable",
     }
     found = [str(each.status) for each in judged]
-    counts = [f"{found.count(status)} {said}" for status, said in words.items() if status in found]
+    counts = [f"{found.count(status)} {label}" for status, label in words.items() if status in found]
     over = f" over {len(run.inputs)} inputs" if isinstance(run, ParityRuns) else ""
     return f"Compared in {duration(took)}{over}: {', '.join(counts)}"
 

@@ -19,9 +19,9 @@ from workbench.serving.offers import runtime_title as runtime_title
 from workbench.serving.offers import vad_choices as vad_choices
 
 
-def options_for(registry: Registry, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the given options that the model has, checked; see `workbench.serving.offers.options_for`."""
-    return served.options_for(registry, model, given, _is_upload)
+def options_for(registry: Registry, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of the options that the model has, checked; see `workbench.serving.offers.options_for`."""
+    return served.options_for(registry, model, options, _is_upload)
 
 
 def _is_upload(path: Any) -> bool:

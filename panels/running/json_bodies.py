@@ -60,19 +60,19 @@ class JsonBodies:
 
     def _check(self, path: str, body: bytes) -> None:
         try:
-            given = parsed(body)
+            fields = parsed(body)
         except ValueError:
             raise BadInput(f"the body of the request is not JSON; {EXPECTED}") from None
-        if not isinstance(given, Mapping):
+        if not isinstance(fields, Mapping):
             raise BadInput(f"the body of the request is not a JSON object; {EXPECTED}")
         for field in ("session_hash", "event_id"):
-            if not isinstance(given.get(field, ""), (str, type(None))):
-                raise BadInput(f"{field} is {given[field]!r:.80}; expected a text")
+            if not isinstance(fields.get(field, ""), (str, type(None))):
+                raise BadInput(f"{field} is {fields[field]!r:.80}; expected a text")
         if not CALLS.match(path) or "/call/v2/" in path:
             return
-        if not isinstance(given.get("data"), list):
+        if not isinstance(fields.get("data"), list):
             raise BadInput(f"data is not a list; {EXPECTED}")
-        number, name = given.get("fn_index"), NAME.match(path)
+        number, name = fields.get("fn_index"), NAME.match(path)
         if number is None and name is not None and self._named(name[1]):
             return
         if not isinstance(number, int) or isinstance(number, bool) or number not in self._page.fns:

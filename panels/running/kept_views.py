@@ -85,13 +85,13 @@ class KeptViews:
         return found[0] if found else None
 
 
-def earlier_note(there: bool) -> Any:
+def earlier_note(has_results: bool) -> Any:
     """Returns the note for a run that failed while the page shows results of an earlier one.
 
     Args:
-        there: whether the page shows any results.
+        has_results: whether the page shows any results.
     """
-    return _note(BEFORE) if there else gr.skip()
+    return _note(BEFORE) if has_results else gr.skip()
 
 
 def note_beside(empty: str, results: str) -> Any:

@@ -45,54 +45,54 @@ class Parameter:
     default: Any = None
 
 
-def read_text(given: Any, name: str) -> str:
+def read_text(value: Any, name: str) -> str:
     """Reads a text; None becomes an empty text."""
-    if given is not None and not isinstance(given, str):
-        raise BadInput(f"{name} is {_shown(given)}; expected a text")
-    return given or ""
+    if value is not None and not isinstance(value, str):
+        raise BadInput(f"{name} is {_shown(value)}; expected a text")
+    return value or ""
 
 
-def read_texts(given: Any, name: str) -> list[str]:
+def read_texts(value: Any, name: str) -> list[str]:
     """Reads one text, or a list of them, as a list."""
-    listed = [given] if isinstance(given, str) else given or []
+    listed = [value] if isinstance(value, str) else value or []
     if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-        raise BadInput(f"{name} is {_shown(given)}; expected a text or a list of texts")
+        raise BadInput(f"{name} is {_shown(value)}; expected a text or a list of texts")
     return [each for each in listed if each]
 
 
-def read_object(given: Any, name: str) -> dict[str, Any]:
+def read_object(value: Any, name: str) -> dict[str, Any]:
     """Reads an object, or JSON text of one."""
-    found = given or {}
-    if isinstance(given, str) and given.strip():
+    found = value or {}
+    if isinstance(value, str) and value.strip():
         try:
-            found = json.loads(given)
+            found = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise BadInput(f"{name} is not JSON ({error!s:.100}); expected an object, or JSON text of one") from error
     if not isinstance(found, dict):
-        raise BadInput(f"{name} is {_shown(given)}; expected a JSON object")
+        raise BadInput(f"{name} is {_shown(value)}; expected a JSON object")
     return found
 
 
-def read_messages(given: Any, name: str) -> str | list[Any]:
+def read_messages(value: Any, name: str) -> str | list[Any]:
     """Reads a text, or a list of messages, which may also be JSON text."""
-    if isinstance(given, str) and given.lstrip().startswith("[{"):
+    if isinstance(value, str) and value.lstrip().startswith("[{"):
         with contextlib.suppress(ValueError, RecursionError):
-            given = json.loads(given)
-    if not given or not isinstance(given, (str, list)):
-        raise BadInput(f"{name} is {_shown(given)}; expected a text or a list of messages")
-    return given
+            value = json.loads(value)
+    if not value or not isinstance(value, (str, list)):
+        raise BadInput(f"{name} is {_shown(value)}; expected a text or a list of messages")
+    return value
 
 
-def read_switch(given: Any, name: str) -> bool:
+def read_switch(value: Any, name: str) -> bool:
     """Reads true or false; None becomes false."""
-    if given is not None and not isinstance(given, bool):
-        raise BadInput(f"{name} is {_shown(given)}; expected true or false")
-    return bool(given)
+    if value is not None and not isinstance(value, bool):
+        raise BadInput(f"{name} is {_shown(value)}; expected true or false")
+    return bool(value)
 
 
-def read_files(given: Any, name: str) -> list[str]:
+def read_files(value: Any, name: str) -> list[str]:
     """Returns the paths of one uploaded file, or of a list of them."""
-    listed = given if isinstance(given, list) else [given] if given is not None else []
+    listed = value if isinstance(value, list) else [value] if value is not None else []
     for each in listed:
         # For such objects, Gradio has checked that the file was uploaded to this page.
         if not is_file_obj_with_meta(each):
@@ -100,25 +100,25 @@ def read_files(given: Any, name: str) -> list[str]:
     return [str(each["path"]) for each in listed]
 
 
-def read_file(given: Any, name: str) -> str | None:
+def read_file(value: Any, name: str) -> str | None:
     """Returns the path of an uploaded file, or None."""
-    paths = read_files(given, name)
+    paths = read_files(value, name)
     if len(paths) > 1:
         raise BadInput(f"{name} is a list of {len(paths)} files; expected one file")
     return paths[0] if paths else None
 
 
-def _shown(given: Any) -> str:
-    return f"{json.dumps(given, ensure_ascii=False, default=str):.60}"
+def _shown(value: Any) -> str:
+    return f"{json.dumps(value, ensure_ascii=False, default=str):.60}"
 
 
 def _file_schema(several: bool) -> dict[str, Any]:
     schema = FileData.model_json_schema()
     definitions = schema.pop("$defs")
     schema.pop("description", None)  # the text of Gradio's class, which does not help a user
-    one = {"$ref": "#/$defs/FileData"}
-    many = [{"type": "array", "items": one}] if several else []
-    return {"$defs": {**definitions, "FileData": schema}, "anyOf": [one, *many]}
+    single = {"$ref": "#/$defs/FileData"}
+    lists = [{"type": "array", "items": single}] if several else []
+    return {"$defs": {**definitions, "FileData": schema}, "anyOf": [single, *lists]}
 
 
 TEXT = Kind(TEXT_SCHEMA, read_text)
@@ -142,19 +142,19 @@ def endpoint(
     name: str,
     about: str,
     example: Mapping[str, Any],
-    more: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    further_results: Sequence[tuple[str, Mapping[str, Any]]] = (),
     **settings: Any,
 ) -> None:
     """Adds an endpoint of that name to the page, in the current context.
 
     Args:
-        function: takes a value for each of `parameters` by name, and returns JSON; a tuple if there is `more`.
+        function: takes a value for each of `parameters` by name, and returns JSON; a tuple with `further_results`.
         parameters: by name, in the order of a script's positional arguments.
         answer: the result's name.
         schema: the JSON schema of the result.
         about: a sentence on what the endpoint does.
         example: the values of a call, by parameter, for the programs on the page.
-        more: name and JSON schema of each further result.
+        further_results: name and JSON schema of each further result.
         settings: more settings of Gradio's event.
     """
 
@@ -167,6 +167,6 @@ def endpoint(
         Api(each.default, {**each.kind.schema, "additional_description": each.about}, each.label)
         for each in parameters.values()
     ]
-    outputs = [Api(None, dict(each), called) for called, each in ((answer, schema), *more)]
+    outputs = [Api(None, dict(each), called) for called, each in ((answer, schema), *further_results)]
     page.examples[name] = example
     gr.Button().click(with_error_boundary(call), inputs, outputs, api_name=name, api_description=about, **settings)

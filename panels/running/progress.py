@@ -60,17 +60,17 @@ def tables(
         table: makes a table from the rows, `finished`, `stopped` and `seconds` since the start.
         given_up: returns a row as it is shown if it will not be finished.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     held = {row.key: row for row in rows}
     try:
         yield table(tuple(held.values()))
         for _ in changes(work, lambda row: held.update({row.key: row}), stop):
-            yield table(tuple(held.values()), seconds=time.perf_counter() - begun)
+            yield table(tuple(held.values()), seconds=time.perf_counter() - start)
     finally:
         stopped = stop.is_set()
         stop.set()  # a closed iterator ends the work
     last = tuple(given_up(row) if row.status in ("waiting", "running") else row for row in held.values())
-    yield table(last, finished=True, stopped=stopped, seconds=time.perf_counter() - begun)
+    yield table(last, finished=True, stopped=stopped, seconds=time.perf_counter() - start)
 
 
 def changes(

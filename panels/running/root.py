@@ -96,9 +96,9 @@ class Page(gr.Blocks):
             ) from None
 
 
-def refuse_addresses(given: Any) -> None:
+def refuse_addresses(arguments: Any) -> None:
     """Raises `BadInput` for a file that is given as a URL, because this server fetches nothing for visitors."""
-    waiting = [given]
+    waiting = [arguments]
     while waiting:
         each = waiting.pop()
         if isinstance(each, Mapping):

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 PATH = "/gradio_api/upload"
 
 
-def upload_route(page: Page, kept: KeptFiles) -> Route:
+def upload_route(page: Page, stored_files: KeptFiles) -> Route:
     """Returns the route that takes files for the page and its endpoints."""
 
     async def upload(request: Request) -> Response:
         try:
-            return JSONResponse(await _taken(page, kept, request))
+            return JSONResponse(await _store_uploads(page, stored_files, request))
         except ClientDisconnect:
             return Response(status_code=GONE)
         except WorkbenchError as error:
@@ -47,11 +47,11 @@ def upload_route(page: Page, kept: KeptFiles) -> Route:
     return Route(PATH, upload, methods=["POST"])
 
 
-async def _taken(page: Page, kept: KeptFiles, request: Request) -> list[str]:
+async def _store_uploads(page: Page, stored_files: KeptFiles, request: Request) -> list[str]:
     """Returns the paths of the files in a form."""
-    most = kept.limits.file_mb << 20
+    most = stored_files.limits.file_mb << 20
     length = request.headers.get("content-length", "")
-    folder = kept.begin(present_visitor(), min(int(length[:20]), most) if length.isdecimal() else 0)
+    folder = stored_files.begin(present_visitor(), min(int(length[:20]), most) if length.isdecimal() else 0)
     done, upload_id = False, request.query_params.get("upload_id")
     try:
         paths, moved, places = await upload_fn(
@@ -65,16 +65,16 @@ async def _taken(page: Page, kept: KeptFiles, request: Request) -> list[str]:
     except OSError as error:
         raise no_room(error) from error
     except (MultiPartException, HTTPException, KeyError, TypeError, ValueError) as error:
-        said = getattr(error, "message", None) or getattr(error, "detail", None) or str(error)
-        if "maximum allowed size" in str(said):
+        message = getattr(error, "message", None) or getattr(error, "detail", None) or str(error)
+        if "maximum allowed size" in str(message):
             raise Refusal(
-                f"a file has more than {kept.limits.file_mb} MB, the most that is taken here", status=413
+                f"a file has more than {stored_files.limits.file_mb} MB, the most that is taken here", status=413
             ) from None
-        raise Refusal(f"the form cannot be read: {said!s:.120}; expected multipart/form-data with files") from None
+        raise Refusal(f"the form cannot be read: {message!s:.120}; expected multipart/form-data with files") from None
     finally:
         if not done:
-            kept.drop(folder)
-    kept.end(folder)
+            stored_files.drop(folder)
+    stored_files.end(folder)
     names = [str(path) for path in paths]
     page.upload_file_set.update(names)
     return names

@@ -104,8 +104,8 @@ class Actions(RecordingActions):
     def listen(self, files: list[str] | None, state: RunState, opened: Row | None) -> dict[str, Any]:
         """Returns the timeline of the recordings, with their transcripts so far."""
         lanes = lanes_of(state)
-        kept = {path: lanes[path] for path in lanes if path in (files or []) or (opened and path == opened.path)}
-        return timeline_value(self.timelines, files or [], kept, opened.key if opened else "")
+        shown_lanes = {path: lanes[path] for path in lanes if path in (files or []) or (opened and path == opened.path)}
+        return timeline_value(self.timelines, files or [], shown_lanes, opened.key if opened else "")
 
     # Runs.
 
@@ -123,17 +123,17 @@ class Actions(RecordingActions):
         Args:
             values: the values of the options' inputs, then of the settings' inputs.
         """
-        given = by_family(self.options, read_inputs(self.options, values[: len(self.options)]))
+        options = by_family(self.options, read_inputs(self.options, values[: len(self.options)]))
         settings = {RUNTIME: read_settings(values[len(self.options) :])}
         cells = chosen_in(chooser)
-        job = prepare(self.pool.registry, files or [], cells, reference or "", normaliser, {}, given, settings)
+        job = prepare(self.pool.registry, files or [], cells, reference or "", normaliser, {}, options, settings)
         try:
             with self._runs.run(str(request.session_hash)) as stop:
-                heard = 0
+                transcripts = 0
                 for state in run(self.pool, job, stop):
-                    line, before = gr.skip(), heard
-                    heard = sum(row.transcript is not None for row in state.rows)
-                    if heard != before:
+                    line, before = gr.skip(), transcripts
+                    transcripts = sum(row.transcript is not None for row in state.rows)
+                    if transcripts != before:
                         line = timeline_value(self.timelines, files or [], lanes_of(state))
                     yield results_html(state), status_html(state), *run_buttons(not state.finished), state, line
         except Exception:

@@ -40,7 +40,7 @@ class KeptRun:
     """A run as the store kept it: its results, its inputs, and its recordings."""
 
     state: RunState
-    asked: RunInputs
+    inputs: RunInputs
     recordings: tuple[str, ...]  # paths of those that were kept, in their order
 
 
@@ -48,13 +48,13 @@ def title_of(state: RunState) -> str:
     """Returns a run's line in the list of earlier runs: the recordings, the models, and the first words."""
     names = list(dict.fromkeys(row.recording for row in state.rows))
     models = list(dict.fromkeys(row.title for row in state.rows))
-    heard = next((row.transcript.text for row in state.rows if row.transcript and row.transcript.text), "")
-    what = names[0] if len(names) == 1 else f"{len(names)} recordings"
+    first_text = next((row.transcript.text for row in state.rows if row.transcript and row.transcript.text), "")
+    recordings = names[0] if len(names) == 1 else f"{len(names)} recordings"
     who = models[0] if len(models) == 1 else f"{len(models)} models"
-    return f"{what} · {who}" + (f" · {clipped(heard, TITLE_COLUMNS)}" if heard else "")
+    return f"{recordings} · {who}" + (f" · {clipped(first_text, TITLE_COLUMNS)}" if first_text else "")
 
 
-def keep(store: RunStore, state: RunState, asked: RunInputs) -> str:
+def keep(store: RunStore, state: RunState, inputs: RunInputs) -> str:
     """Stores a finished run; returns its key."""
     paths = list(dict.fromkeys(row.path for row in state.rows))
     sounds, files = stored_files(paths)
@@ -66,10 +66,10 @@ def keep(store: RunStore, state: RunState, asked: RunInputs) -> str:
         "stopped": state.stopped,
         "seconds": state.seconds,
         "instead": asdict(state.instead) if state.instead else None,
-        "cells": list(asked.cells),
-        "reference": asked.reference,
-        "normaliser": asked.normaliser,
-        "values": [value if isinstance(value, PLAIN) else None for value in asked.values],
+        "cells": list(inputs.cells),
+        "reference": inputs.reference,
+        "normaliser": inputs.normaliser,
+        "values": [value if isinstance(value, PLAIN) else None for value in inputs.values],
     }
     return store.keep(content, files)
 

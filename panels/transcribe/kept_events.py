@@ -35,8 +35,8 @@ class KeptRunActions:
         """Stores the run that has ended; returns the list's value with it. A run without any result is not kept."""
         if not any(row.transcript or row.writing for row in state.rows):
             return gr.skip()
-        asked = RunInputs(tuple(chosen_in(chooser)), reference or "", normaliser, values)
-        return history_value(TAB, self._store.hours, keep(self._store, state, asked), title_of(state))
+        inputs = RunInputs(tuple(chosen_in(chooser)), reference or "", normaliser, values)
+        return history_value(TAB, self._store.hours, keep(self._store, state, inputs), title_of(state))
 
     def restore(self, chooser: Any, event: gr.EventData) -> list[Any]:
         """Returns the values of the tab for the run of a link: list, inputs, table, progress, state.
@@ -49,14 +49,14 @@ class KeptRunActions:
         except BadInput as error:
             gr.Warning(text(error))
             return [history_value(TAB, self._store.hours, gone=key), *[gr.skip()] * (4 + self._inputs + 3)]
-        asked, state = found.asked, found.state
-        values = asked.values if len(asked.values) == self._inputs else (None,) * self._inputs
+        inputs, state = found.inputs, found.state
+        values = inputs.values if len(inputs.values) == self._inputs else (None,) * self._inputs
         return [
             history_value(TAB, self._store.hours, key, title_of(state)),
             list(found.recordings),
-            chooser_value(offers(self._pool.registry), asked.cells),
-            asked.reference,
-            asked.normaliser,
+            chooser_value(offers(self._pool.registry), inputs.cells),
+            inputs.reference,
+            inputs.normaliser,
             *(gr.skip() if value is None else value for value in values),
             results_html(state),
             status_html(state),

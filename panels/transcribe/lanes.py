@@ -16,18 +16,18 @@ MOST_COMPARED = 6  # transcripts of a recording that are compared with each othe
 
 def lanes_of(state: RunState) -> dict[str, list[dict[str, Any]]]:
     """Returns the lanes by the recording's path, in the order of the rows; rows without a transcript have none."""
-    heard: dict[str, list[Row]] = {}
+    rows_by_path: dict[str, list[Row]] = {}
     for row in state.rows:
         if row.transcript is not None:
-            heard.setdefault(row.path, []).append(row)
-    return {path: _lanes(rows) for path, rows in heard.items()}
+            rows_by_path.setdefault(row.path, []).append(row)
+    return {path: _lanes(rows) for path, rows in rows_by_path.items()}
 
 
 def _lanes(rows: Sequence[Row]) -> list[dict[str, Any]]:
     words = [spoken_words(row.transcript.segments if row.transcript else ()) for row in rows]
     # A stopped transcript lacks the words after the stop, and that is not a disagreement.
-    whole = [index for index, row in enumerate(rows) if row.status == "done"][:MOST_COMPARED]
-    differing = dict(zip(whole, disagreements([words[index] for index in whole]), strict=True))
+    complete = [index for index, row in enumerate(rows) if row.status == "done"][:MOST_COMPARED]
+    differing = dict(zip(complete, disagreements([words[index] for index in complete]), strict=True))
     nothing = Disagreement(frozenset(), ())
     return [_lane(row, words[index], differing.get(index, nothing)) for index, row in enumerate(rows)]
 

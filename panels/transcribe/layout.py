@@ -61,8 +61,8 @@ class Inputs(NamedTuple):
     @property
     def form(self) -> list[Any]:
         """The inputs of a run."""
-        given = [self.recording.files, self.models.cells, self.reference.text, self.reference.normaliser]
-        return [*given, *self.options, *self.engine.settings]
+        first_inputs = [self.recording.files, self.models.cells, self.reference.text, self.reference.normaliser]
+        return [*first_inputs, *self.options, *self.engine.settings]
 
 
 class Closer(NamedTuple):
@@ -196,8 +196,8 @@ def _wire_runs(
 
 def _wire_first_look(event: Any, actions: Actions, inputs: Inputs, results: Results) -> None:
     """Wires what opens the first row after an event that fills the table."""
-    given = [results.state, results.opened, results.closer.editor, inputs.recording.files]
-    wire(event.success, actions.look_at_first, given, results.shown)
+    inputs_of_look = [results.state, results.opened, results.closer.editor, inputs.recording.files]
+    wire(event.success, actions.look_at_first, inputs_of_look, results.shown)
 
 
 def _wire_results(actions: Actions, inputs: Inputs, results: Results, restored: Any) -> None:
@@ -208,8 +208,8 @@ def _wire_results(actions: Actions, inputs: Inputs, results: Results, restored: 
     """
     cells, opened, closer = inputs.models.cells, results.opened, results.closer
     looking = [results.state, opened, closer.editor, results.edits, inputs.recording.files]
-    other = wire(results.table.instead, actions.choose_instead, None, cells)
-    wire_script(other.success, PRESS_RUN)
+    chosen = wire(results.table.instead, actions.choose_instead, None, cells)
+    wire_script(chosen.success, PRESS_RUN)
     looked = wire(results.table.look, actions.look, looking, results.shown, **IN_TURN)
     wire_script(looked.success, SHOW_CLOSER)
     _wire_first_look(restored, actions, inputs, results)

@@ -43,16 +43,16 @@ def _export(body: bytes, request: Request) -> Response:
     """Returns a file of the format in the address, made from the segments and the texts that the page sends."""
     writer = find_format(request.query_params.get("format", ""))
     try:
-        given = json.loads(body)
-        segments = tuple(_segment(each) for each in given["segments"][:MOST_SEGMENTS])
-        text = join_texts([str(each) for each in given["text"]])
-        model, _, rest = str(given["model"]).partition("|")
-        seconds = float(given["seconds"])
+        fields = json.loads(body)
+        segments = tuple(_segment(each) for each in fields["segments"][:MOST_SEGMENTS])
+        text = join_texts([str(each) for each in fields["text"]])
+        model, _, rest = str(fields["model"]).partition("|")
+        seconds = float(fields["seconds"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadInput("the page sent no transcript; reload it") from error
-    whole = Transcript(model, rest.partition("|")[0], text, None, segments, (), seconds, 0.0, 0.0)
-    return Response(writer.write(whole).encode(writer.encoding), media_type=writer.media_type)
+    transcript = Transcript(model, rest.partition("|")[0], text, None, segments, (), seconds, 0.0, 0.0)
+    return Response(writer.write(transcript).encode(writer.encoding), media_type=writer.media_type)
 
 
-def _segment(given: Mapping[str, Any]) -> Segment:
-    return Segment(float(given["start"]), float(given["end"]), str(given["text"]))
+def _segment(fields: Mapping[str, Any]) -> Segment:
+    return Segment(float(fields["start"]), float(fields["end"]), str(fields["text"]))

@@ -56,18 +56,18 @@ def recordings_of(state: RunState) -> list[list[Row]]:
 
 def line_of(rows: Sequence[Row]) -> Line:
     """Returns a recording's line of the table."""
-    heard = [row.transcript for row in rows if row.transcript]
+    transcripts = [row.transcript for row in rows if row.transcript]
     scores = [row.score for row in rows if row.score]
     best = min((row for row in rows if row.transcript), key=_errors, default=None)
     return Line(
         rows[0].key.partition(":")[0],
         rows[0].recording,
         clipped(best.transcript.text, SAID_COLUMNS) if best and best.transcript else "",
-        heard[0].audio_seconds if heard else None,
+        transcripts[0].audio_seconds if transcripts else None,
         pool_scores(scores).rate if scores else None,
-        disagreement([each.text for each in heard], scores[0].normaliser if scores else "basic"),
-        _mean([each for heard_by in heard if (each := confidence(heard_by)) is not None]),
-        len(heard),
+        disagreement([each.text for each in transcripts], scores[0].normaliser if scores else "basic"),
+        _mean([each for transcript in transcripts if (each := confidence(transcript)) is not None]),
+        len(transcripts),
         sum(row.status == "failed" for row in rows),
         len(rows),
     )
@@ -93,13 +93,13 @@ def disagreement(texts: Sequence[str], normaliser: str = "basic") -> float | Non
     Each pair counts in both directions. Returns None for fewer than two texts.
     """
     pairs = list(combinations(texts, 2))
-    return sum(_apart(one, other, normaliser) for one, other in pairs) / len(pairs) if pairs else None
+    return sum(_apart(first, second, normaliser) for first, second in pairs) / len(pairs) if pairs else None
 
 
 @lru_cache(maxsize=4096)
-def _apart(one: str, other: str, normaliser: str) -> float:
-    rates = [score(*pair, normaliser).rate for pair in ((one, other), (other, one))]
-    return sum(1.0 if rate is None else rate for rate in rates) / 2 if one != other else 0.0
+def _apart(first: str, second: str, normaliser: str) -> float:
+    rates = [score(*pair, normaliser).rate for pair in ((first, second), (second, first))]
+    return sum(1.0 if rate is None else rate for rate in rates) / 2 if first != second else 0.0
 
 
 def many_html(groups: Sequence[Sequence[Row]], details: Sequence[Markup]) -> Markup:
@@ -135,20 +135,20 @@ def export_all(state: RunState, form: str) -> dict[str, Any]:
 def zipped(rows: Sequence[Row]) -> bytes:
     """Returns a zip with a file of each format for each row, in a folder for each model."""
     content = io.BytesIO()
-    taken: set[str] = set()
+    used_names: set[str] = set()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for row in rows:
             assert row.transcript is not None
             folder = "-".join(filter(None, (row.cell.model.replace("/", "-"), row.cell.runtime, row.cell.quantization)))
-            stem = _free(f"{folder}/{Path(row.recording).stem}", row.key.partition(":")[0], taken)
+            stem = _free(f"{folder}/{Path(row.recording).stem}", row.key.partition(":")[0], used_names)
             for form in FORMATS.values():
                 written = form.write([row.transcript], [row.recording])
                 archive.writestr(f"{stem}.{form.extension}", written.encode(form.encoding))
     return content.getvalue()
 
 
-def _free(name: str, place: str, taken: set[str]) -> str:
+def _free(name: str, place: str, used_names: set[str]) -> str:
     """Returns the name, with the recording's number if another recording has the same one."""
-    found = name if name not in taken else f"{name}-{int(place) + 1}"
-    taken.add(found)
+    found = name if name not in used_names else f"{name}-{int(place) + 1}"
+    used_names.add(found)
     return found

@@ -125,13 +125,15 @@ def prepare(
     chosen = chosen_offers(cells, known)
     find_normaliser(normaliser)
     check_options_known(registry, [offer.cell.model for offer in chosen], options)
-    mine = {offer.cell.model: {**options, **(family_options or {}).get(offer.card.family, {})} for offer in chosen}
+    options_by_model = {
+        offer.cell.model: {**options, **(family_options or {}).get(offer.card.family, {})} for offer in chosen
+    }
     return Job(
         tuple(recordings),
         chosen,
         references(reference, len(recordings)),
         normaliser,
-        {model: options_for(registry, model, given) for model, given in mine.items()},
+        {model: options_for(registry, model, model_options) for model, model_options in options_by_model.items()},
         settings or {},
         instead_of_all(chosen, known),
     )
@@ -145,12 +147,12 @@ def instead_of_all(chosen: Sequence[RuntimeOffer], known: Sequence[RuntimeOffer]
     if not all(offer.card.domain for offer in chosen):
         return None
     possible = [offer for offer in known if offer.possible and not offer.elsewhere]
-    other = instead_of(chosen[0].card, [offer.card for offer in possible])
-    if other is None:
+    alternative = instead_of(chosen[0].card, [offer.card for offer in possible])
+    if alternative is None:
         return None
-    offer = next(each for each in possible if each.card.id == other.id)
-    megabytes = f" ({size(other.megabytes * 10**6)})" if offer.fetches and other.megabytes else ""
-    return Instead(offer.cell.value, other.name + megabytes)
+    offer = next(each for each in possible if each.card.id == alternative.id)
+    megabytes = f" ({size(alternative.megabytes * 10**6)})" if offer.fetches and alternative.megabytes else ""
+    return Instead(offer.cell.value, alternative.name + megabytes)
 
 
 @dataclass(frozen=True)
@@ -248,12 +250,12 @@ def _work(
         cell = step[0].cell
         return pool.occupied(cell.model, cell.runtime, cell.quantization, job.settings_of(step[0]))
 
-    for offer, mine in idle_first(_steps(job, rows), occupied):
+    for offer, step_rows in idle_first(_steps(job, rows), occupied):
         if offer.cell in hopeless:
             continue
         loads.take(offer.cell)
         try:
-            session = _open(pool, mine[0], job.settings_of(offer), stop, show)
+            session = _open(pool, step_rows[0], job.settings_of(offer), stop, show)
         except Cancelled:
             return
         except Exception as error:  # loading would fail for the next recording too
@@ -272,7 +274,7 @@ def _work(
             except Exception as error:
                 show(replace(row, status="failed", error=sentence_of(error)))
 
-        _each(mine, transcribe_row, ROWS_AT_ONCE, stop)
+        _each(step_rows, transcribe_row, ROWS_AT_ONCE, stop)
         if stop.is_set():
             return
 
@@ -319,9 +321,9 @@ def _steps(job: Job, rows: Sequence[Row]) -> list[tuple[RuntimeOffer, list[Row]]
     """Returns the steps, model by model: one recording, or all of them for a runtime that takes several calls."""
     steps = []
     for offer in job.offers:
-        mine = [row for row in rows if row.cell == offer.cell]
-        parallel = RUNTIMES[offer.cell.runtime].parallel and mine
-        steps += [(offer, mine)] if parallel else [(offer, [row]) for row in mine]
+        model_rows = [row for row in rows if row.cell == offer.cell]
+        parallel = RUNTIMES[offer.cell.runtime].parallel and model_rows
+        steps += [(offer, model_rows)] if parallel else [(offer, [row]) for row in model_rows]
     return steps
 
 
@@ -330,21 +332,21 @@ def idle_first(steps: Iterable[Step], occupied: Callable[[Step], bool]) -> Itera
 
     If all models are busy, it yields the first, which then waits. It checks again before each step.
     """
-    left = list(steps)
-    while left:
-        step = next((each for each in left if not occupied(each)), left[0])
-        left.remove(step)
+    waiting = list(steps)
+    while waiting:
+        step = next((each for each in waiting if not occupied(each)), waiting[0])
+        waiting.remove(step)
         yield step
 
 
 def _each(rows: Sequence[Row], work: Callable[[Row], None], at_once: int, stop: threading.Event) -> None:
     """Calls `work` with every row in order, `at_once` in parallel, until all are done or `stop` is set."""
-    left = deque(rows)
+    waiting = deque(rows)
 
     def take() -> None:
-        while left and not stop.is_set():
+        while waiting and not stop.is_set():
             try:
-                row = left.popleft()
+                row = waiting.popleft()
             except IndexError:  # another thread took the last
                 return
             work(row)
@@ -376,8 +378,8 @@ def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, sho
             if isinstance(event, Progress):
                 row = replace(row, progress=event)
             elif isinstance(event, Partial):
-                begun = (Segment(event.start, event.end, event.text),) if event.text.strip() else ()
-                row = _written(row, (*finished, *begun))
+                unfinished = (Segment(event.start, event.end, event.text),) if event.text.strip() else ()
+                row = _written(row, (*finished, *unfinished))
             elif isinstance(event, Segment):
                 finished = (*finished, event)
                 row = _written(row, finished)

@@ -94,8 +94,8 @@ def status_line(state: RunState) -> str:
     total = len(state.rows)
     if state.finished:
         failed = sum(row.status == "failed" for row in state.rows)
-        whole = "1 transcript" if total == 1 else f"All {total} transcripts"
-        outcome = f"{done} of {total} transcripts" if done < total else whole
+        complete = "1 transcript" if total == 1 else f"All {total} transcripts"
+        outcome = f"{done} of {total} transcripts" if done < total else complete
         ends = "Stopped: " if state.stopped else ""
         return f"{ends}{outcome} in {duration(state.seconds)}" + (f", {failed} failed" if failed else "")
     running = sorted(
@@ -134,19 +134,19 @@ def doubt_of(rows: Sequence[Row], narrow: bool = False) -> str:
     Args:
         narrow: whether each of the models was made for less than its languages.
     """
-    whole = [row for row in rows if row.transcript and row.status == "done"]
+    complete = [row for row in rows if row.transcript and row.status == "done"]
     by_sentence: dict[str, list[str]] = {}
-    for row in whole:
+    for row in complete:
         if row.transcript and row.transcript.doubt:
             by_sentence.setdefault(row.transcript.doubt.sentence, []).append(row.title)
-    said = []
+    sentences = []
     for sentence, titles in by_sentence.items():
         sentence_of_all = sentence[0].upper() + sentence[1:]
-        if len(whole) > 1:
+        if len(complete) > 1:
             sentence_of_all = sentence_of_all.replace("the model knows", "these models know")
-        most = len(titles) == len(whole) or (narrow and 2 * len(titles) >= len(whole))
-        said.append(sentence_of_all if most else f"{', '.join(titles)}: {sentence}")
-    return "; ".join(said)
+        most = len(titles) == len(complete) or (narrow and 2 * len(titles) >= len(complete))
+        sentences.append(sentence_of_all if most else f"{', '.join(titles)}: {sentence}")
+    return "; ".join(sentences)
 
 
 def row_html(row: Row) -> Markup:
@@ -238,9 +238,12 @@ def _summary(state: RunState, recordings: int) -> str:
         if not done:
             continue
         scores = [row.score for row in done if row.score]
-        heard = [row.transcript for row in done if row.transcript]
-        audio, compute = sum(each.audio_seconds for each in heard), sum(each.compute_seconds for each in heard)
-        memory = max(each.memory_bytes or 0 for each in heard)
+        transcripts = [row.transcript for row in done if row.transcript]
+        audio, compute = (
+            sum(each.audio_seconds for each in transcripts),
+            sum(each.compute_seconds for each in transcripts),
+        )
+        memory = max(each.memory_bytes or 0 for each in transcripts)
         cells = [
             pool_scores(scores).summary if scores else "–",
             duration(compute),

@@ -109,11 +109,11 @@ def pictures(
     if format not in FILES:
         raise BadInput(f"format is {format!r:.40}; expected one of {', '.join(FILES)}")
     cells = [each if "|" in each or not each else ModelOnRuntime(each, runtime).value for each in (model, beside)]
-    given = dict(options or {})
-    of_view = {name: given.pop(name) for name in OPTIONS if name in given}
-    asked = request_of(pool.registry, cells, audio, text, view, of_view, given)
-    check_options_known(pool.registry, [offer.card.id for offer in asked.offers], given)
-    picture_set = compute(pool, Scenes(), asked, present_stop(), lambda _: None)
+    model_options = dict(options or {})
+    of_view = {name: model_options.pop(name) for name in OPTIONS if name in model_options}
+    request = request_of(pool.registry, cells, audio, text, view, of_view, model_options)
+    check_options_known(pool.registry, [offer.card.id for offer in request.offers], model_options)
+    picture_set = compute(pool, Scenes(), request, present_stop(), lambda _: None)
     return [
         _object(picture_set, place, render(picture_set.pictures[place], format), format)
         for place in range(len(picture_set.pictures))

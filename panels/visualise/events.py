@@ -65,30 +65,30 @@ class VisualiseActions:
 
     # Inputs.
 
-    def refresh(self, one: str | None, other: str | None, view: str) -> tuple[Any, ...]:
+    def refresh(self, model: str | None, compared_model: str | None, view: str) -> tuple[Any, ...]:
         """Returns the models that can be chosen now, without changing the choice, and what `choose` returns."""
-        there = [(each.title, each.cell.value) for each in seen_offers(self.pool.registry) if each.possible]
-        values = [value for _, value in there]
-        first = one if one in values else next(iter(values), None)
-        second = other if other in values else NOTHING
+        choices = [(each.title, each.cell.value) for each in seen_offers(self.pool.registry) if each.possible]
+        values = [value for _, value in choices]
+        first = model if model in values else next(iter(values), None)
+        second = compared_model if compared_model in values else NOTHING
         return (
-            *_choices(there, first, second),
+            *_choices(choices, first, second),
             *self.choose(first, second, view),
         )
 
-    def choose(self, one: str | None, other: str | None, view: str) -> tuple[Any, ...]:
+    def choose(self, model: str | None, compared_model: str | None, view: str) -> tuple[Any, ...]:
         """Returns for these models: the view, the list of views, inputs for a recording and a text, and options.
 
         The options of the view come before those of the models, each after the box around them.
         """
         from workbench.visualise.views import VIEWS
 
-        reasons = self._reasons([each for each in (one, other) if each])
+        reasons = self._reasons([each for each in (model, compared_model) if each])
         if view not in VIEWS or reasons.get(view):
-            there = [name for name in VIEWS if not reasons.get(name)]
-            view = FIRST_VIEW if FIRST_VIEW in there else next(iter(there), view)
+            usable_views = [name for name in VIEWS if not reasons.get(name)]
+            view = FIRST_VIEW if FIRST_VIEW in usable_views else next(iter(usable_views), view)
         used = VIEWS[view].options if view in VIEWS else ()
-        cells = [each for each in (one, other) if each]
+        cells = [each for each in (model, compared_model) if each]
         families = [FAMILIES[card.family] for card in self._cards(cells)]
         own = visible_for(self.model_options, self.pool.registry, cells)
         return (
@@ -102,9 +102,9 @@ class VisualiseActions:
             *(gr.update(visible=seen(each)) for each in own),
         )
 
-    def press_view(self, one: str | None, other: str | None, event: gr.EventData) -> tuple[Any, ...]:
+    def press_view(self, model: str | None, compared_model: str | None, event: gr.EventData) -> tuple[Any, ...]:
         """Chooses the view whose button was pressed; returns what `choose` does."""
-        return self.choose(one, other, datum(event._data, "view"))
+        return self.choose(model, compared_model, datum(event._data, "view"))
 
     def _cards(self, cells: Sequence[str]) -> list[Any]:
         models = {ModelOnRuntime.parse(cell).model for cell in cells}
@@ -143,22 +143,24 @@ class VisualiseActions:
 
     def restore(self, event: gr.EventData) -> tuple[Any, ...]:
         """Returns the state of a link: recording, credit, sample, models, and what `choose` returns."""
-        given: Mapping[str, Any] = event._data if isinstance(event._data, dict) else {}
-        state = {name: value for name, value in given.items() if isinstance(value, str)}
+        link_state: Mapping[str, Any] = event._data if isinstance(event._data, dict) else {}
+        state = {name: value for name, value in link_state.items() if isinstance(value, str)}
         listed = seen_offers(self.pool.registry)
-        there = [(each.title, each.cell.value) for each in listed if each.possible]
-        one, other = (
+        choices = [(each.title, each.cell.value) for each in listed if each.possible]
+        model, compared_model = (
             chosen_offers([state[name]], listed)[0].cell.value if state.get(name) else NOTHING for name in (ONE, OTHER)
         )
-        one = one or next((value for _, value in there), NOTHING)
+        model = model or next((value for _, value in choices), NOTHING)
         recording, credit, name = self._linked_recording(state)
-        view, views, speech, written, settings, *updates = self.choose(one, other, state.get(VIEW, FIRST_VIEW))
+        view, views, speech, written, settings, *updates = self.choose(
+            model, compared_model, state.get(VIEW, FIRST_VIEW)
+        )
         of_view, (of_models, *own) = updates[: len(self.options)], updates[len(self.options) :]
         return (
             recording,
             credit,
             name,
-            *_choices(there, one, other),
+            *_choices(choices, model, compared_model),
             view,
             views,
             speech,
@@ -190,8 +192,8 @@ class VisualiseActions:
         recording: str | None,
         sample: str,
         written: str | None,
-        one: str | None,
-        other: str | None,
+        model: str | None,
+        compared_model: str | None,
         view: str,
         *values: Any,
     ) -> Iterator[tuple[Any, ...]]:
@@ -203,10 +205,14 @@ class VisualiseActions:
         options = read_inputs(self.options, values[: len(self.options)])
         own = self._changed(values[len(self.options) :])
         of_family = by_family(own, {each.key: value for each, value in own.items()})
-        cells = [one or "", other or ""]
-        asked = request_of(self.pool.registry, cells, recording, written, view, options, of_family=of_family)
-        used = {each: value for each, value in own.items() if _of(each, asked)}
-        state = {SAMPLE: sample if recording else "", TEXT: (written or "").strip(), **self._state(asked, used)}
+        cells = [model or "", compared_model or ""]
+        picture_request = request_of(self.pool.registry, cells, recording, written, view, options, of_family=of_family)
+        used = {each: value for each, value in own.items() if _of(each, picture_request)}
+        state = {
+            SAMPLE: sample if recording else "",
+            TEXT: (written or "").strip(),
+            **self._state(picture_request, used),
+        }
         user = str(request.session_hash)
         self._runs.stop(user)  # an earlier run, which this one replaces
         scenes = self._scenes.get(user)
@@ -215,7 +221,7 @@ class VisualiseActions:
             self._scenes.put(user, scenes)
         try:
             with self._runs.run(user) as stop:
-                for step in follow(self.pool, scenes, asked, stop):
+                for step in follow(self.pool, scenes, picture_request, stop):
                     if step.stopped and not self._runs.is_latest(user, stop):
                         return  # another run of the same user shows its progress now
                     if step.result is not None and recording and not sample:
@@ -230,15 +236,17 @@ class VisualiseActions:
         read = read_inputs(self.model_options, values)
         return {each: read[each.key] for each in self.model_options if read[each.key] != each.spec.default}
 
-    def _state(self, asked: Request, own: Mapping[Shown, Any]) -> dict[str, str]:
+    def _state(self, request: Request, own: Mapping[Shown, Any]) -> dict[str, str]:
         """Returns the state of a link to a request, without default values; `own` are options of the models."""
-        cells = [offer.cell.value for offer in asked.offers]
+        cells = [offer.cell.value for offer in request.offers]
         usual = ViewOptions()
-        changed = {name: getattr(asked.options, name) for name in asked.view.options}
-        given = {name: value for name, value in changed.items() if value != getattr(usual, name)}
-        given |= {each.key: value for each, value in own.items()}
-        written = {name: "\n".join(value) if isinstance(value, tuple) else str(value) for name, value in given.items()}
-        return {ONE: cells[0], OTHER: cells[1] if len(cells) > 1 else NOTHING, VIEW: asked.view.name, **written}
+        changed = {name: getattr(request.options, name) for name in request.view.options}
+        changed_values = {name: value for name, value in changed.items() if value != getattr(usual, name)}
+        changed_values |= {each.key: value for each, value in own.items()}
+        written = {
+            name: "\n".join(value) if isinstance(value, tuple) else str(value) for name, value in changed_values.items()
+        }
+        return {ONE: cells[0], OTHER: cells[1] if len(cells) > 1 else NOTHING, VIEW: request.view.name, **written}
 
     def _shown(self, step: Step, user: str, state: Mapping[str, str]) -> Any:
         """Returns what the scripts draw at the end of a run, and keeps its pictures."""
@@ -280,14 +288,16 @@ def _matters(option: Shown) -> bool:
     return option.spec.name not in ASIDE and option.spec not in BEAM_SEARCH
 
 
-def _of(option: Shown, asked: Request) -> bool:
+def _of(option: Shown, request: Request) -> bool:
     """Returns whether a model of a request has an option."""
-    return any(offer.card.family in option.families for offer in asked.offers)
+    return any(offer.card.family in option.families for offer in request.offers)
 
 
-def _choices(there: Sequence[tuple[str, str]], one: str | None, other: str) -> tuple[Update, Update]:
+def _choices(choices: Sequence[tuple[str, str]], model: str | None, compared_model: str) -> tuple[Update, Update]:
     """Returns updates of the two inputs for models: what can be chosen, and what is."""
-    return gr.update(choices=there, value=one), gr.update(choices=[("nothing", NOTHING), *there], value=other)
+    return gr.update(choices=choices, value=model), gr.update(
+        choices=[("nothing", NOTHING), *choices], value=compared_model
+    )
 
 
 def _linked(updates: Sequence[Update], options: Sequence[Shown], state: Mapping[str, str]) -> list[Update]:

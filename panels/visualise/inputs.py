@@ -22,8 +22,8 @@ class Sources(NamedTuple):
     speech: gr.Column
     recording: RecordingInputs
     text: gr.Textbox
-    one: gr.Dropdown
-    other: gr.Dropdown
+    model: gr.Dropdown
+    compared_model: gr.Dropdown
 
 
 def sources_card(samples: Sequence[Sample]) -> Sources:
@@ -41,15 +41,15 @@ def sources_card(samples: Sequence[Sample]) -> Sources:
             visible=HIDDEN,
             elem_id="visualise-text",
         )
-        one = gr.Dropdown([], label="Model", elem_id="visualise-model")
-        other = gr.Dropdown(
+        model = gr.Dropdown([], label="Model", elem_id="visualise-model")
+        compared_model = gr.Dropdown(
             [("nothing", NOTHING)],
             value=NOTHING,
             label="Compare with",
             info="Another model, runtime or quantisation. The tab then shows both, and their difference.",
             elem_id="visualise-beside",
         )
-    return Sources(speech, recording, text, one, other)
+    return Sources(speech, recording, text, model, compared_model)
 
 
 def views_card() -> gr.HTML:

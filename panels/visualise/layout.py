@@ -39,7 +39,7 @@ class Inputs(NamedTuple):
     @property
     def models(self) -> list[Any]:
         """The inputs that name models."""
-        return [self.sources.one, self.sources.other]
+        return [self.sources.model, self.sources.compared_model]
 
     @property
     def picked(self) -> list[Any]:
@@ -115,7 +115,7 @@ def _wire_inputs(page: Page, actions: VisualiseActions, inputs: Inputs) -> None:
     fill = before_press(inputs.start)
     chosen = [*inputs.models, inputs.view]
     fill(page.load, actions.refresh, chosen, [*inputs.models, *inputs.offered])
-    for event in (inputs.sources.one.input, inputs.sources.other.input):
+    for event in (inputs.sources.model.input, inputs.sources.compared_model.input):
         fill(event, actions.choose, chosen, inputs.offered, trigger_mode="always_last")
     chips, recording, credit, microphone = inputs.sources.recording
     fill(chips.pick, actions.pick_sample, None, inputs.picked, **IN_TURN)

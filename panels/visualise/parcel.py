@@ -50,8 +50,8 @@ def _shared_scales(pictures: Sequence[Picture]) -> dict[str, Scale]:
     found: dict[str, Scale] = {}
     for layer in (layer for picture in pictures for layer in picture.layers):
         if layer.scale is not None:
-            other = found.get(layer.name, layer.scale)
-            low, high = min(other.low, layer.scale.low), max(other.high, layer.scale.high)
+            earlier = found.get(layer.name, layer.scale)
+            low, high = min(earlier.low, layer.scale.low), max(earlier.high, layer.scale.high)
             found[layer.name] = replace(layer.scale, low=low, high=high)
     return found
 
@@ -116,12 +116,12 @@ def _places(ticks: Sequence[str], tokens: Sequence[Token]) -> list[int | None] |
     The output stands at the end, after a prompt or tags, so the last cells that fit are the tokens.
     """
     found: list[int | None] = [None] * len(ticks)
-    left = len(tokens)
+    remaining = len(tokens)
     for cell in reversed(range(len(ticks))):
-        if left and _bare(ticks[cell]) == _bare(tokens[left - 1].text):
-            left -= 1
-            found[cell] = left
-    return found if tokens and not left else None
+        if remaining and _bare(ticks[cell]) == _bare(tokens[remaining - 1].text):
+            remaining -= 1
+            found[cell] = remaining
+    return found if tokens and not remaining else None
 
 
 def _bare(text: str) -> str:

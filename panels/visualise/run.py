@@ -54,7 +54,7 @@ class Request:
     sources: tuple[Any, ...]  # the input of each
     view: View
     options: ViewOptions
-    given: tuple[Mapping[str, Any], ...]  # the options of each model
+    model_options: tuple[Mapping[str, Any], ...]  # the options of each model
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ def request_of(
     text: str | None,
     view: str,
     options: Mapping[str, Any],
-    given: Mapping[str, Any] | None = None,
+    model_options: Mapping[str, Any] | None = None,
     of_family: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Request:
     """Returns the request that a user described.
@@ -89,7 +89,7 @@ def request_of(
     Args:
         cells: one or two models on runtimes, as `ModelOnRuntime.value`.
         options: options of the view, by name; those that the view does not use are left out.
-        given: options of the models; each gets those that it has.
+        model_options: options of the models; each gets those that it has.
         of_family: options of the models by family, for options that differ between families.
 
     Raises `BadInput` that says what is wrong.
@@ -113,7 +113,7 @@ def request_of(
         sources.append(source)
     used = {name: value for name, value in options.items() if name in found.options}
     read = build_options(ViewOptions, used, f"the view {found.label}")
-    own = [{**(given or {}), **(of_family or {}).get(offer.card.family, {})} for offer in chosen]
+    own = [{**(model_options or {}), **(of_family or {}).get(offer.card.family, {})} for offer in chosen]
     checked = [options_for(registry, offer.card.id, each) for offer, each in zip(chosen, own, strict=True)]
     return Request(chosen, tuple(sources), found, read, tuple(checked))
 
@@ -148,7 +148,7 @@ def follow(pool: SessionPool, scenes: Scenes, request: Request, stop: threading.
 
     Setting `stop` ends it at its next check. Raises the same errors as `workbench.visualise`.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     latest: list[Any] = ["starting"]
 
     def work(report: Callable[[Any], None]) -> None:
@@ -163,15 +163,15 @@ def follow(pool: SessionPool, scenes: Scenes, request: Request, stop: threading.
     try:
         yield Step()
         for _ in changes(work, take, stop):
-            yield Step(str(latest[0]), time.perf_counter() - begun)
+            yield Step(str(latest[0]), time.perf_counter() - start)
     finally:
         ended = stop.is_set()
         stop.set()  # a closed iterator ends the work
     found = latest[0]
     if isinstance(found, PictureSet):
-        yield Step("done", time.perf_counter() - begun, result=found)
+        yield Step("done", time.perf_counter() - start, result=found)
     elif ended or isinstance(found, Cancelled):
-        yield Step("stopped", time.perf_counter() - begun, stopped=True)
+        yield Step("stopped", time.perf_counter() - start, stopped=True)
     else:
         raise found
 
@@ -187,15 +187,15 @@ def compute(
     from workbench.visualise.run import picture_of
     from workbench.visualise.scene import Scene
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for offer, source in zip(request.offers, request.sources, strict=True):
         if FAMILIES[offer.card.family].input == RECORDING:
             check_sound(source)  # before a model is loaded
     pictures, used = [], []
-    for offer, source, given in zip(request.offers, request.sources, request.given, strict=True):
+    for offer, source, model_options in zip(request.offers, request.sources, request.model_options, strict=True):
         session = opened(pool, offer.cell, stop, on_activity)
-        key = json.dumps([offer.cell.value, source, given], default=str)
-        scene = scenes.scene(key, partial(Scene, session, offer.card, source, given, pool.registry))
+        key = json.dumps([offer.cell.value, source, model_options], default=str)
+        scene = scenes.scene(key, partial(Scene, session, offer.card, source, model_options, pool.registry))
         on_activity(f"computing {offer.title}")
         with listening(follower(stop, on_activity)):
             pictures.append(picture_of(scene, request.view, request.options))
@@ -205,15 +205,15 @@ def compute(
         if request.view.between is not None:
             add_together(pictures, titles, request.view.between(used[0], used[1], request.options))
         add_difference(pictures, titles)
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - start
     return PictureSet(secrets.token_urlsafe(16), tuple(pictures), tuple(titles), tuple(used), took)
 
 
 def add_together(pictures: list[Picture], titles: list[str], drawn: Drawn) -> None:
     """Adds what a view draws of two models at once, under a title of its own: it is not a difference."""
-    one, other = pictures[:2]
-    title = f"{drawn.title}: {one.side} and {other.side}"
-    pictures.append(replace(one, title=title, layers=drawn.layers, notes=drawn.notes, code=""))
+    first, second = pictures[:2]
+    title = f"{drawn.title}: {first.side} and {second.side}"
+    pictures.append(replace(first, title=title, layers=drawn.layers, notes=drawn.notes, code=""))
     titles.append(BOTH)
 
 
@@ -221,12 +221,12 @@ def add_difference(pictures: list[Picture], titles: list[str]) -> None:
     """Adds the difference of the first two pictures; where it has no meaning, a note at the second says why."""
     from workbench.visualise.beside import difference
 
-    one, other = pictures[:2]
+    first, second = pictures[:2]
     try:
-        found = difference(one, other)
+        found = difference(first, second)
     except BadInput as error:
-        pictures[1] = replace(other, notes=(*other.notes, f"no difference: {error}"))
+        pictures[1] = replace(second, notes=(*second.notes, f"no difference: {error}"))
         return
-    title = f"{other.side} minus {one.side}"
-    pictures.append(replace(one, title=title, layers=found.layers, notes=found.notes, code=""))
+    title = f"{second.side} minus {first.side}"
+    pictures.append(replace(first, title=title, layers=found.layers, notes=found.notes, code=""))
     titles.append(DIFFERENCE)

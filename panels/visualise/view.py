@@ -26,9 +26,9 @@ def views_html(chosen: str, reasons: Mapping[str, str]) -> Markup:
     """Returns the views as buttons with a sentence each; `reasons` says why a view is not there, by name."""
     from workbench.visualise.views import VIEWS
 
-    there = [view for name, view in VIEWS.items() if not reasons.get(name)]
+    usable = [view for name, view in VIEWS.items() if not reasons.get(name)]
     missing = [(view, reasons[name]) for name, view in VIEWS.items() if reasons.get(name)]
-    return render("visualise/view.html", "views", there, missing, chosen)
+    return render("visualise/view.html", "views", usable, missing, chosen)
 
 
 def status_html(step: Step) -> Markup:

@@ -26,9 +26,9 @@ def before_press(*buttons: gr.Button) -> Callable[..., Any]:
     answer = f"() => workbenchPresses.answer({ids})"
 
     def fill(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
-        asked = wire(event, function, takes, gives, js=ask, **settings)
-        for ended in (asked.success, asked.failure):
+        filled = wire(event, function, takes, gives, js=ask, **settings)
+        for ended in (filled.success, filled.failure):
             wire_script(ended, answer)
-        return asked
+        return filled
 
     return fill

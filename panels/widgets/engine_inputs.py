@@ -64,13 +64,13 @@ def _read(spec: OptionSpec, written: Any) -> Any:
         return written
 
 
-def check_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a script's settings by name; raises `BadInput` for an unknown one, or a wrong value."""
     known = {spec.name: spec for spec in SHOWN}
-    for name in given:
+    for name in settings:
         if name not in known:
             raise BadInput(f"an engine has no setting {name!r:.80} here; it has {', '.join(known)}")
-    return {name: _checked(known[name], value, name) for name, value in given.items()}
+    return {name: _checked(known[name], value, name) for name, value in settings.items()}
 
 
 def _checked(spec: OptionSpec, value: Any, called: str) -> Any:

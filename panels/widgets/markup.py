@@ -19,8 +19,8 @@ def text(value: object) -> Markup:
 
 def element(tag: str, content: str, css: str = "", **attributes: object) -> Markup:
     """Returns an element around content that is HTML already; attribute names have `_` instead of `-`."""
-    given = {"class": css} | {name.strip("_").replace("_", "-"): value for name, value in attributes.items()}
-    written = "".join(f' {name}="{text(value)}"' for name, value in given.items() if value not in ("", None))
+    all_attributes = {"class": css} | {name.strip("_").replace("_", "-"): value for name, value in attributes.items()}
+    written = "".join(f' {name}="{text(value)}"' for name, value in all_attributes.items() if value not in ("", None))
     return Markup(f"<{tag}{written}>{content}</{tag}>")
 
 

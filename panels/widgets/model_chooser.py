@@ -71,11 +71,11 @@ def chooser_value(
     possible = [offer for offer in offers if offer.possible]
     values = {offer.cell.value for offer in possible}
     by_model = {offer.card.id: [each for each in possible if each.card.id == offer.card.id] for offer in possible}
-    kept = [value for value in chosen if value in values]
+    ticked = [value for value in chosen if value in values]
     first = [offered[0].cell.value for offered in by_model.values() if offered[0].ready and not offered[0].elsewhere]
     return {
         "models": [_model(offered) for offered in by_model.values()],
-        "chosen": kept or first,
+        "chosen": ticked or first,
         "keep": keep,
         "measured": measured,
     }
@@ -114,8 +114,8 @@ def knows(card: Card) -> str:
     if domain := domain_name(card):
         return f"{domain} only"
     listed = ", ".join(card.languages[:MOST_LANGUAGES])
-    more = len(card.languages) - MOST_LANGUAGES
-    return (f"{listed} and {more} more" if more > 0 else listed) or "any language"
+    hidden = len(card.languages) - MOST_LANGUAGES
+    return (f"{listed} and {hidden} more" if hidden > 0 else listed) or "any language"
 
 
 def _where(offer: RuntimeOffer) -> str:
@@ -139,8 +139,8 @@ def _hint(offer: RuntimeOffer) -> str:
     """Returns a hint on a session before it is opened: how it computes, and that an engine takes long to start."""
     if offer.elsewhere:
         return "Recordings are sent to that server."
-    given = offer.card.settings.get(offer.cell.runtime, {})
-    settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
+    card_settings = offer.card.settings.get(offer.cell.runtime, {})
+    settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in card_settings.items())
     engine = "It has its own engine, which takes up to a minute to start and then serves all visitors."
     return " ".join(filter(None, (engine if RUNTIMES[offer.cell.runtime].parallel else "", settings)))
 

@@ -85,8 +85,8 @@ def shown_options(registry: Registry, *tasks: str) -> tuple[Shown, ...]:
 
     Options of all families come first, options of the beam search last.
     """
-    wanted = set(tasks or ("transcribe",))
-    listed_families = dict.fromkeys(card.family for card in registry.cards() if wanted & set(card.tasks))
+    chosen_tasks = set(tasks or ("transcribe",))
+    listed_families = dict.fromkeys(card.family for card in registry.cards() if chosen_tasks & set(card.tasks))
     families = [family for family in listed_families if family in FAMILIES]  # a card may name an unknown family
     found: dict[str, dict[OptionSpec, list[str]]] = {}
     for family in families:
@@ -151,12 +151,12 @@ def read_inputs(options: Sequence[Shown], values: Sequence[Any]) -> dict[str, An
     return {option.key: _value(option.spec, value) for option, value in zip(options, values)}
 
 
-def by_family(options: Iterable[Shown], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def by_family(options: Iterable[Shown], values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the result of `read_inputs` as each family's options, by family and name."""
     found: dict[str, dict[str, Any]] = {}
     for option in options:
         for family in option.families:
-            found.setdefault(family, {})[option.spec.name] = given[option.key]
+            found.setdefault(family, {})[option.spec.name] = values[option.key]
     return found
 
 

@@ -19,8 +19,8 @@ SEVERAL = "Speakers, sources and licences: assets/samples/README.md"
 def sample_values(found: Sequence[Sample]) -> tuple[list[str], str, str, str]:
     """Returns the samples' paths, the reference text, the credit, and the samples' text."""
     credit = found[0].credit if len(found) == 1 else SEVERAL
-    said = reference_text(found)
-    return [str(sample.path) for sample in found], said, element("p", text(credit), "muted small"), said
+    reference = reference_text(found)
+    return [str(sample.path) for sample in found], reference, element("p", text(credit), "muted small"), reference
 
 
 def unreadable_html(recordings: str | Sequence[str] | None) -> str:

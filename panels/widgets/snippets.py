@@ -115,15 +115,15 @@ def _javascript(root: str, endpoint: str, call: Mapping[str, Any]) -> str:
 
 
 def _bash(root: str, endpoint: str, call: Mapping[str, Any]) -> str:
-    lines, given = [], {}
+    lines, values = [], {}
     for number, (name, value) in enumerate(call.items(), 1):
         if isinstance(value, File):
             lines += [f"curl -s -O {root}{SAMPLES}/{value.name}"] if value.served else []
             lines.append(f"FILE{number}=$(curl -s -F 'files=@{value.name}' {root}/gradio_api/upload | tr -d '[]\"')")
-            given[name] = f'{{"path": "\'"$FILE{number}"\'", "meta": {{"_type": "gradio.FileData"}}}}'
+            values[name] = f'{{"path": "\'"$FILE{number}"\'", "meta": {{"_type": "gradio.FileData"}}}}'
         else:
-            given[name] = json.dumps(value, ensure_ascii=False).replace("'", "'\\''")
-    body = ", ".join(f'"{name}": {written}' for name, written in given.items())
+            values[name] = json.dumps(value, ensure_ascii=False).replace("'", "'\\''")
+    body = ", ".join(f'"{name}": {written}' for name, written in values.items())
     return "\n".join(
         [
             *lines,
@@ -136,10 +136,10 @@ def _bash(root: str, endpoint: str, call: Mapping[str, Any]) -> str:
 
 def _cli(root: str, endpoint: str, call: Mapping[str, Any]) -> str:
     """Returns the arguments for Gradio's own command; the page replaces `{command}` by its name."""
-    given = {
+    values = {
         name: {"path": value.name, "meta": {"_type": "gradio.FileData"}} if isinstance(value, File) else value
         for name, value in call.items()
     }
     fetched = [f"curl -s -O {root}{SAMPLES}/{file.name}" for file in _files(call) if file.served]
-    body = json.dumps(given, ensure_ascii=False).replace("'", "'\\''")
+    body = json.dumps(values, ensure_ascii=False).replace("'", "'\\''")
     return "\n".join([*fetched, f"{{command}} predict {root} {endpoint} '{body}'"])

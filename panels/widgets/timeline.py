@@ -98,26 +98,26 @@ class Timelines:
     def close(self) -> None:
         """Closes all files."""
         with self._lock:
-            left, self._opened = list(self._opened.values()), OrderedDict()
-        for each in left:
+            opened, self._opened = list(self._opened.values()), OrderedDict()
+        for each in opened:
             each.close()
 
-    def _open(self, mine: Opened) -> None:
+    def _open(self, recording: Opened) -> None:
         with self._slots:
             track: Track | None = None
             try:
-                if not mine.stop.is_set():
-                    track = open_track(mine.path)
-                    mine.overview = Overview(track)
+                if not recording.stop.is_set():
+                    track = open_track(recording.path)
+                    recording.overview = Overview(track)
             except WorkbenchError as error:
-                mine.error = str(error)
+                recording.error = str(error)
             except Exception as error:
-                mine.error = f"{Path(mine.path).name} cannot be shown: {error}"
+                recording.error = f"{Path(recording.path).name} cannot be shown: {error}"
             finally:
-                mine.ready.set()
-            if mine.overview is not None:
-                mine.overview.run(mine.stop)
-            if track is not None and mine.stop.is_set():
+                recording.ready.set()
+            if recording.overview is not None:
+                recording.overview.run(recording.stop)
+            if track is not None and recording.stop.is_set():
                 track.close()
 
 

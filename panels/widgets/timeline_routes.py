@@ -67,7 +67,7 @@ def _about(opened: Opened, request: Request) -> Response:
         return JSONResponse({"error": opened.error}, headers={"Cache-Control": "no-store"})
     overview = opened.overview
     low, high = overview.contrast
-    told = {
+    description = {
         "ready": True,
         "seconds": overview.seconds,
         "rate": overview.track.rate,
@@ -80,16 +80,16 @@ def _about(opened: Opened, request: Request) -> Response:
         "finest": FINEST,
         "notes": list(overview.track.notes),
     }
-    return JSONResponse(told, headers={"Cache-Control": "no-store"})
+    return JSONResponse(description, headers={"Cache-Control": "no-store"})
 
 
 def _peaks(opened: Opened, request: Request) -> Response:
-    overview, level, tile = _asked(opened, request, FINEST)
+    overview, level, tile = _requested_tile(opened, request, FINEST)
     return _tile(overview, overview.peaks(level, tile).astype("<i2"))
 
 
 def _mels(opened: Opened, request: Request) -> Response:
-    overview, level, tile = _asked(opened, request, 0)
+    overview, level, tile = _requested_tile(opened, request, 0)
     return _tile(overview, overview.mels(level, tile))
 
 
@@ -101,7 +101,7 @@ def _samples(opened: Opened, request: Request) -> Response:
     return _tile(overview, overview.track.read(min(first, LATEST), count).astype("<i2"))
 
 
-def _asked(opened: Opened, request: Request, finest: int) -> tuple[Overview, int, int]:
+def _requested_tile(opened: Opened, request: Request, finest: int) -> tuple[Overview, int, int]:
     written, tile = request.path_params["level"], request.path_params["tile"]
     if not re.fullmatch(r"-?\d{1,3}", written) or not finest <= int(written) <= COARSEST or tile > LATEST:
         raise BadInput(f"there is no tile {written:.20}/{tile}; expected levels from {finest} to {COARSEST}")
@@ -110,8 +110,8 @@ def _asked(opened: Opened, request: Request, finest: int) -> tuple[Overview, int
 
 def _tile(overview: Overview, values: np.ndarray) -> Response:
     """Returns the values; the browser keeps them once the whole recording is known."""
-    kept = KEPT if overview.finished else "no-store"
-    return Response(values.tobytes(), media_type=BYTES, headers={"Cache-Control": kept})
+    caching = KEPT if overview.finished else "no-store"
+    return Response(values.tobytes(), media_type=BYTES, headers={"Cache-Control": caching})
 
 
 def _sound(opened: Opened, request: Request) -> Response:
@@ -167,10 +167,10 @@ def _stretch(request: Request, overview: Overview) -> tuple[int, int]:
 
 def _range(written: str, length: int) -> tuple[int, int] | None:
     """Returns the first and the last byte of a Range header, all bytes without one; None if there are no such bytes."""
-    asked = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", written.strip())
-    if asked is None or asked.groups() == ("", ""):
+    match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", written.strip())
+    if match is None or match.groups() == ("", ""):
         return 0, length - 1
-    first, last = asked.groups()
+    first, last = match.groups()
     if not first:
         return max(length - int(last), 0), length - 1
     found = int(first), min(int(last or length - 1), length - 1)

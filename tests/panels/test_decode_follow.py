@@ -70,7 +70,7 @@ def test_a_search_is_followed_once_and_the_last_one_is_shown(
 
     monkeypatch.setattr(events, "follow", follow_once)
     actions, kept = DecodeActions(pool, ()), ran(pool, job(pool, files, options(files, "lexicon", "word_lm")))
-    actions.kept.put("me", kept)
+    actions.last_runs.put("me", kept)
 
     def press(key: str) -> Any:
         return actions.look(gr.EventData(None, {"key": key}), SimpleNamespace(session_hash="me"))  # type: ignore[arg-type]

@@ -171,7 +171,7 @@ def test_what_is_found_in_a_file(files: dict[str, Path]) -> None:
     layout = LogitsLayout(TOKENS, 0)
     lexicon = str(files["lexicon"])
     said = {name: check_file(name, str(files[name]), layout, lexicon) for name in FILES}
-    assert {name: each.said for name, each in said.items() if each} == {
+    assert {name: each.message for name, each in said.items() if each} == {
         "lm": "Order 1, 6 n-grams; 4 of the 4 tokens are in it; tokens.arpa has no <s>: the first word follows no "
         "history.",
         "lexicon": "4 words with 4 spellings; 1 spelling stands for several words.",
@@ -181,7 +181,7 @@ def test_what_is_found_in_a_file(files: dict[str, Path]) -> None:
     assert not any(each.wrong for each in said.values() if each)
     assert check_file("lm", None, layout, None) is None
     later = check_file("lm", str(files["lm"]), None, None)
-    assert later is not None and later.said == "It is checked when the tokens are known."
+    assert later is not None and later.message == "It is checked when the tokens are known."
 
 
 BROKEN: tuple[tuple[str, str, str], ...] = (
@@ -198,13 +198,13 @@ def test_a_broken_file_is_one_sentence(files: dict[str, Path], option: str, cont
     files[option].write_text(content)
     lexicon = None if option == "lexicon" else str(files["lexicon"])
     found = check_file(option, str(files[option]), LogitsLayout(TOKENS, 0), lexicon)
-    assert found is not None and found.wrong and sentence in found.said and "\n" not in found.said
+    assert found is not None and found.wrong and sentence in found.message and "\n" not in found.message
 
 
 def test_a_huge_file_is_refused_before_it_is_read(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("panels.decode.knowledge.MOST_BYTES", 10)
     found = check_file("lm", str(files["lm"]), LogitsLayout(TOKENS, 0), None)
-    assert found is not None and found.wrong and "workbench decode" in found.said
+    assert found is not None and found.wrong and "workbench decode" in found.message
 
 
 def test_the_examples_ship_and_are_whole() -> None:
@@ -214,7 +214,7 @@ def test_the_examples_ship_and_are_whole() -> None:
     samples = {each.path.name for each in read_samples()}
     for each in listed:
         assert set(each.files) <= set(FILES) and set(each.options) <= names and set(each.samples) <= samples
-        assert bool(each.samples) != bool(each.logits) and len(each.said) == len(each.logits)
+        assert bool(each.samples) != bool(each.logits) and len(each.references) == len(each.logits)
     with pytest.raises(BadInput, match="there is no example 'x'"):
         find_example("x")
 
@@ -224,7 +224,7 @@ def test_the_example_of_homophones(pool: SessionPool) -> None:
     given = {name: found.path(file) for name, file in found.files.items()}
     chosen = build_options(CtcBeamOptions, {**given, **found.options, "beam_size": 8}, "the beam search")
     logits = [found.path(name) or "" for name in found.logits]
-    asked = prepare(pool.registry, [], "", logits, found.path(found.tokens), "0", "\n".join(found.said), chosen)
+    asked = prepare(pool.registry, [], "", logits, found.path(found.tokens), "0", "\n".join(found.references), chosen)
     rows = ran(pool, asked).state.rows
     assert [row.score.rate for row in rows if row.score and row.decoder == GUIDED] == [0, 0]
     assert "WAHN" not in rows[0].words[0] and rows[0].words[0][:2] == ("HH", "IY")

@@ -228,7 +228,7 @@ def test_a_server_reads_no_trace_for_a_stage_or_a_report(registry: Any, monkeypa
     user = gr.Request(session_hash="a visitor")
     with SessionPool(registry, guard=Guard("public")) as pool, compute(registry, ask(registry, "gguf")) as run:
         actions = ParityActions(pool, [])
-        actions.kept.put("a visitor", run)
+        actions.last_runs.put("a visitor", run)
         here = stage_detail_html(run, 0, "encoder.layers.1"), page(run)
 
         def refuse(*_: Any) -> None:
@@ -346,7 +346,7 @@ def test_the_precision_reaches_the_verdict_on_a_trace(registry: Any, tmp_path: P
     meta = {name: value for name, value in META.items() if name not in ("dtype", "runtime", "quantization")}
     path = str(Trace(computed(), meta).save(tmp_path / "port.safetensors"))
     asked = ask(registry, "port.safetensors", uploads={"port.safetensors": path}, precision="bf16")
-    assert asked.how.precision == "bfloat16"
+    assert asked.options.precision == "bfloat16"
     with compute(registry, asked) as run:
         assert "judged as bfloat16" in run.outcomes[0].precision
     assert {value for _, value in precision_choices()} >= {"auto", "float32", "bfloat16", "float16", "q8_0"}
@@ -361,7 +361,7 @@ def test_an_uploaded_gguf_file_is_a_candidate_or_the_precision_of_a_trace(regist
     [file, trace] = asked.candidates
     assert (file.name, file.runtime, file.file) == ("port.gguf", "gguf", Path(uploads["port.gguf"]))
     assert trace.path == Path(uploads["port.npz"]) and trace.file is None
-    assert asked.how.precision == uploads["port.gguf"]
+    assert asked.options.precision == uploads["port.gguf"]
     assert ("port.gguf", "port.gguf") in precision_choices(uploads)
     assert uploads_by_name(["/a/port.gguf", "/b/port.gguf"]) == {
         "port.gguf": "/a/port.gguf",

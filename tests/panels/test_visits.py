@@ -227,7 +227,7 @@ def test_a_kept_run_is_the_run(tmp_path: Path, at_home: None) -> None:
     store = RunStore(tmp_path / "runs")
     asked = RunInputs((cell.value,), "a c", "basic", (True, "auto", 3, None))
     found = keeping.find(store, keeping.keep(store, RunState(rows, True, False, 1.5), asked))
-    assert found.asked == asked and found.state.seconds == 1.5
+    assert found.inputs == asked and found.state.seconds == 1.5
     (kept,) = found.recordings
     assert Path(kept).read_bytes() == path.read_bytes()
     assert found.state.rows == tuple(replace(row, path=kept) for row in rows)

@@ -312,11 +312,11 @@ def test_options_of_models_are_asked_for_and_kept_in_a_link(
     chosen |= {language: "en", itn: True}
     values = ["", "auto", "", "heads", "", 3, "", *chosen.values()]
     *_, last = actions.start(user, "a.wav", "", "", "fake/sense|pytorch", "", "waveform", *values)  # type: ignore[arg-type]
-    assert asked[0].given == ({"language": "en", "itn": True},), "those that the user has not changed stay away"
+    assert asked[0].model_options == ({"language": "en", "itn": True},), "those that the user has not changed stay away"
     state = last[0]["settings"]
     assert state[language] == "en" and state[itn] == "True" and "cmvn" not in state
     rest = restored(actions, **state)[10 + len(actions.options) :]
     shown = dict(zip(names, rest[1:], strict=True))
     assert shown[language]["value"] == "en" and shown[itn]["value"] is True and shown["cmvn"]["value"] == "checkpoint"
     *_, last = actions.start(user, "a.wav", "", "", "fake/para|pytorch", "", "waveform", *values)  # type: ignore[arg-type]
-    assert asked[1].given == ({},) and language not in last[0]["settings"], "another family does not have them"
+    assert asked[1].model_options == ({},) and language not in last[0]["settings"], "another family does not have them"

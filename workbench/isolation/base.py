@@ -169,12 +169,12 @@ class IsolatedSession(Calls):
         if self._closed:
             raise BadInput(f"the session of {self.model} is closed; open it again")
 
-    def _death(self, how: str, doing: str) -> SessionDied:
+    def _death(self, ending: str, doing: str) -> SessionDied:
         """Returns the error to raise if the child has ended during a call or a load."""
         if self._closed:
             return SessionDied(f"the session of {self.model} on {self.runtime} was closed while {doing}")
         return SessionDied(
-            f"the process of {self.model} on {self.runtime} {how} while {doing}; the next call starts a new one"
+            f"the process of {self.model} on {self.runtime} {ending} while {doing}; the next call starts a new one"
         )
 
     def _stopped(self, doing: str) -> Cancelled:

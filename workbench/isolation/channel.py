@@ -50,13 +50,13 @@ def wait_until_prepared(spec: SessionSpec, command: Sequence[str]) -> None:
 
 
 def _forked(
-    spec: SessionSpec, command: Sequence[str], environment: Mapping[str, str], theirs: socket.socket
+    spec: SessionSpec, command: Sequence[str], environment: Mapping[str, str], child_socket: socket.socket
 ) -> ForkedProcess | None:
     """Returns the session's process, forked from a prepared one; None if there is none."""
     module = _module(command)
     if module is None:
         return None
-    return PREPARED.fork(kind_of(spec), (spec.name, spec.runtime), environment, theirs.fileno(), module)
+    return PREPARED.fork(kind_of(spec), (spec.name, spec.runtime), environment, child_socket.fileno(), module)
 
 
 def _module(command: Sequence[str]) -> str | None:
@@ -68,13 +68,13 @@ def _module(command: Sequence[str]) -> str | None:
 
 
 def _started(
-    spec: SessionSpec, command: Sequence[str], environment: Mapping[str, str], theirs: socket.socket
+    spec: SessionSpec, command: Sequence[str], environment: Mapping[str, str], child_socket: socket.socket
 ) -> subprocess.Popen[bytes]:
     """Starts the session's process and returns it."""
     return subprocess.Popen(
         # The names show in a list of processes.
-        [sys.executable, *command, str(theirs.fileno()), spec.name, spec.runtime],
-        pass_fds=[theirs.fileno()],
+        [sys.executable, *command, str(child_socket.fileno()), spec.name, spec.runtime],
+        pass_fds=[child_socket.fileno()],
         stdin=subprocess.DEVNULL,
         stdout=2,  # results are on the socket
         env=dict(environment),
@@ -110,12 +110,12 @@ class Channel:
                 self.tempdir = make_tempdir()
                 environment |= dict.fromkeys(("TMPDIR", "VLLM_RPC_BASE_PATH"), str(self.tempdir))
                 environment[COMPILED] = os.environ.get(COMPILED, str(self.tempdir))
-            ours, theirs = socket.socketpair()
-            with ours, theirs:
-                self.process = _forked(spec, command, environment, theirs) or _started(
-                    spec, command, environment, theirs
+            parent_socket, child_socket = socket.socketpair()
+            with parent_socket, child_socket:
+                self.process = _forked(spec, command, environment, child_socket) or _started(
+                    spec, command, environment, child_socket
                 )
-                self._connection = Connection(ours.detach())
+                self._connection = Connection(parent_socket.detach())
         except OSError as error:
             self._clear()
             raise WorkbenchError(f"the process of {spec.name} on {spec.runtime} cannot start: {error}") from error

@@ -81,7 +81,7 @@ class ParallelSession(IsolatedSession):
     def start(self) -> None:
         """Starts the process and loads the model, if that has not been done. Raises what loading raises."""
         while True:
-            with self._joined(self) as (worker, _, fresh):
+            with self._join_worker(self) as (worker, _, fresh):
                 if fresh or (worker.channel is not None and worker.channel.alive):
                     return
             worker.thread.join()  # it has died; its thread will soon notice
@@ -118,13 +118,13 @@ class ParallelSession(IsolatedSession):
     # How calls travel.
 
     def _replies(self, call: Call, payload: bytes) -> Generator[Any, None, None]:
-        return self._made(call, payload, self)
+        return self._run_call(call, payload, self)
 
-    def _made(self, made: Call, payload: bytes, user: object) -> Generator[Any, None, None]:
-        doing = made.capability.doing
+    def _run_call(self, request: Call, payload: bytes, user: object) -> Generator[Any, None, None]:
+        doing = request.capability.doing
         while True:
-            with self._joined(user) as (worker, call, fresh):
-                taken, used, call.sent = False, 0, True
+            with self._join_worker(user) as (worker, call, fresh):
+                accepted, used, call.sent = False, 0, True
                 worker.send("call", call.number, payload=payload)
                 while True:
                     kind, value = _message(call)
@@ -133,10 +133,10 @@ class ParallelSession(IsolatedSession):
                     if kind == "lost":
                         call.sent = False
                         # A process that ended before it took the call was killed between calls: nothing is lost yet.
-                        if taken or fresh or self._closed:
-                            raise self._death(worker.how, doing)
+                        if accepted or fresh or self._closed:
+                            raise self._death(worker.ending, doing)
                         break
-                    taken = taken or kind != "opened"
+                    accepted = accepted or kind != "opened"
                     if kind in ("done", "error"):
                         call.sent = False
                         if kind == "error":
@@ -155,7 +155,7 @@ class ParallelSession(IsolatedSession):
             worker.thread.join()
 
     @contextlib.contextmanager
-    def _joined(self, user: object) -> Iterator[tuple[_WorkerProcess, _OpenCall, bool]]:
+    def _join_worker(self, user: object) -> Iterator[tuple[_WorkerProcess, _OpenCall, bool]]:
         """Yields the process (started if needed), a new call in it, and whether the call waited for the start."""
         call = _OpenCall(next(self._numbers), user)
         with self._state:
@@ -177,7 +177,7 @@ class ParallelSession(IsolatedSession):
         """Returns when the model is loaded; reports the progress of the load meanwhile."""
         while not worker.opened:
             check_work()
-            report(*worker.told)
+            report(*worker.load_progress)
             with contextlib.suppress(queue.Empty):
                 kind, _ = call.messages.get(timeout=BEAT_SECONDS)
                 if call.cancelled:
@@ -189,7 +189,7 @@ class ParallelSession(IsolatedSession):
         """Returns why a load failed: a new error for each waiting caller, because raising an error changes it."""
         error = worker.error
         if error is None or self._closed:
-            return self._death(worker.how, "loading")
+            return self._death(worker.ending, "loading")
         if not isinstance(error, WorkbenchError):
             return WorkbenchError(f"{self.model} on {self.runtime} could not be loaded: {named_message_of(error)}")
         again = type(error)(str(error))
@@ -235,7 +235,7 @@ class _Slot(Calls):
         self._session = session
 
     def _replies(self, call: Call, payload: bytes) -> Generator[Any, None, None]:
-        return self._session._made(call, payload, self)
+        return self._session._run_call(call, payload, self)
 
     def cancel(self) -> None:
         """Stops this user's calls."""
@@ -268,13 +268,13 @@ class _WorkerProcess:
         self.calls: dict[int, _OpenCall] = {}  # by their numbers
         self.channel: Channel | ThreadChannel | None = None
         self.opened = False
-        self.told = (0.0, f"loading {session.model}")  # how far the load is
+        self.load_progress = (0.0, f"loading {session.model}")  # how far the load is
         self.error: BaseException | None = None  # why it could not be loaded
-        self.how = "hung up"
+        self.ending = "hung up"
         self.thread = threading.Thread(target=self._run, name=f"session of {session.model}", daemon=True)
         self._session = session
         self._previous = previous
-        self._unwanted = False
+        self._end_requested = False
         self._outbox: queue.SimpleQueue[tuple[tuple[Any, ...], bytes | None] | None] = queue.SimpleQueue()
 
     def send(self, *message: Any, payload: bytes | None = None) -> None:
@@ -292,7 +292,7 @@ class _WorkerProcess:
         The child has `patience` seconds to close its model first.
         """
         with self._session._state:
-            self._unwanted = True
+            self._end_requested = True
             channel = self.channel
         if channel is not None:
             if patience and self.opened:
@@ -322,11 +322,11 @@ class _WorkerProcess:
         """Starts the process and returns when the model is loaded."""
         session = self._session
         with overhearing(self._note), session._admitted(session) if session._admitted else contextlib.nullcontext():
-            begun = time.perf_counter()
+            start = time.perf_counter()
             if not in_threads(session.spec):
                 wait_until_prepared(session.spec, serial.CHILD)
             with session._state:
-                if self._unwanted:
+                if self._end_requested:
                     raise ConnectionLost
                 channel = self.channel = _new_channel(session.spec)
             threading.Thread(target=self._write, args=(channel,), daemon=True).start()
@@ -338,16 +338,16 @@ class _WorkerProcess:
                     raise revived(*value)
                 if kind == "progress":
                     report(*value)
-            session._opened(value, time.perf_counter() - begun)
+            session._opened(value, time.perf_counter() - start)
         with session._state:
             self.opened = True
         self.notify_calls("opened")
 
     def _note(self, fraction: float, activity: str) -> None:
         """Stores the progress of the load for the calls that wait for it."""
-        if self._unwanted:
+        if self._end_requested:
             raise ConnectionLost
-        self.told = fraction, activity
+        self.load_progress = fraction, activity
 
     def _write(self, channel: Channel | ThreadChannel) -> None:
         """Sends the messages in the outbox. Any thread may fill it, even the garbage collector with a stream."""
@@ -361,7 +361,7 @@ class _WorkerProcess:
         session = self._session
         try:
             if self.channel is not None:
-                self.how = self.channel.how_it_ended()
+                self.ending = self.channel.how_it_ended()
                 self.channel.end()
         finally:
             self._outbox.put(None)

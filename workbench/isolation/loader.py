@@ -60,19 +60,19 @@ def open_here(spec: SessionSpec) -> Session:
     reason = why_not(spec.family, spec.runtime, spec.server is not None)
     if reason:
         raise Unavailable(reason)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     if spec.server is not None:
         session: Session = import_module(REMOTE).open_session(spec)
     else:
         module = import_module(str(FAMILIES[spec.family].cell(spec.runtime).module))
         if spec.settings.weights or spec.settings.summation:
-            other = import_module(OTHER_ARITHMETIC)
-            session = other.open_session(module.open_session, spec.checkpoint, spec.name, spec.settings)
+            other_arithmetic = import_module(OTHER_ARITHMETIC)
+            session = other_arithmetic.open_session(module.open_session, spec.checkpoint, spec.name, spec.settings)
         else:
             session = module.open_session(spec.checkpoint, spec.name, spec.settings)
     if spec.domain is not None and isinstance(session, Doubts):
         session.domain = read_domain(spec.domain)
     if spec.longest_segment_seconds is not None and isinstance(session, TakesSegments):
         session.longest_segment_seconds = spec.longest_segment_seconds
-    session.load_seconds = time.perf_counter() - begun
+    session.load_seconds = time.perf_counter() - start
     return session

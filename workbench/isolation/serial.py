@@ -48,7 +48,7 @@ class ProcessSession(IsolatedSession):
         self._holder: tuple[object, int] | None = None  # who moved the call that has the turn
         self._resting = False  # whether that call is a stream that waits for its reader
         self._preparing = False  # whether a load waits for a prepared process
-        self._told: tuple[float, str] | None = None  # what that call waits for, before the model is loaded
+        self._load_progress: tuple[float, str] | None = None  # what that call waits for, before the model is loaded
         self._state = threading.Lock()  # guards what follows; held for moments only
         self._channel: Channel | None = None
         self._number = 0  # of the latest call
@@ -187,19 +187,19 @@ class ProcessSession(IsolatedSession):
             if late:
                 patience = min(2 * patience + FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS)
                 due = time.monotonic() + patience
-            report(*(self._told or (0.0, WAITING)))
+            report(*(self._load_progress or (0.0, WAITING)))
             beat = BEAT_SECONDS
 
     def _replies(self, call: Call, payload: bytes) -> Generator[Any, None, None]:
         with self._taking_turn() as number:
             while True:
                 channel, fresh = self._started(number)
-                taken = finished = long = False
+                accepted = finished = long = False
                 try:
                     channel.send("call", number, payload=payload)
                     while not finished:
                         kind, value = self._next_message(channel, number, call.has_segments and long)
-                        taken = True
+                        accepted = True
                         finished = kind in ("done", "error")
                         if kind == "error":
                             if issubclass(value[0], OutOfMemory) and not self._paused:
@@ -219,9 +219,9 @@ class ProcessSession(IsolatedSession):
                     return
                 except ConnectionLost:
                     finished = True
-                    error = self._died(channel, call.capability.doing, number)
+                    error = self._connection_error(channel, call.capability.doing, number)
                     # A process that ended before it took the call was killed between calls: nothing is lost yet.
-                    if taken or fresh or isinstance(error, Cancelled):
+                    if accepted or fresh or isinstance(error, Cancelled):
                         raise error from None
                 finally:
                     if not finished:
@@ -236,12 +236,12 @@ class ProcessSession(IsolatedSession):
     def _next_message(self, channel: Channel, number: int, lets_go: bool) -> tuple[str, Any]:
         """Returns the next message of a call; keeps the messages of streams that let this call go first."""
         while True:
-            if lets_go and _wanted():
+            if lets_go and _others_wait():
                 self._let_others_go(channel, number)
-            kept = self._paused.get(number)
-            if kept:
-                return kept.popleft()
-            if not channel.ready(_wanted if lets_go else None):
+            messages = self._paused.get(number)
+            if messages:
+                return messages.popleft()
+            if not channel.ready(_others_wait if lets_go else None):
                 continue
             kind, of, value = channel.receive()
             if of == number:
@@ -264,11 +264,11 @@ class ProcessSession(IsolatedSession):
             ):
                 return self._load(number), True
         finally:
-            self._told = None
+            self._load_progress = None
 
     def _load(self, number: int) -> Channel:
         """Starts the child and waits until the model is loaded."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self._preparing = True
         try:
             wait_until_prepared(self.spec, CHILD)
@@ -281,9 +281,9 @@ class ProcessSession(IsolatedSession):
             channel = self._channel = Channel(self.spec, CHILD)
         try:
             channel.send("open", self.spec, False, None)
-            kind, value = self._loaded(channel)
+            kind, value = self._wait_until_loaded(channel)
         except ConnectionLost:
-            raise self._died(channel, "loading", number) from None
+            raise self._connection_error(channel, "loading", number) from None
         except BaseException:
             self._forget(channel)
             raise
@@ -293,26 +293,26 @@ class ProcessSession(IsolatedSession):
         channel.opened = True
         if self.allowance_bytes is not None and self.spec.settings.device == "cpu":
             limit_data(channel.process.pid, self.allowance_bytes)
-        self._opened(value, time.perf_counter() - begun)
+        self._opened(value, time.perf_counter() - start)
         return channel
 
     def _note(self, number: int, fraction: float, activity: str) -> None:
         """Stores what this call waits for, so that waiting calls can report it. Raises if this call was cancelled."""
-        self._told = fraction, activity
+        self._load_progress = fraction, activity
         if number == self._cancelled:
             raise self._stopped("loading")
 
-    def _loaded(self, channel: Channel) -> tuple[str, Any]:
+    def _wait_until_loaded(self, channel: Channel) -> tuple[str, Any]:
         """Waits for the end of the load; reports its progress meanwhile."""
-        told = (0.0, f"loading {self.model}")
+        progress = (0.0, f"loading {self.model}")
         while True:
             check_work()
-            report(*told)
+            report(*progress)
             if channel.waits(BEAT_SECONDS):
                 kind, _, value = channel.receive()
                 if kind != "progress":
                     return kind, value
-                told = value
+                progress = value
 
     def _forget(self, channel: Channel) -> None:
         """Ends a process and its channel."""
@@ -321,16 +321,16 @@ class ProcessSession(IsolatedSession):
                 self._channel = None
         channel.end()
 
-    def _died(self, channel: Channel, doing: str, number: int) -> WorkbenchError:
+    def _connection_error(self, channel: Channel, doing: str, number: int) -> WorkbenchError:
         """Returns the error to raise when the child has closed the connection."""
-        how = channel.how_it_ended()
+        ending = channel.how_it_ended()
         self._forget(channel)
         if not self._closed and number == self._cancelled:
             return self._stopped(doing)
-        return self._death(how, doing)
+        return self._death(ending, doing)
 
 
-def _wanted() -> bool:
+def _others_wait() -> bool:
     """Returns whether another call waits in a server's queue for the model of this context."""
     work = present_work()
     return work is not None and work.turn is not None and work.turn.wanted

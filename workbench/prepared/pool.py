@@ -63,9 +63,9 @@ class ForkedProcess:
         """Returns how it ended: its exit status, or the negative number of the signal; None while it runs."""
         with self._reading:
             if self.returncode is None and _readable(self._status, 0.0):
-                told = os.read(self._status, STATUS.size)
+                status = os.read(self._status, STATUS.size)
                 # A prepared process that is killed takes what it has forked with it.
-                self.returncode = STATUS.unpack(told)[0] if told else -signal.SIGKILL
+                self.returncode = STATUS.unpack(status)[0] if status else -signal.SIGKILL
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -95,52 +95,52 @@ class PreparedProcess:
         self.ready = False
         self.reason = ""  # why it cannot be used
         self._forked: weakref.WeakSet[ForkedProcess] = weakref.WeakSet()
-        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        _close_with(self, self._ours.close)  # not sooner: another thread may wait for it
-        with theirs:
+        self._socket, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _close_with(self, self._socket.close)  # not sooner: another thread may wait for it
+        with child_socket:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", MODULE, str(theirs.fileno()), kind.runtime],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", "-m", MODULE, str(child_socket.fileno()), kind.runtime],
+                pass_fds=[child_socket.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 env=dict(environment),
                 start_new_session=True,
             )
         with contextlib.suppress(OSError):
-            self._ours.send(pickle.dumps(kind))
+            self._socket.send(pickle.dumps(kind))
 
     def wait_until_imported(self, seconds: float | None) -> bool:
         """Waits at most `seconds`, or without limit (None), for the imports; returns whether they have ended."""
-        if not (self.ready or self.reason) and _readable(self._ours.fileno(), seconds):
+        if not (self.ready or self.reason) and _readable(self._socket.fileno(), seconds):
             with contextlib.suppress(BlockingIOError):  # another thread was first
-                told = self._received()
-                self.ready = told == READY
-                self.reason = "" if self.ready else told or "it ended"
+                message = self._received()
+                self.ready = message == READY
+                self.reason = "" if self.ready else message or "it ended"
         return self.ready or bool(self.reason)
 
     def _received(self) -> str:
         try:
-            return self._ours.recv(1 << 16, socket.MSG_DONTWAIT).decode()
+            return self._socket.recv(1 << 16, socket.MSG_DONTWAIT).decode()
         except ConnectionError:
             return ""
 
     def fork(self, order: Order, session: int, errors: int) -> ForkedProcess | None:
         """Returns a new process with the file `session` that prints to the file `errors`; None if that fails."""
-        status, theirs = os.pipe()
+        status, status_writer = os.pipe()
         try:
-            socket.send_fds(self._ours, [pickle.dumps(order)], [session, errors, theirs])
+            socket.send_fds(self._socket, [pickle.dumps(order)], [session, errors, status_writer])
         except OSError as error:
             os.close(status)
             self.reason = self.reason or str(error)
             return None
         finally:
-            os.close(theirs)
-        told = os.read(status, STATUS.size) if _readable(status, FORK_SECONDS) else b""
-        if not told:
+            os.close(status_writer)
+        first_status = os.read(status, STATUS.size) if _readable(status, FORK_SECONDS) else b""
+        if not first_status:
             os.close(status)  # if it is forked after all, it finds its socket closed and ends
             self.reason = self.reason or "it forks no process"
             return None
-        forked = ForkedProcess(STATUS.unpack(told)[0], status)
+        forked = ForkedProcess(STATUS.unpack(first_status)[0], status)
         self._forked.add(forked)
         return forked
 
@@ -158,7 +158,7 @@ class PreparedProcess:
         """Ends the process, or makes it end after its last forked process."""
         self.reason = self.reason or "it was closed"
         with contextlib.suppress(OSError):
-            self._ours.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)
         if self.in_use:
             return
         if self.ready:
@@ -175,7 +175,7 @@ class PreparedProcesses:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._on: bool | None = None  # None: as the environment says
-        self._found: dict[Kind, PreparedProcess] = {}
+        self._processes: dict[Kind, PreparedProcess] = {}
         self._useless: set[Kind] = set()
         self._lingering: list[PreparedProcess] = []  # closed, with sessions that still run
 
@@ -196,9 +196,9 @@ class PreparedProcesses:
 
         def start_all() -> None:
             for kind in kinds:
-                found = self._wanted(kind)
-                if found is not None:
-                    found.wait_until_imported(None)
+                process = self._process_for(kind)
+                if process is not None:
+                    process.wait_until_imported(None)
 
         threading.Thread(target=start_all, name="prepared processes", daemon=True).start()
 
@@ -207,15 +207,15 @@ class PreparedProcesses:
 
         Whoever listens (`workbench.core.progress`) is told that `name` loads, and may raise to end the wait.
         """
-        found = self._wanted(kind) if kind is not None else None
-        while found is not None and not found.wait_until_imported(BEAT_SECONDS):
+        process = self._process_for(kind) if kind is not None else None
+        while process is not None and not process.wait_until_imported(BEAT_SECONDS):
             report(0.0, f"loading {name}")
 
     def is_ready(self, kind: Kind | None) -> bool:
         """Returns whether there is a prepared process of a kind that can fork at once."""
         with self._lock:
-            found = self._wanted(kind) if kind in self._found else None
-        return found is not None and found.wait_until_imported(0.0) and found.ready and not found.reason
+            process = self._process_for(kind) if kind in self._processes else None
+        return process is not None and process.wait_until_imported(0.0) and process.ready and not process.reason
 
     def fork(
         self,
@@ -233,53 +233,53 @@ class PreparedProcesses:
             module: whose function `serve` runs in the process and takes the number of the file.
             errors: the file that the process prints to.
         """
-        found = self._wanted(kind) if kind is not None else None
-        if kind is None or found is None or not found.wait_until_imported(0.0):
+        process = self._process_for(kind) if kind is not None else None
+        if kind is None or process is None or not process.wait_until_imported(0.0):
             return None
-        if found.ready and not found.reason:
+        if process.ready and not process.reason:
             order = Order(dict(environment), _folder(), tuple(words), module)
-            forked = found.fork(order, session, errors)
+            forked = process.fork(order, session, errors)
             if forked is not None:
                 return forked
         with self._lock:
-            if self._found.get(kind) is found:  # else another has taken its place
-                log.info("a session on %s starts without a prepared process: %s", kind.runtime, found.reason)
-                self._end(self._found.pop(kind))
-                if not found.ready:  # else it was killed, and another may do
+            if self._processes.get(kind) is process:  # else another has taken its place
+                log.info("a session on %s starts without a prepared process: %s", kind.runtime, process.reason)
+                self._end(self._processes.pop(kind))
+                if not process.ready:  # else it was killed, and another may do
                     self._useless.add(kind)
         return None
 
-    def _wanted(self, kind: Kind) -> PreparedProcess | None:
+    def _process_for(self, kind: Kind) -> PreparedProcess | None:
         """Returns the prepared process of a kind, started if need be; None where there is none."""
         with self._lock:
             if not self.on or kind in self._useless:
                 return None
             environment = session_environment(ROOT, kind.parallel)
             fixed = _fixed_at_start(environment)
-            found = self._found.get(kind)
-            if found is not None and found.fixed != fixed:
-                self._end(self._found.pop(kind))
-                found = None
-            if found is None:
+            process = self._processes.get(kind)
+            if process is not None and process.fixed != fixed:
+                self._end(self._processes.pop(kind))
+                process = None
+            if process is None:
                 try:
                     atexit.unregister(self.close)
                     atexit.register(self.close)
-                    found = self._found[kind] = PreparedProcess(kind, environment, fixed)
+                    process = self._processes[kind] = PreparedProcess(kind, environment, fixed)
                 except OSError as error:
                     log.info("no prepared process: %s", error)
                     self._useless.add(kind)
-            return found
+            return process
 
     @property
     def memory_bytes(self) -> int:
         """The resident memory of all prepared processes in bytes, without the memory shared with their sessions."""
         with self._lock:
-            return sum(each.memory_bytes for each in (*self._found.values(), *self._lingering))
+            return sum(each.memory_bytes for each in (*self._processes.values(), *self._lingering))
 
     def give_up(self) -> None:
         """Ends the prepared processes, because memory is short; sessions start without them until the next `use`."""
         with self._lock:
-            self._useless |= self._found.keys()
+            self._useless |= self._processes.keys()
             self._end_all()
 
     def close(self) -> None:
@@ -289,14 +289,14 @@ class PreparedProcesses:
             self._end_all()
 
     def _end_all(self) -> None:
-        while self._found:
-            self._end(self._found.popitem()[1])
+        while self._processes:
+            self._end(self._processes.popitem()[1])
 
-    def _end(self, found: PreparedProcess) -> None:
+    def _end(self, process: PreparedProcess) -> None:
         self._lingering = [each for each in self._lingering if each.in_use]
-        found.close()
-        if found.in_use:
-            self._lingering.append(found)
+        process.close()
+        if process.in_use:
+            self._lingering.append(process)
 
 
 def _fixed_at_start(environment: Mapping[str, str]) -> object:

@@ -67,7 +67,7 @@ class Forks:
             for number, _ in poll.poll():
                 if number != self._control.fileno():
                     poll.unregister(number)
-                    self._tell_end(number)
+                    self._report_end(number)
                     continue
                 data, files = self._receive()
                 if not data:
@@ -113,11 +113,11 @@ class Forks:
         order: Order = pickle.loads(data)  # noqa: S301 (from the process that started this one)
         return order, session
 
-    def _tell_end(self, child: int) -> None:
+    def _report_end(self, child: int) -> None:
         pid, status = self._children.pop(child)
-        _, how = os.waitpid(pid, 0)
+        _, wait_status = os.waitpid(pid, 0)
         os.close(child)
-        _write(status, os.waitstatus_to_exitcode(how))
+        _write(status, os.waitstatus_to_exitcode(wait_status))
         os.close(status)
 
 

@@ -55,12 +55,12 @@ class Endpointer:
         self._limits = limits
         self._network = SileroStream()
         self._rest = np.empty(0, np.float32)  # less than a chunk
-        self._kept: list[np.ndarray] = []  # chunks: of the segment, or the last ones before it
+        self._chunks: list[np.ndarray] = []  # chunks: of the segment, or the last ones before it
         self._count = 0  # samples in them
         self._first = 0  # samples before the kept ones
         self._speaking = False
-        self._loud = 0  # chunks of speech in a row
-        self._silent = 0  # chunks since the last speech
+        self._speech_chunks = 0  # chunks of speech in a row
+        self._silent_chunks = 0  # chunks since the last speech
         self._number = 0
 
     @property
@@ -76,11 +76,11 @@ class Endpointer:
     def feed(self, samples: np.ndarray) -> list[SpeechSegment]:
         """Takes the next samples, float32 [n] at 16 kHz, and returns the segments that have ended."""
         sound = np.concatenate([self._rest, samples])
-        whole = len(sound) // CHUNK * CHUNK
-        self._rest = sound[whole:].copy()
+        complete = len(sound) // CHUNK * CHUNK
+        self._rest = sound[complete:].copy()
         ended = []
-        for chunk in sound[:whole].reshape(-1, CHUNK):
-            ended += self._hear(chunk.copy())
+        for chunk in sound[:complete].reshape(-1, CHUNK):
+            ended += self._process_chunk(chunk.copy())
         return ended
 
     def present(self) -> SpeechSegment | None:
@@ -90,41 +90,41 @@ class Endpointer:
     def finish(self) -> list[SpeechSegment]:
         """Ends the present segment, and returns it if there is one."""
         if self._speaking:
-            self._kept.append(self._rest)
+            self._chunks.append(self._rest)
             self._count += len(self._rest)
             self._rest = np.empty(0, np.float32)
         ended = [self._segment()] if self._speaking else []
         self._end(keep=0)
         return ended
 
-    def _hear(self, chunk: np.ndarray) -> list[SpeechSegment]:
-        likely = self._network.probability(chunk)
-        self._kept.append(chunk)
+    def _process_chunk(self, chunk: np.ndarray) -> list[SpeechSegment]:
+        probability = self._network.probability(chunk)
+        self._chunks.append(chunk)
         self._count += len(chunk)
-        loud = likely >= (GOES_ON if self._speaking else BEGINS)
-        self._loud = self._loud + 1 if loud else 0
-        self._silent = 0 if loud else self._silent + 1
+        is_speech = probability >= (GOES_ON if self._speaking else BEGINS)
+        self._speech_chunks = self._speech_chunks + 1 if is_speech else 0
+        self._silent_chunks = 0 if is_speech else self._silent_chunks + 1
         if not self._speaking:
-            if self._loud >= SHORTEST:
+            if self._speech_chunks >= SHORTEST:
                 self._speaking = True
                 self._number += 1
             else:
                 self._drop(round(BEFORE * SAMPLE_RATE) + SHORTEST * CHUNK)
-                if self._silent % FORGET_CHUNKS == FORGET_CHUNKS - 1:
+                if self._silent_chunks % FORGET_CHUNKS == FORGET_CHUNKS - 1:
                     self._network.forget()
             return []
-        if self._silent * CHUNK >= self._limits.end_silence * SAMPLE_RATE:
+        if self._silent_chunks * CHUNK >= self._limits.end_silence * SAMPLE_RATE:
             found = self._segment()
             # The silence between two segments belongs to both: a recogniser wants some of it before the first word.
-            self._end(keep=min(self._silent * CHUNK, round(BEFORE * SAMPLE_RATE)))
+            self._end(keep=min(self._silent_chunks * CHUNK, round(BEFORE * SAMPLE_RATE)))
             return [found]
         if self._count >= (self._limits.longest + OVERLONG) * SAMPLE_RATE:
             return [self._cut()]
         return []
 
     def _segment(self) -> SpeechSegment:
-        samples = np.concatenate(self._kept)
-        silence = self._silent * CHUNK
+        samples = np.concatenate(self._chunks)
+        silence = self._silent_chunks * CHUNK
         tail = TAIL_CHUNKS * CHUNK
         if silence > tail:
             samples = samples[: len(samples) - silence + tail]
@@ -134,26 +134,26 @@ class Endpointer:
 
     def _cut(self) -> SpeechSegment:
         """Ends the present segment at a quiet place; the rest begins the next segment."""
-        samples = np.concatenate(self._kept)
-        whole = Span(0.0, len(samples) / SAMPLE_RATE)
-        [first, *_] = cap_spans([whole], self._limits.longest, frame_levels(samples))
+        samples = np.concatenate(self._chunks)
+        span = Span(0.0, len(samples) / SAMPLE_RATE)
+        [first, *_] = cap_spans([span], self._limits.longest, frame_levels(samples))
         place = first.slice.stop
         found = SpeechSegment(
             self._number, self._first / SAMPLE_RATE, samples[:place], (self._first + place) / SAMPLE_RATE
         )
         self._first += place
-        self._kept, self._count = [samples[place:].copy()], len(samples) - place
+        self._chunks, self._count = [samples[place:].copy()], len(samples) - place
         self._number += 1
         return found
 
     def _end(self, keep: int) -> None:
         self._speaking = False
-        self._loud = 0
+        self._speech_chunks = 0
         self._drop(keep)
 
     def _drop(self, keep: int) -> None:
         """Drops all but the last samples, in whole pieces."""
-        while self._kept and self._count - len(self._kept[0]) >= keep:
-            gone = len(self._kept.pop(0))
+        while self._chunks and self._count - len(self._chunks[0]) >= keep:
+            gone = len(self._chunks.pop(0))
             self._first += gone
             self._count -= gone

@@ -90,11 +90,11 @@ class LiveTranscription:
         self._transcribe, self._on_event, self._busy = transcribe, on_event, busy
         self._endpointer = Endpointer(limits)
         self._changed = threading.Condition()
-        self._whole: deque[tuple[SpeechSegment, float]] = deque()  # segments that have ended, and when
-        self._so_far: SpeechSegment | None = None
-        self._known: tuple[int, int, Transcript] | None = None  # segment, samples, and what was heard in them
+        self._ended_segments: deque[tuple[SpeechSegment, float]] = deque()  # segments that have ended, and when
+        self._present: SpeechSegment | None = None
+        self._last_transcript: tuple[int, int, Transcript] | None = None  # segment, samples, and what was heard in them
         self._shown = (0, 0)  # segment and samples of the last partial text
-        self._began = 0
+        self._last_started = 0
         self._closing = False
         self._worker = threading.Thread(target=self._work, name="live transcription", daemon=True)
         self._worker.start()
@@ -108,30 +108,30 @@ class LiveTranscription:
         """Takes the next samples, float32 [n] at 16 kHz; waits if the model is far behind."""
         ended = self._endpointer.feed(samples)
         present = self._endpointer.present()
-        begun = [each for each in (*ended, *([present] if present else [])) if each.number > self._began]
-        for each in begun:
-            self._began = each.number
+        started = [each for each in (*ended, *([present] if present else [])) if each.number > self._last_started]
+        for each in started:
+            self._last_started = each.number
             self._on_event(SpeechStarted(each.number, each.start))
         now = time.monotonic()
         with self._changed:
-            self._changed.wait_for(lambda: len(self._whole) < MOST_WAITING or self._closing)
-            self._whole += [(each, self._since(each, now)) for each in ended]
-            self._so_far = present
+            self._changed.wait_for(lambda: len(self._ended_segments) < MOST_WAITING or self._closing)
+            self._ended_segments += [(each, self._since(each, now)) for each in ended]
+            self._present = present
             self._changed.notify_all()
 
     def commit(self) -> None:
         """Ends the present segment, as a pause or the end of a recording does."""
         now = time.monotonic()
         with self._changed:
-            self._whole += [(each, self._since(each, now)) for each in self._endpointer.finish()]
-            self._so_far = None
+            self._ended_segments += [(each, self._since(each, now)) for each in self._endpointer.finish()]
+            self._present = None
             self._changed.notify_all()
 
     def finish(self) -> None:
         """Ends the sound, and returns after all final texts have been reported."""
         self.commit()
         with self._changed:
-            self._changed.wait_for(lambda: not self._whole or self._closing)
+            self._changed.wait_for(lambda: not self._ended_segments or self._closing)
         self.close()
 
     def close(self) -> None:
@@ -149,38 +149,38 @@ class LiveTranscription:
     # The thread that asks the model.
 
     def _work(self) -> None:
-        asked = 0.0
+        last_partial = 0.0
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closing or self._whole or self._grown())
+                self._changed.wait_for(lambda: self._closing or self._ended_segments or self._grown())
                 if self._closing:
                     return
-                whole = self._whole[0] if self._whole else None
-                so_far = self._so_far
-            if whole is not None:
-                self._finish(*whole)
+                ended = self._ended_segments[0] if self._ended_segments else None
+                present = self._present
+            if ended is not None:
+                self._finish(*ended)
                 with self._changed:
-                    self._whole.popleft()
+                    self._ended_segments.popleft()
                     self._changed.notify_all()
-            elif so_far is not None:
+            elif present is not None:
                 with self._changed:  # not too soon after the last one, unless a segment ends
-                    left = asked + EVERY - time.monotonic()
-                    if left > 0 and self._changed.wait_for(lambda: self._closing or self._whole, left):
+                    delay = last_partial + EVERY - time.monotonic()
+                    if delay > 0 and self._changed.wait_for(lambda: self._closing or self._ended_segments, delay):
                         continue
-                    so_far = self._so_far
-                if so_far is None:
+                    present = self._present
+                if present is None:
                     continue
-                asked, self._shown = time.monotonic(), (so_far.number, len(so_far.samples))
+                last_partial, self._shown = time.monotonic(), (present.number, len(present.samples))
                 if not self._busy():
-                    self._write(so_far)
+                    self._write(present)
 
     def _grown(self) -> bool:
-        so_far = self._so_far
-        if so_far is None:
+        present = self._present
+        if present is None:
             return False
         number, samples = self._shown
-        new = len(so_far.samples) - (samples if number == so_far.number else 0)
-        settled = so_far.end > so_far.speech_end and new > 0
+        new = len(present.samples) - (samples if number == present.number else 0)
+        settled = present.end > present.speech_end and new > 0
         return settled or new >= GROWN * SAMPLE_RATE
 
     def _write(self, segment: SpeechSegment) -> None:
@@ -190,14 +190,14 @@ class LiveTranscription:
             return
         except Exception:  # the final pass reports it
             return
-        self._known = (segment.number, len(segment.samples), found)
+        self._last_transcript = (segment.number, len(segment.samples), found)
         self._on_event(PartialText(segment.number, segment.start, segment.end, found.text))
 
     def _finish(self, segment: SpeechSegment, since: float) -> None:
-        known = self._known
+        earlier = self._last_transcript
         try:
-            if known is not None and known[:2] == (segment.number, len(segment.samples)):
-                found = known[2]
+            if earlier is not None and earlier[:2] == (segment.number, len(segment.samples)):
+                found = earlier[2]
             else:
                 found = self._transcribe(segment.samples)
         except Cancelled:

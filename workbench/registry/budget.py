@@ -86,37 +86,37 @@ class MemoryBudget:
 
     def _wait(self, admit: Callable[[], str | None]) -> None:
         """Waits until there is room, which means that `admit` returns None."""
-        while (taken := admit()) is not None:
+        while (memory_users := admit()) is not None:
             if not self._wait_for_memory:
-                raise Unavailable(f"{taken}; wait for them, or set WORKBENCH_MEMORY_GB to allow more")
-            report(0.0, f"waiting for memory: {taken}")
+                raise Unavailable(f"{memory_users}; wait for them, or set WORKBENCH_MEMORY_GB to allow more")
+            report(0.0, f"waiting for memory: {memory_users}")
             time.sleep(BEAT_SECONDS)
 
     def _admit(self, newcomer: IsolatedSession) -> str | None:
         """Makes room for a new session and counts it; returns None, or what takes the memory."""
         with self._lock:
             need = self._expected(newcomer)
-            taken = self._make_room(newcomer, need)
-            if taken is None:
+            memory_users = self._make_room(newcomer, need)
+            if memory_users is None:
                 self._loading[newcomer] = need
-            return taken
+            return memory_users
 
     def _take_in(self, session: IsolatedSession, guest: SessionSpec) -> str | None:
         """Makes room for a second model and counts it; returns None, or what takes the memory."""
         with self._lock:
-            more, before = guest_bytes(guest), self._guests.get(session, 0)
-            if session.loaded and more == before:
+            guest_size, before = guest_bytes(guest), self._guests.get(session, 0)
+            if session.loaded and guest_size == before:
                 return None
-            self._guests[session] = more
-            taken: str | None = None
+            self._guests[session] = guest_size
+            memory_users: str | None = None
             try:
-                taken = self._make_room(session, self._expected(session), f"{session.model} with {guest.name}")
+                memory_users = self._make_room(session, self._expected(session), f"{session.model} with {guest.name}")
             except Unavailable:
                 self._guests[session] = before
                 raise
-            if taken is not None:
+            if memory_users is not None:
                 self._guests[session] = before
-            return taken
+            return memory_users
 
     def _expected(self, session: IsolatedSession) -> int:
         """Returns the bytes that a session will need, with its second model."""
@@ -167,8 +167,12 @@ def estimated_bytes(spec: SessionSpec) -> int:
     if runtime is None or not runtime.parallel:
         return PROCESS_BYTES + int(WEIGHTS_FACTOR * _working_bytes(spec))
     processes = ENGINE_BYTES + (settings.tensor_parallel - 1) * WORKER_BYTES
-    kept = CPU_KV_GIGABYTES if settings.kv_gigabytes is None else settings.kv_gigabytes
-    return processes + settings.tensor_parallel * int(kept * (1 << 30)) + int(WEIGHTS_FACTOR * _working_bytes(spec))
+    kv_gigabytes = CPU_KV_GIGABYTES if settings.kv_gigabytes is None else settings.kv_gigabytes
+    return (
+        processes
+        + settings.tensor_parallel * int(kv_gigabytes * (1 << 30))
+        + int(WEIGHTS_FACTOR * _working_bytes(spec))
+    )
 
 
 def guest_bytes(spec: SessionSpec) -> int:

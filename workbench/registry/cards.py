@@ -198,7 +198,10 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
         domain=_domain(table.get("domain", ""), path.parent),
         longest_segment_seconds=table.get("longest_segment_seconds"),
         runtimes=dict(table.get("runtimes", {})),
-        settings={runtime: _settings(given, runtime, where) for runtime, given in table.get("settings", {}).items()},
+        settings={
+            runtime: _settings(card_settings, runtime, where)
+            for runtime, card_settings in table.get("settings", {}).items()
+        },
     )
 
 
@@ -210,45 +213,47 @@ def _shown(value: Any) -> str:
         return "a number with thousands of digits"
 
 
-def _settings(given: Mapping[str, Any], runtime: str, where: str) -> dict[str, Any]:
+def _settings(settings: Mapping[str, Any], runtime: str, where: str) -> dict[str, Any]:
     """Returns the settings of a card on a runtime, each with its type."""
     if runtime not in RUNTIMES:
         raise BadInput(f"{where} has settings for {runtime:.80}; expected one of {', '.join(RUNTIMES)}")
     known = [name for name in RUNTIMES[runtime].settings if name != "quantization"]  # chosen by itself
-    for name in given:
+    for name in settings:
         if name not in known:
             raise BadInput(f"{where} has the setting {name:.80} of {runtime}; expected one of {', '.join(known)}")
     return {
         name: check_setting(name, value, f"{where} has settings.{runtime}.{name} = {_shown(value)}", runtime)
-        for name, value in given.items()
+        for name, value in settings.items()
     }
 
 
-def _source(given: Any, path: Path, where: str) -> dict[str, str]:
+def _source(source: Any, path: Path, where: str) -> dict[str, str]:
     """Returns the source of a card with absolute paths."""
-    kinds = set(given) - {name for names in BESIDE.values() for name in names} if isinstance(given, Mapping) else set()
+    kinds = (
+        set(source) - {name for names in BESIDE.values() for name in names} if isinstance(source, Mapping) else set()
+    )
     if len(kinds) != 1 or not kinds <= SOURCES:
         raise BadInput(f"{where} needs a source: one of {', '.join(sorted(SOURCES))}")
     [kind] = kinds
-    for beside in sorted(set(given) - {kind} - BESIDE.get(kind, {}).keys()):
-        having = next(other for other in BESIDE if beside in BESIDE[other])
+    for beside in sorted(set(source) - {kind} - BESIDE.get(kind, {}).keys()):
+        having = next(kind_of_key for kind_of_key in BESIDE if beside in BESIDE[kind_of_key])
         raise BadInput(f"{where} has a {BESIDE[having][beside]} beside its {kind}; expected one beside a {having} only")
-    for name, place in given.items():
+    for name, place in source.items():
         if not isinstance(place, str) or not place:
             raise BadInput(f"{where} has the source {name} = {_shown(place)}; expected text")
         if "\0" in place:
             raise BadInput(f"{where} has a null character in its source {name}; expected text without one")
     if kind == "server":
-        return _server(given, where)
+        return _server(source, where)
     try:
-        return {name: _absolute(name, path.parent, place) for name, place in given.items()}
+        return {name: _absolute(name, path.parent, place) for name, place in source.items()}
     except RuntimeError as error:  # the home of a user who is not there
-        raise BadInput(f"{where} has the source {kind} = {_shown(given[kind])}, and there is no such user") from error
+        raise BadInput(f"{where} has the source {kind} = {_shown(source[kind])}, and there is no such user") from error
 
 
-def _server(given: Mapping[str, str], where: str) -> dict[str, str]:
+def _server(source: Mapping[str, str], where: str) -> dict[str, str]:
     """Returns the source of a card on a server; its address ends before /v1."""
-    address = given["server"].strip()
+    address = source["server"].strip()
     try:
         parts = urlsplit(address)
         named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -258,11 +263,11 @@ def _server(given: Mapping[str, str], where: str) -> dict[str, str]:
         raise BadInput(
             f"{where} has the source server = {address!r:.200}; expected an address such as http://localhost:8000"
         )
-    if "key" in given and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", given["key"]):
+    if "key" in source and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", source["key"]):
         raise BadInput(  # does not show the value, which may be the key itself
             f"the key in the source of {where} is not a name; expected an environment variable that holds the key"
         )
-    return {**given, "server": address.rstrip("/").removesuffix("/v1").rstrip("/")}
+    return {**source, "server": address.rstrip("/").removesuffix("/v1").rstrip("/")}
 
 
 def _absolute(kind: str, folder: Path, place: str) -> str:
@@ -275,9 +280,9 @@ def _absolute(kind: str, folder: Path, place: str) -> str:
     return place
 
 
-def _domain(given: str, folder: Path) -> str:
+def _domain(domain: str, folder: Path) -> str:
     """Returns a domain's name, or the absolute path of a file if the card names one."""
-    return _absolute("gguf", folder, given) if given.endswith(".safetensors") else given
+    return _absolute("gguf", folder, domain) if domain.endswith(".safetensors") else domain
 
 
 def _is_text(value: Any) -> bool:

@@ -35,22 +35,22 @@ class Catalogue:
 def read_catalogue() -> Catalogue:
     """Returns the shipped cards, then the user's own. An own card replaces a shipped one, even if it cannot be used."""
     shipped = _shipped(SHIPPED)
-    mine = user_cards_path()
+    path = user_cards_path()
     own: list[Card] = []
     bad: list[BadCard] = []
-    if _is_there(mine):
-        own, bad = read_list(mine)
+    if _is_there(path):
+        own, bad = read_list(path)
     elif os.environ.get("WORKBENCH_MODELS"):
-        bad = [BadCard("", f"WORKBENCH_MODELS names {mine!s:.200}, and there is no such file")]
+        bad = [BadCard("", f"WORKBENCH_MODELS names {path!s:.200}, and there is no such file")]
     usable = []
     for card in own:
         if reason := _why_unusable(card):
-            bad.append(BadCard(card.id, f"model {card.id!r} in {mine.name} cannot be used: {reason}"))
+            bad.append(BadCard(card.id, f"model {card.id!r} in {path.name} cannot be used: {reason}"))
         else:
             usable.append(card)
-    taken = {card.id for card in own} | {each.id for each in bad}
+    own_ids = {card.id for card in own} | {each.id for each in bad}
     bad += [BadCard("", sentence) for sentence in FAMILIES.refused]
-    return Catalogue((*(card for card in shipped if card.id not in taken), *usable), tuple(bad))
+    return Catalogue((*(card for card in shipped if card.id not in own_ids), *usable), tuple(bad))
 
 
 @lru_cache(maxsize=1)

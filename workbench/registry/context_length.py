@@ -20,17 +20,17 @@ def check_context(card: Card, options: Mapping[str, Any]) -> None:
     It downloads nothing: for a model that is not on this machine, or on a server, the check is skipped. The code that
     reads the prompt checks the space that it leaves.
     """
-    asked = options.get(NAME)
-    if not isinstance(asked, int) or card.kind in ("gguf", "server"):
+    new_tokens = options.get(NAME)
+    if not isinstance(new_tokens, int) or card.kind in ("gguf", "server"):
         return
     here = local_checkpoint(card)
     language = _language_directory(here) if here else None
     if language is None:
         return
     context = read_language_config(language).context
-    if asked > context:
+    if new_tokens > context:
         raise BadInput(
-            f"option {NAME} of {card.id} is {asked}; expected at most {context}, the context of {language.name}"
+            f"option {NAME} of {card.id} is {new_tokens}; expected at most {context}, the context of {language.name}"
         )
 
 

@@ -48,8 +48,8 @@ class CtcBeamSearch:
         registry: Registry | None = None,
         **options: Any,
     ):
-        given = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
-        self.options = build_options(CtcBeamOptions, given, CALLED)
+        option_values = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
+        self.options = build_options(CtcBeamOptions, option_values, CALLED)
         self._layout = tokens if isinstance(tokens, LogitsLayout) else _listed(tokens, blank)
         self.tokens, self.blank = self._layout.pieces, self._layout.blank
         self._vocabulary = self._layout.vocabulary

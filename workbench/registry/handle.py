@@ -128,8 +128,8 @@ class OpenSession(Capabilities):
             source = messages_of(source)
         elif self.reads_text:
             check_prompt(source, self.model)
-        asked = options if not steps and follow is None else {**options, "steps": steps, "follow": follow}
-        found: Trace = self._carry(CALLS["trace"], (source, stages, given, out), asked)
+        all_options = options if not steps and follow is None else {**options, "steps": steps, "follow": follow}
+        found: Trace = self._carry(CALLS["trace"], (source, stages, given, out), all_options)
         return found
 
     def _carry(self, call: Call, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -192,10 +192,10 @@ class OpenSession(Capabilities):
             session.close()
 
     def __repr__(self) -> str:
-        how = " ".join(filter(None, (self.runtime, self.quantization)))
+        runtime = " ".join(filter(None, (self.runtime, self.quantization)))
         session = self._session
         state = "closed" if session is None else session.state if isinstance(session, IsolatedSession) else "loaded"
-        return f"<session of {self.model} on {how}: {state}>"
+        return f"<session of {self.model} on {runtime}: {state}>"
 
     def __enter__(self) -> OpenSession:
         return self

@@ -181,8 +181,8 @@ class Registry:
         Raises `BadInput` for an unknown model or a bad checkpoint, and `Unavailable` if the runtime or the source is
         missing, or if memory does not suffice.
         """
-        given = locals()  # the parameters; a parameter that is a setting has its name
-        settings = {name: given[name] for name in SETTINGS}
+        arguments = locals()  # the parameters; a parameter that is a setting has its name
+        settings = {name: arguments[name] for name in SETTINGS}
         self._check_open()
         card = model if isinstance(model, Card) else self.card(model)
         if on_progress is not None:
@@ -291,9 +291,9 @@ class Registry:
 
     def _release(self, spec: SessionSpec) -> None:
         with self._lock:
-            left = self._holders.get(spec, 0) - 1
-            if left > 0:
-                self._holders[spec] = left
+            holders = self._holders.get(spec, 0) - 1
+            if holders > 0:
+                self._holders[spec] = holders
                 return
             self._holders.pop(spec, None)
             process = self._processes.pop(spec, None)

@@ -115,8 +115,10 @@ def _with_language_model(options: dict[str, Any]) -> dict[str, Any]:
         return options
     spec = resolve(model, runtime)
     if spec.family != NEURAL or spec.server is not None:
-        what = "a model on a server" if spec.server else f"a model of the family {spec.family}"
-        raise BadInput(f"option neural_lm is {str(model)!r:.80}, {what}; expected a language model on this machine")
+        description = "a model on a server" if spec.server else f"a model of the family {spec.family}"
+        raise BadInput(
+            f"option neural_lm is {str(model)!r:.80}, {description}; expected a language model on this machine"
+        )
     return {**options, "neural_lm": str(spec.checkpoint.absolute()), "neural_runtime": spec.runtime}
 
 

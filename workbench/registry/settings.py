@@ -47,17 +47,17 @@ def dtypes_for(card: Card, runtime: str, stepwise: bool) -> tuple[str, ...]:
     return having if family.has_language_model or family.mixed else tuple(name for name in having if name in WHOLE)
 
 
-def checked_settings(given: Mapping[str, Any], card: Card, runtime: str) -> Settings:
+def checked_settings(arguments: Mapping[str, Any], card: Card, runtime: str) -> Settings:
     """Returns the caller's settings; a setting that is None takes the card's value.
 
     Raises `BadInput` for an invalid value, or for one that this model cannot have on this runtime.
     """
-    asked = {
+    own_settings = {
         name: check_setting(name, value, f"{name} is {value!r:.80}")
-        for name, value in given.items()
+        for name, value in arguments.items()
         if value is not None
     }
-    settings = Settings(**{**card.settings.get(runtime, {}), **asked})
+    settings = Settings(**{**card.settings.get(runtime, {}), **own_settings})
     for setting in fields(settings):
         value = getattr(settings, setting.name)
         if value != setting.default:

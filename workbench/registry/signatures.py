@@ -98,8 +98,8 @@ def _doc(name: str) -> str:
 
 
 def _line(spec: OptionSpec, family: str) -> str:
-    told = [spec.help, range_of(spec)]
+    details = [spec.help, range_of(spec)]
     if len(runtimes := runtimes_of(spec, family)) < sum(bool(each.module) for each in FAMILIES[family].cells.values()):
-        told.append(f"on {' and '.join(runtimes)}")
+        details.append(f"on {' and '.join(runtimes)}")
     kind = KINDS[spec.kind]
-    return f"    {spec.name} ({kind}, default {spec.default!r}): {'; '.join(filter(None, told))}"
+    return f"    {spec.name} ({kind}, default {spec.default!r}): {'; '.join(filter(None, details))}"

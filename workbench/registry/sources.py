@@ -77,16 +77,16 @@ def why_unreadable(card: Card) -> str | None:
     return None
 
 
-def _trouble(what: str, place: str, look: Callable[[], None]) -> str | None:
+def _trouble(kind: str, place: str, look: Callable[[], None]) -> str | None:
     """Returns the system's error on a look at the place, as a sentence; None without an error or if it is missing."""
     try:
         look()
     except FileNotFoundError:
         return None
     except NotADirectoryError:
-        return f"{what} {_clipped(place)} is not a directory" if os.path.lexists(place) else None
+        return f"{kind} {_clipped(place)} is not a directory" if os.path.lexists(place) else None
     except OSError as error:
-        return f"{what} {_clipped(place)} cannot be read: {error.strerror or error}"
+        return f"{kind} {_clipped(place)} cannot be read: {error.strerror or error}"
     return None
 
 
@@ -152,8 +152,8 @@ def _cached(card: Card, repository: str) -> Path | None:
         return None
     # A download that was interrupted leaves a snapshot without its weights.
     weights = FAMILIES[card.family].hub.weights
-    whole = all(any(path.glob(pattern)) for pattern in weights) and _has_every_shard(path)
-    return path if whole else None
+    complete = all(any(path.glob(pattern)) for pattern in weights) and _has_every_shard(path)
+    return path if complete else None
 
 
 def _has_every_shard(directory: Path) -> bool:

@@ -71,6 +71,29 @@ def test_llama_cpp_computes_as_transformers(case: str, tmp_path: Path) -> None:
     assert ("output.weight" in read.types) == (not CHANGES[case].get("tie_word_embeddings", False))
 
 
+def test_a_tokenizer_that_begins_with_a_token_does_so_in_llama_cpp(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny", "qwen2")
+    begin = {"id": "<|im_start|>", "type_id": 0}
+    template = [{"SpecialToken": begin}, {"Sequence": {"id": "A", "type_id": 0}}]
+    token = {"id": begin["id"], "ids": [457], "tokens": [begin["id"]]}
+    processor = {
+        "type": "TemplateProcessing",
+        "single": template,
+        "pair": template,
+        "special_tokens": {begin["id"]: token},
+    }
+    change_json(directory / "tokenizer.json", post_processor=processor)
+    change_json(directory / "tokenizer_config.json", bos_token=begin["id"], tokenizer_class="PreTrainedTokenizerFast")
+    expected = LanguageTokenizer.read(directory).ids("ab", begin=True)
+    assert expected[0] == 457
+    converted_file(directory, "causal_lm", "f32", tmp_path / "it.gguf")
+    model = loaded(tmp_path / "it.gguf")
+    try:
+        assert model.tokenize(b"ab") == expected
+    finally:
+        model.close()
+
+
 @pytest.mark.parametrize("name", TYPES)
 def test_the_demo_in_every_type(name: str, tmp_path: Path) -> None:
     """The language half of the demo Fun-ASR-Nano alone."""

@@ -199,7 +199,6 @@ def _tokenizer_values(
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": types,
         "tokenizer.ggml.merges": merges,
-        "tokenizer.ggml.add_bos_token": False,
     }
     special = dict(tokenizer.special_ids)
     end = tokenizer.id_of(TURN_END)
@@ -208,6 +207,8 @@ def _tokenizer_values(
         "eos": special.get("eos", end if end is not None else next(iter(language.stop_ids), None)),
         "padding": special.get("pad", language.pad_id),
     }
+    begins = tokenizer.ids("a", begin=True)[:1] == [roles["bos"]]  # as DeepSeek's models on Qwen's networks do
+    values["tokenizer.ggml.add_bos_token"] = begins
     for role, number in roles.items():
         if isinstance(number, int) and 0 <= number < language.vocabulary:
             values[f"tokenizer.ggml.{role}_token_id"] = number

@@ -17,10 +17,9 @@ from panels.transcribe.run import sentence_of
 from workbench.core.errors import Cancelled
 from workbench.core.progress import listening
 from workbench.families import FAMILIES
-from workbench.pipelines.spoken_messages import check_recordings
+from workbench.pipelines.spoken_messages import checked_messages
 from workbench.serving.work import follower, opened
 from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun
-from workbench.session.messages import check_messages
 from workbench.session.values import PROMPT, Piece
 from workbench.speech.replay import Recorded, first_difference
 from workbench.system.memory import size
@@ -72,10 +71,9 @@ def _answer(
         on_event(number, {"type": "state", "text": activity})
 
     cell = column.offer.cell
-    messages: list[Any] = list(column.messages)
-    if FAMILIES[column.offer.card.family].input != PROMPT:
-        messages = list(check_messages(messages))
-        check_recordings(messages)  # before a model is loaded
+    card = column.offer.card
+    hears = FAMILIES[card.family].input != PROMPT
+    messages = checked_messages(column.messages, hears, card.id)  # before a model is loaded
     process = pool.process(cell.model, cell.runtime, cell.quantization)
     session = opened(pool, cell, stop, report)
     report("answering")

@@ -106,6 +106,11 @@ def test_what_is_no_sound_is_refused_before_a_model_is_loaded(http: TestClient, 
     answer = http.post("/v1/chat/completions", json=asked)
     assert answer.status_code == 400 and registry.opened == []
     assert answer.json()["error"]["message"].startswith("message 1, part 1: recording.wav is not a sound file")
+    answer = http.post("/v1/chat/completions", json={**asked, "model": "fake/words"})
+    assert answer.status_code == 400 and registry.opened == []
+    assert answer.json()["error"]["message"].startswith(
+        "message 1, part 1: it is sound, and fake/words reads text only"
+    )
 
 
 def test_forms_that_are_no_recording_are_refused(http: TestClient, wav: bytes) -> None:

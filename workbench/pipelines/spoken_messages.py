@@ -12,7 +12,8 @@ import numpy as np
 from workbench.audio.check import check_sound
 from workbench.audio.read import Recording, read
 from workbench.core.errors import BadInput
-from workbench.session.messages import AudioFile, AudioPart, Message, where_of
+from workbench.pipelines.text_conversation import check_text
+from workbench.session.messages import AudioFile, AudioPart, Message, check_messages, where_of
 from workbench.system.tempdirs import tempdir
 
 FAINTEST = 1 / 32768  # amplitude of the quietest sound that 16 bits hold
@@ -45,6 +46,22 @@ def read_recording(
     if np.abs(recording.samples).max() < FAINTEST:
         raise BadInput(f"{where}: the recording of {recording.seconds:.1f} s is silent; expected sound")
     return recording
+
+
+def checked_messages(messages: Sequence[Any], hears: bool, model: str) -> list[Message]:
+    """Returns the messages of a conversation, checked as far as possible without the model.
+
+    Args:
+        hears: whether the model takes recordings.
+        model: its name.
+
+    Raises `BadInput` for a malformed conversation, and for a recording that no model or that this one cannot hear.
+    """
+    if not hears:
+        return list(check_text(list(messages), model))
+    found = check_messages(list(messages))
+    check_recordings(found)
+    return list(found)
 
 
 def check_recordings(messages: Sequence[Message]) -> None:

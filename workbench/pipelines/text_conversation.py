@@ -10,7 +10,7 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.core.options import ConversingOptions
 from workbench.session.conversation import Answer, Begun, ConversationEvent
-from workbench.session.messages import TextPart, check_messages, where_of
+from workbench.session.messages import Message, TextPart, check_messages, where_of
 from workbench.session.values import Generation, Piece
 
 
@@ -20,6 +20,11 @@ def text_messages(messages: Any, options: ConversingOptions, model: str) -> list
     Raises `BadInput` for a malformed conversation, and for sound in the messages or asked for in the answer.
     """
     options.check_text_alone(model)
+    return [{"role": message.role, "content": message.text} for message in check_text(messages, model)]
+
+
+def check_text(messages: Any, model: str) -> tuple[Message, ...]:
+    """Returns the messages of a conversation; raises `BadInput` for a malformed one, and for sound in it."""
     checked_messages = check_messages(messages)
     for number, message in enumerate(checked_messages):
         for place, part in enumerate(message.parts):
@@ -27,7 +32,7 @@ def text_messages(messages: Any, options: ConversingOptions, model: str) -> list
                 raise BadInput(
                     f"{where_of(number, place)}: it is sound, and {model} reads text only; expected a part of type text"
                 )
-    return [{"role": message.role, "content": message.text} for message in checked_messages]
+    return checked_messages
 
 
 def text_answer(

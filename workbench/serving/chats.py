@@ -22,7 +22,7 @@ from workbench.openai_api.chat_request import ChatRequest, FollowedField, read_c
 from workbench.openai_api.errors import Refusal
 from workbench.openai_api.logprobs import ASKED, read_chat_logprobs
 from workbench.openai_api.stopping import Stopping, read_stops
-from workbench.pipelines.spoken_messages import check_recordings
+from workbench.pipelines.spoken_messages import checked_messages
 from workbench.pipelines.text_conversation import text_answer
 from workbench.runtimes.vllm.embedding_part import PART, read_part
 from workbench.serving.bodies import read_json
@@ -31,7 +31,6 @@ from workbench.serving.offers import RuntimeOffer, check_places
 from workbench.serving.service import Call, OnActivity, error_reply, ignore_activity
 from workbench.serving.transcriptions import EVENTS, sent
 from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent
-from workbench.session.messages import check_messages
 from workbench.session.values import PROMPT, Piece
 
 UNSHOWN = ("alternatives", "chat", "batch_size")  # options that this route sets itself
@@ -167,9 +166,8 @@ def conversation(
     """Yields the events of a chat; calls `on_activity` with the activity while the model loads or waits."""
     family = FAMILIES[offer.card.family]
     messages: list[Any] = list(request.messages)
-    if family.input != PROMPT:
-        messages = list(check_messages(messages))
-        check_recordings(messages)  # before a model is loaded
+    if not embeddings:
+        messages = checked_messages(messages, family.input != PROMPT, offer.card.id)  # before a model is loaded
     session = call.service.open(offer, stop, on_activity)
     options = dict(request.options)
     if embeddings:

@@ -106,13 +106,15 @@ def _step(node: Any, held: Sequence[np.ndarray], where: str) -> list[Step]:
     kind = node.op_type
     if kind == "MatMul" and len(held) == 1 and held[0].ndim == 2:
         return [("linear", _float(held[0].T, node, where), 0)]
-    if kind == "Gemm" and len(held) == 2 and held[0].ndim == 2 and attributes.get("alpha", 1.0) == 1.0:
+    scales = attributes.get("alpha", 1.0), attributes.get("beta", 1.0), attributes.get("transA", 0)
+    if kind == "Gemm" and len(held) == 2 and held[0].ndim == 2 and scales == (1.0, 1.0, 0):
         weight = held[0] if attributes.get("transB", 0) else held[0].T
         return [("linear", _float(weight, node, where), 0), ("bias", _float(held[1], node, where), 0)]
     if kind == "Add" and len(held) <= 1:
         return [("bias", _float(held[0], node, where), 0)] if held else [("residual", None, 0)]
     if kind == "Conv" and len(held) == 1 and held[0].ndim == 4 and held[0].shape[1] == held[0].shape[3] == 1:
         plain = all(stride == 1 for stride in attributes.get("strides", []))
+        plain = plain and not any(attributes.get("pads", [0])[1:])  # zeros before the first frame alone
         if plain and attributes.get("group") == held[0].shape[0]:
             return [("memory", _float(held[0], node, where), attributes.get("dilations", [1])[0])]
     if kind == "Relu":

@@ -283,6 +283,17 @@ def test_other_graphs_are_refused(tmp_path: Path, change: Callable[[Any], None],
     assert words in str(caught.value) and "vad.onnx" in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("kind", "name", "value"), [("Gemm", "beta", 0.5), ("Conv", "pads", [19, 0, 19, 0])])
+def test_layers_that_compute_otherwise_are_refused(tmp_path: Path, kind: str, name: str, value: Any) -> None:
+    def change(graph: Any) -> None:
+        node = next(node for node in graph.node if node.op_type == kind)
+        node.attribute.append(helper.make_attribute(name, value))
+
+    path = write_onnx(tmp_path / "vad.onnx", random_weights(), gemm=True, change=change)
+    with pytest.raises(BadInput, match=f"its node {kind} .* has no place in that network"):
+        read_onnx_weights(path)
+
+
 def test_files_that_are_no_onnx(tmp_path: Path) -> None:
     directory = pair(tmp_path / "vad")
     content = (directory / "vad.onnx").read_bytes()

@@ -45,8 +45,8 @@ def test_a_weight_that_no_norm_has_is_only_another() -> None:
     assert found is not None and found.sentence.startswith("it is the norm of llm.layers.0 with another weight; a diff")
 
 
-@pytest.mark.parametrize("aside", [0, 1, 2])
-def test_weight_and_bias_of_another_layer_norm_are_named(aside: int) -> None:
+@pytest.mark.parametrize("aside", [(), ("query",), ("query", "key")])
+def test_weight_and_bias_of_another_layer_norm_are_named(aside: tuple[str, ...]) -> None:
     """Also if stages of the same shape, which are not its input, stand before that norm."""
     draw = np.random.default_rng(2)
     x = {name: 3 + draw.standard_normal((40, 16)) for name in ("encoder.layers.0", "encoder.layers.1")}
@@ -56,12 +56,12 @@ def test_weight_and_bias_of_another_layer_norm_are_named(aside: int) -> None:
         centred = x[entering] - x[entering].mean(axis=1, keepdims=True)
         return np.asarray(rms(centred, 1e-5) * affine[which, 0] + affine[which, 1])
 
-    names = ("encoder.layers.1.input_norm", "encoder.layers.2.input_norm")
+    names = ("encoder.layers.1.input_norm", "encoder.layers.2.mlp_norm")
     reference = {
         "encoder.layers.0": x["encoder.layers.0"],
         names[0]: norm("encoder.layers.0", 0),
         "encoder.layers.1": x["encoder.layers.1"],
-        **{f"encoder.layers.2.aside_{n}": draw.standard_normal((40, 16)) for n in range(aside)},
+        **{f"encoder.layers.2.attention.{part}": draw.standard_normal((40, 16)) for part in aside},
         names[1]: norm("encoder.layers.1", 1),
     }
     reference = {name: each.astype(np.float32) for name, each in reference.items()}

@@ -17,7 +17,7 @@ from workbench.decoding.ngram.train import train
 VOCABULARY, BOUNDARY = 8, 1
 
 
-def peaked_problem(seed: int) -> tuple[CtcDecoder, list[np.ndarray]]:
+def peaked_problem(seed: int, threshold: float | None = None) -> tuple[CtcDecoder, list[np.ndarray]]:
     """A narrow search with n-gram models over outputs that are blank mostly, so that many frames are quiet."""
     rng = np.random.default_rng(seed)
     spellings: dict[tuple[int, ...], None] = {}
@@ -38,7 +38,12 @@ def peaked_problem(seed: int) -> tuple[CtcDecoder, list[np.ndarray]]:
         batch.append(logits)
     with_words, size = rng.random() < 0.6, int(rng.choice([1, 2, 4, 9]))
     options = SearchOptions(
-        size, nbest=min(size, 2), beta=float(rng.normal()), word_bonus=float(rng.normal()), boost_score=0.7
+        size,
+        nbest=min(size, 2),
+        beta=float(rng.normal()),
+        word_bonus=float(rng.normal()),
+        boost_score=0.7,
+        threshold=threshold,
     )
     phrases = Phrases((tuple(rng.integers(2, 6, size=2).tolist()),)) if rng.random() < 0.3 else None
     decoder = CtcDecoder(

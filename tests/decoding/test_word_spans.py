@@ -26,6 +26,17 @@ def test_every_word_is_spelled_by_its_tokens(said: list[tuple[str, tuple[int, ..
     assert all(one[1] == two[0] for one, two in pairwise(spans))
 
 
+def test_the_earlier_words_are_as_long_as_possible() -> None:
+    assert word_spans([1, 1, 2], ["a", "b"], LEXICON) == [(0, 2), (2, 3)]
+    lexicon = Lexicon(("a", "b"), (((1,), (1, 2), (1, 2, 3)), ((2, 3, 4), (3, 4), (4,))))
+    assert word_spans([1, 2, 3, 4], ["a", "b"], lexicon) == [(0, 3), (3, 4)]
+    assert word_spans([1, 2, 3, 4, 3, 4], ["a", "b", "b"], lexicon) == [(0, 3), (3, 4), (4, 6)]
+    assert word_spans([1, 2, 3, 4], ["a", "b"], Lexicon(("a", "b"), (lexicon.pronunciations[0], ((3, 4),)))) == [
+        (0, 2),  # the longest one would leave too little for the next word
+        (2, 4),
+    ]
+
+
 def test_tokens_of_other_words_are_an_error() -> None:
     with pytest.raises(ValueError, match="do not spell"):
         word_spans([1, 2, 2], ["a"], LEXICON)

@@ -18,6 +18,7 @@ import soundfile
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.evaluation.manifests import Bad, read_manifest
+from workbench.evaluation.manifests.found import relative_to
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.rows import Utterance
 
@@ -254,6 +255,10 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "one list": (lambda d: write(d, {"a.json": '[{"audio": "a.wav"}]'}) / "a.json", "is one JSON list"),
     "one document": (lambda d: write(d, {"a.json": '[\n{"audio": "a"}\n]'}) / "a.json", "one JSON document"),
+    "broken line": (
+        lambda d: write(d, {"a.jsonl": '{"audio": "a.wav", \n'}) / "a.jsonl",
+        "no row that can be used of 1",
+    ),
     "sound": (lambda d: write(d, {"a.wav": "RIFF"}) / "a.wav", "is a sound file"),
     "ending": (lambda d: write(d, {"a.docx": "x"}) / "a.docx", "has the ending '.docx'"),
     "no ending": (lambda d: write(d, {"list": "x"}) / "list", "of no known format"),
@@ -386,3 +391,20 @@ def test_a_line_separator_of_unicode_ends_no_line_of_kaldi(tmp_path: Path) -> No
         ("b", ["two"]),
         ("c", ["four"]),
     ]
+
+
+@pytest.mark.parametrize(
+    "audio, root, expected",
+    [
+        ("/data/a.wav", "/data", "a.wav"),
+        ("/data/a.wav", "/data/", "a.wav"),
+        ("/database/a.wav", "/data", "/database/a.wav"),
+        ("b/../c/./a.wav", "", "c/a.wav"),
+        ("s3://bucket//b/../a.wav", "", "s3://bucket//b/../a.wav"),  # names of objects, not paths
+        ("zip://a.wav::b/../c.zip", "", "zip://a.wav::b/../c.zip"),
+        ("c.zip::b/../a.wav", "", "c.zip::b/../a.wav"),
+        ("s3://bucket/set/a.wav", "s3://bucket/set", "a.wav"),
+    ],
+)
+def test_a_recording_is_named_relative_to_its_corpus(audio: str, root: str, expected: str) -> None:
+    assert relative_to(audio, root) == expected

@@ -80,6 +80,8 @@ def test_an_address_that_cannot_be_read_says_why(shelf: str) -> None:
         assert len(read(recordings.source(Utterance("u", f"{shelf}/{name}", ""))).samples) == 16000
     for place in (f"{shelf}/torn.flac", f"{dead}/a.flac"):
         assert recordings.is_at_fault(Utterance("u", place, "")) is True
+    recordings._reached[shelf] = f"{shelf}/gone.flac"  # what could be read there no longer can
+    assert recordings.is_at_fault(Utterance("u", f"{shelf}/torn.flac", "")) is False
 
 
 def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:

@@ -98,7 +98,7 @@ def _first_is_cut(file: TextIO, path: str) -> bool:
     try:
         plain = json.loads(first.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
-        if first.lstrip().startswith(("[", "{")) and first.strip() in ("[", "{", "[{"):
+        if first.strip() in ("[", "{", "[{"):
             raise no_corpus(path, "is one JSON document over several lines, not an object on each line") from None
         return False
     if isinstance(plain, list):

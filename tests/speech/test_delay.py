@@ -98,6 +98,10 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     with pytest.raises(BadInput, match=r"the streams have the shape \(3, 4\); expected rows of 5 streams"):
         check_rows(np.zeros((3, 4), int), LAYOUT, "the streams")
     rows = delayed(np.zeros((3, 5), int), LAYOUT)
-    rows[2, 1] = 35
-    with pytest.raises(BadInput, match="the streams have the id 35 in row 3, stream 1; expected 36 to 41"):
+    for inside in (36, 41):
+        rows[2, 1] = inside
         check_rows(rows, LAYOUT, "the streams")
+    for outside in (35, 42):
+        rows[2, 1] = outside
+        with pytest.raises(BadInput, match=f"the streams have the id {outside} in row 3, stream 1; expected 36 to 41"):
+            check_rows(rows, LAYOUT, "the streams")

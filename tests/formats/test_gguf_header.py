@@ -181,6 +181,10 @@ def test_texts_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ([text(b"\xc3\x28") + struct.pack("<IB", 0, 1)], "the name of metadata key 0 in it.gguf is not UTF-8"),
         ([text("k" * 70_000) + struct.pack("<IB", 0, 1)], "metadata key 0 is 70000 bytes long; expected at most 65535"),
         ([key("a\n", 13, b"1")], r"the value of 'a\\n' in it.gguf"),
+        ([key("", 13, b"1")], "the value of '' in it.gguf"),
+        ([key("k" * 64, 13, b"1")], f"the value of {'k' * 64} in it.gguf"),
+        ([key("k" * 65, 13, b"1")], f"the value of '{'k' * 65}' in it.gguf"),
+        ([key("k" * 300, 13, b"1")], f"the value of '{'k' * 79} in it.gguf"),  # cut
         *(
             (
                 [key("general.alignment", 4, struct.pack("<I", size))],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,6 +153,13 @@ def test_every_limit_is_documented_and_no_looser_for_strangers() -> None:
         local, public = getattr(LOCAL, name), getattr(PUBLIC, name)
         assert public <= local or (name == "process_gb" and local == 0), name
     assert Limits() == LOCAL
+
+
+def test_the_table_of_limits_has_their_values() -> None:
+    page = Path(__file__).parents[2] / "docs" / "security.md"
+    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    found = {name: (float(local), float(public)) for name, local, public in rows}
+    assert found == {name: (getattr(LOCAL, name), getattr(PUBLIC, name)) for name in LIMITS}
 
 
 @pytest.mark.parametrize(

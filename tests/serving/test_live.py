@@ -165,7 +165,7 @@ def _session(**audio: Any) -> str:
         (_session(turn_detection={"threshold": 0.9}), "turn_detection.threshold is 0.9"),
         (
             _session(turn_detection={"silence_duration_ms": 9}),
-            "silence_duration_ms is 9; expected a whole number from 200",
+            "session.audio.input.turn_detection.silence_duration_ms is 9; expected a whole number from 200",
         ),
         (_session(noise_reduction={"type": "near_field"}), "reduces no noise"),
         (_session(format={"rate": 1}), "format.rate is 1; expected a whole number from 8000"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from workbench.compare.presets import half_of
 from workbench.compare.spread import ORDERS
 from workbench.core.errors import BadInput
 from workbench.parity_lab import ParityRun, page, run_parity
+from workbench.parity_lab.clean import gguf_file_of
 from workbench.trace.trace import Trace
 
 PEER = {"dtype": "bfloat16", "stepwise": True, "summation": 1}
@@ -119,3 +121,11 @@ def test_both_must_be_of_one_precision_input_and_way() -> None:
     ):
         with pytest.raises(BadInput, match=says):
             noise_or_bug(computed(), port, exact, peer=peer)
+
+
+def test_a_gguf_file_has_no_checkpoint_to_convert() -> None:
+    registry = SimpleNamespace(card=lambda model: SimpleNamespace(id="x.gguf", kind="gguf"))
+    with pytest.raises(
+        BadInput, match=r"^x\.gguf is a GGUF file, and PyTorch opens checkpoints; expected a checkpoint"
+    ):
+        gguf_file_of(registry, "x.gguf")("q8_0")

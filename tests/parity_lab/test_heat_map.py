@@ -58,6 +58,16 @@ def test_a_row_for_every_stage_and_one_for_predictions_of_logits(ran: Run) -> No
     assert found["tokens"].count("equal") == 2
 
 
+def test_a_stage_that_one_candidate_lacks_has_a_row(ran: Run, tmp_path: Path) -> None:
+    trace = {name: each for name, each in computed().items() if name not in ("encoder.output", "logits")}
+    path = Trace(trace, META).save(tmp_path / "part.safetensors")
+    found = rows(ran("gguf:f32", str(path)))
+    assert {"encoder.output", "logits", "logits, as predictions"} <= found.keys()
+    both, one = (kinds(found[stage]) for stage in ("encoder.layers.7", "encoder.output"))
+    assert all(kind.startswith("h") for kind in both) and [kind[0] for kind in one[:3]] == ["h"] * 3
+    assert not any(kind.startswith("h") for kind in one[3:]), "there is nothing of the second candidate"
+
+
 def _front(stage: str) -> int:
     return 0 if stage.startswith("frontend") else 1 if stage.startswith("prompt") else 2
 

@@ -55,6 +55,20 @@ def test_a_layer_is_looked_into_once_on_each_side(fakes: FakeRegistry) -> None:
     assert not fakes.open_now
 
 
+def test_each_candidate_is_looked_into_in_its_own_layer(fakes: FakeRegistry) -> None:
+    fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
+    fakes.faults["vllm"] = {"encoder.layers.5": lambda x: 1.01 * x}
+    with parity(fakes, "gguf:f32", "vllm") as run:
+        again = [asked for asked, _ in fakes.asked if asked != "*"]
+        assert sorted(again) == sorted(
+            ["encoder.layers.3,encoder.layers.3.*", "encoder.layers.5,encoder.layers.5.*"] * 3
+        )
+        for outcome, layer in zip(run.outcomes, ("encoder.layers.3", "encoder.layers.5"), strict=True):
+            assert outcome.inside and outcome.inside.layer == layer
+            noise = outcome.inside.outcome.noise
+            assert noise and noise.first_bug and noise.first_bug.stage == layer, "by float64 of the same layer"
+
+
 @pytest.mark.parametrize(
     ("stage", "layer", "steps", "caches"),
     [

@@ -36,11 +36,19 @@ def test_each_side_loads_once_and_no_trace_stays(fakes: FakeRegistry) -> None:
         assert run.folder.is_dir()
 
     told: list[float] = []
-    runs = parity(fakes, "gguf", on_run=look, on_progress=lambda share, _: told.append(share))
+    activities: list[str] = []
+
+    def tell(share: float, activity: str) -> None:
+        told.append(share)
+        activities.append(activity)
+
+    runs = parity(fakes, "gguf", on_run=look, on_progress=tell)
     assert runs.status == 0 and runs["gguf"].faulty_stage is None, runs["gguf"].sentence
     assert not any(folder.exists() for folder in folders) and len(folders) == len(INPUTS)
     assert fakes.open_now == [] and fakes.opened == fakes.most_open == 4, "reference, float64, candidate, clean"
     assert told == sorted(told) and told[-1] == 1
+    named = [activity.partition(": ")[0] for activity in activities if ": " in activity]
+    assert list(dict.fromkeys(named)) == [each.name for each in INPUTS], "each activity names its input"
     assert "No stage is in error over 6 inputs" in runs["gguf"].sentence
 
 

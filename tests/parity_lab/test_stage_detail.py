@@ -9,6 +9,7 @@ import pytest
 
 from tests.parity_lab.test_html_report import NASTY, Parts
 from tests.support.fake_lab import FakeRegistry
+from workbench.core.softmax import log_softmax
 from workbench.parity_lab import ParityRun, run_parity
 from workbench.parity_lab.stage_detail import stage_details
 
@@ -54,8 +55,14 @@ def test_a_stage_before_the_fault_would_pass_the_strictest(run: ParityRun) -> No
 
 def test_logits_tokens_and_text_show_their_measures(run: ParityRun) -> None:
     text, _ = said(run, "logits")
-    assert "KL divergence" in text and "rows with another favourite" in text and "overlap of the best 5" in text
+    assert "rows with another favourite" in text and "overlap of the best 5" in text
+    candidate = run.outcomes[0].computed
+    assert candidate
+    ours, theirs = (log_softmax(each["logits"].astype(np.float64)) for each in (run.reference.trace, candidate.trace))
+    divergence = (np.exp(ours) * (ours - theirs)).sum(axis=1)
+    assert f"largest KL divergence {divergence.max():.2g}, row {divergence.argmax()}" in text
     text, _ = said(run, "tokens")
+    assert ", no near tie. " in text
     assert "edits, " in text and "The first token that differs is at place" in text and "token error rate" in text
     text, parts = said(run, "text")
     assert NASTY in text and "WER" in text

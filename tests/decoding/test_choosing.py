@@ -97,6 +97,16 @@ def test_draws_have_the_probabilities_of_the_scores() -> None:
     np.testing.assert_allclose(np.bincount(cut, minlength=4) / len(cut), [0.625, 0.375, 0, 0], atol=0.03)
 
 
+@pytest.mark.parametrize("constant", [-3000.0, 3000.0])
+def test_a_constant_added_to_all_logits_changes_no_draw(constant: float) -> None:
+    logits = np.random.default_rng(5).integers(-3, 4, (200, 12)).astype(np.float32)
+    none = np.zeros((200, 0), np.int64)
+    decoding = Decoding((), temperature=1.0, top_p=0.9, seed=7)
+    np.testing.assert_array_equal(
+        TokenSampler(decoding)(none, logits + np.float32(constant)), TokenSampler(decoding)(none, logits)
+    )
+
+
 def test_draws_are_repeatable_by_their_seed() -> None:
     logits = np.zeros((8, 100), np.float32)
 

@@ -76,6 +76,12 @@ def test_a_best_pair_at_the_edge_is_noted() -> None:
     assert not sweep_weights([right_above(1.0)], [0.0, 2.0, 3.0], [0.0, 1.0, 2.0]).on_edge
 
 
+def test_of_equally_good_pairs_the_middle_one_is_the_best() -> None:
+    """It is the safest: its neighbours are as good."""
+    assert sweep_weights([right_above(1.0)], [0.0, 0.5, 2.0, 3.0, 4.0], [0.0, 1.0, 2.0]).best == (3, 1)
+    assert sweep_weights([right_above(1.0)], [2.0, 3.0, 4.0, 0.5, 0.0], [0.0]).best == (1, 0)
+
+
 def test_nothing_to_sweep_is_refused() -> None:
     for kept, first in (([], [1.0]), ([right_above(1.0)], []), ([NBestList((), 1)], [1.0])):
         with pytest.raises(ValueError, match="a sweep needs"):

@@ -94,16 +94,24 @@ def test_token_lists_of_both_forms_are_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    ['{"a": 0}', "[]", "[1, 2]", '["a", null]', "not json", "", "[" * 100_000, "\udce4"],
+    ("content", "reason"),
+    [
+        *(
+            (each, "; expected a JSON list of strings, in id order")
+            for each in ('{"a": 0}', "[]", "[1, 2]", '["a", null]')
+        ),
+        *((each, ": Expecting value") for each in ("not json", "")),
+        ("[" * 100_000, ": its lists are nested too deeply"),
+        ("\udce4", "UTF-8"),
+    ],
     ids=["object", "empty", "numbers", "null", "text", "nothing", "deep", "bytes"],
 )
-def test_broken_token_lists(content: str, tmp_path: Path) -> None:
+def test_broken_token_lists(content: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     path.write_text(content, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(BadInput, match=r"tokens\.json (is not|cannot be read as) a list of tokens") as error:
         read_token_list(path)
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and reason in str(error.value)
 
 
 def test_an_empty_text_list_is_refused(tmp_path: Path) -> None:

@@ -66,9 +66,11 @@ def regressions(
     for key, name in _SAME.items():
         if baseline[key] != run[key]:
             raise BadInput(f"{name} of the baseline is {baseline[key]!r:.80} and of this run {run[key]!r:.80}")
-    ours, theirs = (each["reference"]["name"] for each in (baseline, run))
-    if ours != theirs:
-        raise BadInput(f"the reference of the baseline is {ours!r:.80} and of this run {theirs!r:.80}")
+    baseline_reference, run_reference = (each["reference"]["name"] for each in (baseline, run))
+    if baseline_reference != run_reference:
+        raise BadInput(
+            f"the reference of the baseline is {baseline_reference!r:.80} and of this run {run_reference!r:.80}"
+        )
     earlier = {each["name"]: each for each in baseline["candidates"]}
     return tuple(found for each in run["candidates"] for found in _candidate(earlier.get(each["name"]), each, factor))
 
@@ -83,15 +85,15 @@ def _candidate(before: Mapping[str, Any] | None, now: Mapping[str, Any], factor:
     if now.get("comparison") is None:
         yield Regression(name, "", f"{name} is {status} now: {now['sentence']}")
         return
-    held = {each["stage"]: each for each in before["comparison"]["stages"]}
+    stages_before = {each["stage"]: each for each in before["comparison"]["stages"]}
     stages = {each["stage"]: each for each in now["comparison"]["stages"]}
-    for stage in held:
+    for stage in stages_before:
         if stage not in stages:
             yield Regression(name, stage, f"{stage}, which the baseline has, is gone")
     bugs_before, bugs_now = _bugs(before["comparison"]), _bugs(now["comparison"])
     for stage, each in stages.items():
-        if said := _stage(held.get(stage), each, stage in bugs_now - bugs_before, factor):
-            yield Regression(name, stage, f"{stage} {said}")
+        if change := _stage(stages_before.get(stage), each, stage in bugs_now - bugs_before, factor):
+            yield Regression(name, stage, f"{stage} {change}")
 
 
 def _stage(before: Mapping[str, Any] | None, now: Mapping[str, Any], new_bug: bool, factor: float) -> str:

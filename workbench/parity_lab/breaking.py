@@ -58,33 +58,33 @@ class Fault:
 def _set_json(file: str, place: tuple[str, ...], value: Any, checkpoint: Path) -> None:
     """Sets one value in a JSON file of a checkpoint."""
     path = checkpoint / file
-    whole = json.loads(path.read_text(encoding="utf-8"))
-    inner = whole
+    config = json.loads(path.read_text(encoding="utf-8"))
+    inner = config
     for name in place[:-1]:
         inner = inner[name]
     if place[-1] not in inner:
         raise BadInput(f"{file} has no {'.'.join(place)}; expected the configuration of a demo model")
     inner[place[-1]] = value
-    path.write_text(json.dumps(whole), encoding="utf-8")
+    path.write_text(json.dumps(config), encoding="utf-8")
 
 
 def _silence(names: tuple[str, ...], checkpoint: Path) -> None:
     """Sets weights to zero in a separate process, because the caller's process does not import torch."""
     words = [sys.executable, "-P", "-m", "workbench.parity_lab.breaking", str(checkpoint / "model.pt"), *names]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
-    if done.returncode:
-        raise WorkbenchError(f"the fault could not be planted: {done.stderr.strip().splitlines()[-1:]}")
+    result = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
+    if result.returncode:
+        raise WorkbenchError(f"the fault could not be planted: {result.stderr.strip().splitlines()[-1:]}")
 
 
 def _silence_here(path: Path, names: list[str]) -> None:
     """Sets the tensors of those names in a checkpoint to zero."""
     import torch
 
-    whole = torch.load(path, map_location="cpu", weights_only=True)
-    tensors = whole.get("state_dict", whole)
+    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    tensors = checkpoint.get("state_dict", checkpoint)
     for name in names:
         tensors[name] = torch.zeros_like(tensors[name])
-    torch.save(whole, path)
+    torch.save(checkpoint, path)
 
 
 def _skipped(layer: int) -> Fault:

@@ -19,7 +19,7 @@ from workbench.compare.spread import ORDERS, Clean
 from workbench.core.errors import BadInput
 from workbench.core.sides import GGUF_SUFFIX, Side
 from workbench.formats.gguf_types import BY_NAME
-from workbench.parity_lab.found import found_or_why
+from workbench.parity_lab.found import result_or_reason
 from workbench.parity_lab.models import file_side, float64_side, kind_side
 from workbench.parity_lab.outcome import Computed
 from workbench.trace.mapping import StageMapping
@@ -46,7 +46,7 @@ class CleanRun:
         return Clean(traces, self.exact.trace, f"the weights of {self.file.name}", same_weights=True)
 
 
-FoundClean = tuple[CleanRun | None, str]
+CleanOrReason = tuple[CleanRun | None, str]
 """Clean computations, or why there are none; both are empty if none are needed."""
 
 
@@ -91,12 +91,12 @@ def named_precision(trace: Trace, precision: str) -> tuple[Trace, str]:
     else:
         meta = {**trace.meta, "quantization": name}
     trace.meta = meta
-    said = (
+    sentence = (
         ""
         if name in FLOAT32
         else f"judged as {Path(name).name if name.lower().endswith(GGUF_SUFFIX) else name}: {reason}"
     )
-    return trace, said
+    return trace, sentence
 
 
 class CleanRuns:
@@ -123,14 +123,16 @@ class CleanRuns:
         self._precision, self._in_float32 = precision, in_float32
         self._compute, self._several, self._reference = compute, several, reference
         self._file_of = file_of
-        self._found: dict[tuple[str, str], FoundClean] = {}
+        self._found: dict[tuple[str, str], CleanOrReason] = {}
 
     @property
     def end_to_end(self) -> list[CleanRun]:
         """The runs that were made for whole traces."""
         return [run for (_, tag), (run, _) in self._found.items() if run and not tag]
 
-    def of(self, candidate: Trace, tag: str = "", stages: Sequence[str] = (), given: Path | None = None) -> FoundClean:
+    def of(
+        self, candidate: Trace, tag: str = "", stages: Sequence[str] = (), given: Path | None = None
+    ) -> CleanOrReason:
         """Returns the clean computations for a candidate.
 
         Args:
@@ -143,7 +145,7 @@ class CleanRuns:
         precision = FLOAT32[0] if precision in FLOAT32 else precision
         key = precision, tag
         if key not in self._found:
-            self._found[key] = found_or_why(partial(self._made, precision, tag, stages, given))
+            self._found[key] = result_or_reason(partial(self._made, precision, tag, stages, given))
         return self._found[key]
 
     def _made(self, precision: str, tag: str, stages: Sequence[str], given: Path | None) -> CleanRun:

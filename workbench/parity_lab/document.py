@@ -26,7 +26,7 @@ def document(title: str, parts: Iterable[str], data: dict[str, Any]) -> str:
         parts: the HTML under the title; empty ones are left out.
         data: plain JSON values.
     """
-    held = json.dumps(data, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
+    json_text = json.dumps(data, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
     lines = [
         "<!doctype html>",
         f'<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">',
@@ -34,7 +34,7 @@ def document(title: str, parts: Iterable[str], data: dict[str, Any]) -> str:
         f'<title>{escape(title)}</title><style>{STYLE}</style></head><body class="lab">',
         f"<h1>{escape(title)}</h1>",
         *(part for part in parts if part),
-        f'<script type="application/json" id="data">{held}</script>',
+        f'<script type="application/json" id="data">{json_text}</script>',
         "</body></html>",
     ]
     return "\n".join(lines) + "\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 from workbench.core.errors import BadInput
 from workbench.core.sides import Side
 from workbench.parity_lab.clean import CleanRuns
-from workbench.parity_lab.found import found_or_why
+from workbench.parity_lab.found import result_or_reason
 from workbench.parity_lab.outcome import Computed, Outcome
 from workbench.parity_lab.sources import Sources, TraceOrReason
 from workbench.trace.chosen import ChosenStages
@@ -43,20 +43,20 @@ def substitutes(dump: Trace, reference: Trace) -> Trace:
     another shape is only compared. Raises `BadInput` if no stage is left.
     """
     cut = cuts_of(dump)
-    kept, others = [], False
+    stages, other_rows = [], False
     for stage in (stage for stage in reference if stage in dump and stage not in cut):
         array, shape = dump[stage], reference[stage].shape
-        rows = array.shape[:1] if others and array.ndim == len(shape) else shape[:1]
+        rows = array.shape[:1] if other_rows and array.ndim == len(shape) else shape[:1]
         if array.dtype.kind != "U" and can_stand_for(stage, array, (*rows, *shape[1:])):
-            kept.append(stage)
-            others = others or array.shape != shape
-    if not kept:
-        held = ", ".join(list(dump)[:5]) or "none"
+            stages.append(stage)
+            other_rows = other_rows or array.shape != shape
+    if not stages:
+        names = ", ".join(list(dump)[:5]) or "none"
         raise BadInput(
-            f"no stage of the dump has the name and the shape of one of the reference's (it has {held}); expected some "
-            "for an isolated run: name them in a mapping, or compare end to end"
+            f"no stage of the dump has the name and the shape of one of the reference's (it has {names}); expected "
+            "some for an isolated run: name them in a mapping, or compare end to end"
         )
-    return ChosenStages(dump, kept, {key: value for key, value in dump.meta.items() if key in _KEPT})
+    return ChosenStages(dump, stages, {key: value for key, value in dump.meta.items() if key in _KEPT})
 
 
 class DumpJudge:
@@ -67,7 +67,7 @@ class DumpJudge:
         save: returns the file into which it has written a trace.
         substitutes: returns the stages of a dump to continue from (`substitutes`).
         judge: returns the outcome of a candidate's trace, compared with the sources.
-        reference: must be a side that can be traced; `whole` is its trace end to end.
+        reference: must be a side that can be traced; `reference_trace` is its trace end to end.
         exact: the reference in float64; None if float64 is not used.
         clean: computes the clean spread of a dump's precision; None if it is not used.
     """
@@ -79,18 +79,18 @@ class DumpJudge:
         substitutes: Callable[[Trace, Trace], Trace],
         judge: Callable[[Sources, Computed], Outcome],
         reference: Side,
-        whole: Trace,
+        reference_trace: Trace,
         exact: Side | None,
         clean: CleanRuns | None,
     ):
         self._compute, self._save, self._judge = compute, save, judge
         self._substitutes = substitutes
-        self._reference, self._whole, self._exact, self._clean = reference, whole, exact, clean
+        self._reference, self._reference_trace, self._exact, self._clean = reference, reference_trace, exact, clean
         self.exact: TraceOrReason = (None, "")  # of the last dump
 
     def judged(self, dump: Computed, file: str) -> Outcome:
         """Returns the outcome of a dump; raises the errors of the reference's computation."""
-        given = self._save(self._substitutes(dump.trace, self._whole), f"{file}-stages")
+        given = self._save(self._substitutes(dump.trace, self._reference_trace), f"{file}-stages")
         reference = self._compute(self._reference, f"reference-for-{file}", given=given)
         if self._exact is not None:
             self.exact = self._or_why(self._exact, f"float64-for-{file}", given)
@@ -98,4 +98,4 @@ class DumpJudge:
         return self._judge(Sources(reference, self.exact, clean), dump)
 
     def _or_why(self, side: Side, file: str, given: Path) -> TraceOrReason:
-        return found_or_why(partial(self._compute, side, file, given=given))
+        return result_or_reason(partial(self._compute, side, file, given=given))

@@ -40,8 +40,8 @@ def stages_to_show(
     first += [each for each in numeric if not comparison.passes(each)][:1]
     grown = [each for each in numeric if each.stage == largest_own]
     chosen = dict.fromkeys(each.stage for each in (*first, *grown, *sorted(numeric, key=_excess, reverse=True)))
-    kept = list(chosen)[:most]
-    return [each for each in comparison.stages if each.stage in kept]
+    names = list(chosen)[:most]
+    return [each for each in comparison.stages if each.stage in names]
 
 
 def _excess(each: StageComparison) -> float:
@@ -56,20 +56,29 @@ def stage_pictures(each: StageComparison, reference: Trace, candidate: Trace) ->
     arrays = [np.asarray(trace[each.stage]) for trace in (reference, candidate)]
     if each.stage.startswith("answer."):  # the positions that are comparable
         arrays = [array[: shape[0]] for array, shape in zip(arrays, each.shapes)]
-    one, other = map(as_table, arrays)
+    reference_table, candidate_table = map(as_table, arrays)
     if each.numbers is None:  # the shapes differ
-        for table, whose in ((one, "reference"), (other, "candidate")):
-            yield picture(plots.array_figure(table), f"{whose}, {_size(table)}", f"{each.stage} of the {whose}")
+        for table, side in ((reference_table, "reference"), (candidate_table, "candidate")):
+            yield picture(plots.array_figure(table), f"{side}, {_size(table)}", f"{each.stage} of the {side}")
         return
-    if one.shape[1] == 1:
-        yield picture(plots.curves_figure(one[:, 0], other[:, 0]), "both", f"{each.stage} of both sides")
+    if reference_table.shape[1] == 1:
+        yield picture(
+            plots.curves_figure(reference_table[:, 0], candidate_table[:, 0]), "both", f"{each.stage} of both sides"
+        )
     else:
-        ours, theirs = plots.value_limits(one), plots.value_limits(other)
-        alike = theirs[1] - theirs[0] < _ALIKE * (ours[1] - ours[0]) and theirs[0] < ours[1] and ours[0] < theirs[1]
-        for table, whose, limits in ((one, "reference", ours), (other, "candidate", ours if alike else theirs)):
+        reference_limits, candidate_limits = plots.value_limits(reference_table), plots.value_limits(candidate_table)
+        alike = (
+            candidate_limits[1] - candidate_limits[0] < _ALIKE * (reference_limits[1] - reference_limits[0])
+            and candidate_limits[0] < reference_limits[1]
+            and reference_limits[0] < candidate_limits[1]
+        )
+        for table, side, limits in (
+            (reference_table, "reference", reference_limits),
+            (candidate_table, "candidate", reference_limits if alike else candidate_limits),
+        ):
             figure = plots.array_figure(table, limits)
-            yield picture(figure, f"{whose}, {_size(table)}{_marked(table)}", f"{each.stage} of the {whose}")
-        difference = plots.difference_figure(one, other)
+            yield picture(figure, f"{side}, {_size(table)}{_marked(table)}", f"{each.stage} of the {side}")
+        difference = plots.difference_figure(reference_table, candidate_table)
         yield picture(difference, "candidate minus reference", f"difference at {each.stage}")
     for errors, along in ((each.numbers.by_position, "position"), (each.numbers.by_channel, "channel")):
         if errors.size > 1:

@@ -10,7 +10,7 @@ from workbench.core.errors import Cancelled, WorkbenchError
 Result = TypeVar("Result")
 
 
-def found_or_why(make: Callable[[], Result]) -> tuple[Result | None, str]:
+def result_or_reason(make: Callable[[], Result]) -> tuple[Result | None, str]:
     """Returns the result of `make`, or None and the sentence of its error. Raises `Cancelled`."""
     try:
         return make(), ""

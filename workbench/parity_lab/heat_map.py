@@ -36,7 +36,7 @@ class _Cell:
     """A cell of the table: its colour, its text, and the sentence in its tooltip."""
 
     kind: str  # h0 to h6, or none
-    said: str
+    text: str
     title: str = ""
     across: int = 1
 
@@ -89,11 +89,11 @@ def _rows(run: ParityRun, compared: Sequence[Outcome]) -> list[_Row]:
     order = computation_order(list(run.reference.trace), recorded=bool(run.reference.trace.meta))
     rows = []
     for stage in order:
-        held = [each.get(stage) for each in found]
-        if any(held):
-            rows.append(_Row(stage, stage, tuple(map(_cells, held))))
-        if any(each and each.logits for each in held):
-            rows.append(_Row(stage, f"{stage}, as predictions", tuple(map(_predictions, held))))
+        compared_stages = [each.get(stage) for each in found]
+        if any(compared_stages):
+            rows.append(_Row(stage, stage, tuple(map(_cells, compared_stages))))
+        if any(each and each.logits for each in compared_stages):
+            rows.append(_Row(stage, f"{stage}, as predictions", tuple(map(_predictions, compared_stages))))
     return rows
 
 
@@ -119,8 +119,8 @@ def _group(stack: str, rows: list[_Row], small: bool, places: Sequence[int], ope
             f"<small>worst of {len(rows)}</small></label></th>{cells}</tr>"
         )
     for row in rows:
-        known = f"{stack.rpartition('.')[0]}." if stack and len(rows) > 1 else ""
-        yield _line(row, places, known, row.name == opened)
+        shown_prefix = f"{stack.rpartition('.')[0]}." if stack and len(rows) > 1 else ""
+        yield _line(row, places, shown_prefix, row.name == opened)
     yield "</tbody>"
 
 
@@ -129,22 +129,22 @@ def _worst(cells: Sequence[_Cell]) -> _Cell:
     measured = [cell for cell in cells if cell.across == 1]
     worst = max(cells, key=lambda cell: cell.badness, default=_Cell("none", ""))
     if not measured or worst.badness > max(cell.badness for cell in measured):
-        return _Cell(worst.kind, "" if worst.badness < 0 else "–", worst.title or worst.said)
-    return max(measured, key=lambda cell: (cell.badness, _number(cell.said)))
+        return _Cell(worst.kind, "" if worst.badness < 0 else "–", worst.title or worst.text)
+    return max(measured, key=lambda cell: (cell.badness, _number(cell.text)))
 
 
-def _number(said: str) -> float:
+def _number(text: str) -> float:
     try:
-        return float(said)
+        return float(text)
     except ValueError:
         return 0.0
 
 
-def _line(row: _Row, places: Sequence[int], known: str, opened: bool) -> str:
+def _line(row: _Row, places: Sequence[int], shown_prefix: str, opened: bool) -> str:
     """Returns a row. If the group's row already shows the beginning of the name, only screen readers get it again."""
-    name = broken(row.name.removeprefix(known))
-    if known and row.name.startswith(known):
-        name = f'<span class="known">{escape(known)}</span>{name}'
+    name = broken(row.name.removeprefix(shown_prefix))
+    if shown_prefix and row.name.startswith(shown_prefix):
+        name = f'<span class="known">{escape(shown_prefix)}</span>{name}'
     cells = []
     for number, several in enumerate(row.cells):
         side = f' data-side="{places[number]}"' if places else ""
@@ -165,27 +165,27 @@ def _kind(row: _Row, opened: bool) -> str:
 def _cell(cell: _Cell, side: str = "") -> str:
     across = f' colspan="{cell.across}"' if cell.across > 1 else ""
     title = f' title="{escape(cell.title)}"' if cell.title else ""
-    return f'<td class="{cell.kind}"{across}{title}{side}>{escape(cell.said)}</td>'
+    return f'<td class="{cell.kind}"{across}{title}{side}>{escape(cell.text)}</td>'
 
 
 def _cells(each: StageComparison | None) -> tuple[_Cell, ...]:
     """Returns the cells of one stage of one candidate."""
-    whole = len(METRICS)
+    all_columns = len(METRICS)
     if each is None:
-        return (_Cell("none", "not traced", across=whole),)
+        return (_Cell("none", "not traced", across=all_columns),)
     if each.mismatch:
-        return (_Cell("h6", "other shape", each.mismatch, whole),)
+        return (_Cell("h6", "other shape", each.mismatch, all_columns),)
     if each.sequence:
-        said = f"{each.sequence.errors} of {each.sequence.reference_length} differ" if each.differs else "equal"
-        return (_Cell("h0" if not each.differs else "h4" if each.passes else "h5", said, across=whole),)
+        text = f"{each.sequence.errors} of {each.sequence.reference_length} differ" if each.differs else "equal"
+        return (_Cell("h0" if not each.differs else "h4" if each.passes else "h5", text, across=all_columns),)
     if each.streams:
-        said = f"{100 * each.streams.error_rate:.2g} % differ" if each.differs else "equal"
-        return (_Cell("h0" if not each.differs else "h4" if each.passes else "h5", said, across=whole),)
+        text = f"{100 * each.streams.error_rate:.2g} % differ" if each.differs else "equal"
+        return (_Cell("h0" if not each.differs else "h4" if each.passes else "h5", text, across=all_columns),)
     if each.logprobs:
-        said = f"{each.logprobs.worst:.2g} nats" if each.differs else "0"
-        return (_Cell("h0" if not each.differs else "h4" if each.passes else "h5", said, across=whole),)
+        text = f"{each.logprobs.worst:.2g} nats" if each.differs else "0"
+        return (_Cell("h0" if not each.differs else "h4" if each.passes else "h5", text, across=all_columns),)
     if each.numbers and each.numbers.nonfinite_differences:
-        return (_Cell("h6", "not finite", across=whole),)
+        return (_Cell("h6", "not finite", across=all_columns),)
     return tuple(_measured(each, name) for name in METRICS)
 
 
@@ -194,13 +194,13 @@ def _predictions(each: StageComparison | None) -> tuple[_Cell, ...]:
     if each is None or each.logits is None:
         return (_Cell("none", "", across=len(METRICS)),)
     found = each.logits
-    beyond = {one.measure for one in each.beyond}
+    beyond = {excess.measure for excess in each.beyond}
     divergence = _measured(each, "kl")
     kind = "h5" if "top1" in beyond else "h4" if found.flips else "h0"
     title = f"{found.flips} of {found.rows} rows prefer another candidate, limit {each.limits.top1:.4g}"
     overlap = f"share of the reference's best {found.top} that are among the candidate's"
     return (
-        _Cell(divergence.kind, f"KL\n{divergence.said}", divergence.title),
+        _Cell(divergence.kind, f"KL\n{divergence.text}", divergence.title),
         _Cell(kind, f"top-1\n{_share(found.top1_agreement)}", title),
         _Cell("none", f"top-{found.top}\n{_share(found.top_overlap)}", overlap),
     )

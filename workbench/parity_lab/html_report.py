@@ -56,12 +56,12 @@ def verdict(outcome: Outcome) -> str:
         lines.append(outcome.precision)
     if outcome.no_peer:
         lines.append(f"not compared with this model in the same precision: {outcome.no_peer}")
-    outcome_said, *more = outcome.sentences
-    mark, said = STATUS[outcome.status]
+    first_sentence, *other_sentences = outcome.sentences
+    mark, status = STATUS[outcome.status]
     return (
         f'<section class="verdict {outcome.status}"><p class="is"><b>{escape(outcome.name)}</b> '
-        f'<span><span aria-hidden="true">{mark}</span> {said}</span></p><p>{escape(outcome_said)}</p>'
-        f"{_items(more, 'found')}{_items(lines, 'notes')}</section>"
+        f'<span><span aria-hidden="true">{mark}</span> {status}</span></p><p>{escape(first_sentence)}</p>'
+        f"{_items(other_sentences, 'found')}{_items(lines, 'notes')}</section>"
     )
 
 
@@ -79,8 +79,8 @@ def sides(run: ParityRun) -> Iterator[str]:
     names: dict[str, list[str]] = {}
     for _, each in computed:
         names.setdefault(pairs(each.trace.meta.get("versions")) or "not said", []).append(each.name)
-    for versions, whose in names.items():
-        of = "" if len(names) == 1 else f" of {', '.join(whose)}"
+    for versions, side_names in names.items():
+        of = "" if len(names) == 1 else f" of {', '.join(side_names)}"
         yield f'<p class="faint">Versions{escape(of)}: {escape(versions)}</p>'
 
 
@@ -126,11 +126,11 @@ def noise_details(noise: NoiseReport) -> Iterator[str]:
     yield f"<h3>Noise or bug?</h3><p>{escape(as_sentence(noise.sentence))}</p>"
     yield noise_picture(noise)
     yield "<details><summary>All distances from float64</summary>"
-    far = [
+    rows = [
         (each.stage, short(reference), short(candidate), short(bound), f"bug{where}" if each.is_bug else "noise")
         for each in noise.stages
         for candidate, reference, bound, where in (each.deciding,)
     ]
     over = [each.is_bug for each in noise.stages]
     head = ("stage", noise.beside.removeprefix("the "), "candidate", "bug above", "")
-    yield f'<div class="scroll tall">{table(head, far, over)}</div></details>'
+    yield f'<div class="scroll tall">{table(head, rows, over)}</div></details>'

@@ -33,25 +33,25 @@ class Input:
     source: Any  # a path or a text
 
 
-def is_several(given: Sequence[str], reads_text: bool) -> bool:
+def is_several(arguments: Sequence[str], reads_text: bool) -> bool:
     """Returns whether the arguments are several inputs: more than one, a folder, or a list."""
-    if len(given) > 1 or any(map(_is_list, given)):
+    if len(arguments) > 1 or any(map(_is_list, arguments)):
         return True
-    return not reads_text and any(map(os.path.isdir, given))  # for a name that is too long, Path.is_dir raises
+    return not reads_text and any(map(os.path.isdir, arguments))  # for a name that is too long, Path.is_dir raises
 
 
-def read_inputs(given: Sequence[str], reads_text: bool) -> list[Input]:
+def read_inputs(arguments: Sequence[str], reads_text: bool) -> list[Input]:
     """Returns the inputs, each once and with a name of its own.
 
     Args:
-        given: recordings, or texts for a model that reads text; folders of recordings; lists.
+        arguments: recordings, or texts for a model that reads text; folders of recordings; lists.
         reads_text: whether the model reads a text.
 
     Raises `BadInput` if there is none, if a list cannot be read, or if two have the same name.
     """
-    found = [one for each in given for one in _inputs_of(each, reads_text)]
+    found = [item for each in arguments for item in _inputs_of(each, reads_text)]
     if not found:
-        raise BadInput(f"there is no input in {', '.join(map(str, given))}; expected recordings or texts")
+        raise BadInput(f"there is no input in {', '.join(map(str, arguments))}; expected recordings or texts")
     if len(found) > MOST_INPUTS:
         raise BadInput(f"there are {len(found)} inputs; expected at most {MOST_INPUTS}")
     if reads_text:  # texts without a name are counted
@@ -78,24 +78,24 @@ def with_dump(side: Side, name: str) -> Side:
     return replace(side, path=found)
 
 
-def _inputs_of(given: str, reads_text: bool) -> Iterator[Input]:
-    path = Path(given) if len(given) < 4096 and "\0" not in given else None
-    if _is_list(given):
+def _inputs_of(argument: str, reads_text: bool) -> Iterator[Input]:
+    path = Path(argument) if len(argument) < 4096 and "\0" not in argument else None
+    if _is_list(argument):
         assert path is not None
         yield from _listed(path, reads_text)
     elif reads_text:
-        yield Input("", given)
+        yield Input("", argument)
     elif path is not None and path.is_dir():
         inside = sorted(each for each in path.iterdir() if each.suffix.lower() in SUFFIXES)
         yield from (Input(each.stem, str(each)) for each in inside)
     else:
-        yield Input(Path(given).stem, given)
+        yield Input(Path(argument).stem, argument)
 
 
-def _is_list(given: str) -> bool:
-    if not given.lower().endswith(LISTS) or len(given) > 4096 or "\n" in given:
+def _is_list(argument: str) -> bool:
+    if not argument.lower().endswith(LISTS) or len(argument) > 4096 or "\n" in argument:
         return False
-    return Path(given).is_file()
+    return Path(argument).is_file()
 
 
 def _listed(path: Path, reads_text: bool) -> Iterator[Input]:

@@ -57,10 +57,12 @@ class Judge:
 
     def outcome(self, sources: Sources, candidate: Computed) -> Outcome:
         """Returns the outcome of a candidate; raises `BadInput` if it cannot be compared."""
-        ours, theirs = sources.reference.trace, candidate.trace
-        preset, reason = (self.preset, AS_ASKED) if self.preset else preset_of(ours.meta, theirs.meta)
+        reference_trace, candidate_trace = sources.reference.trace, candidate.trace
+        preset, reason = (
+            (self.preset, AS_ASKED) if self.preset else preset_of(reference_trace.meta, candidate_trace.meta)
+        )
         tolerances, on_stage = Tolerances(preset, self.changes), partial(_report_stage, candidate.name)
-        comparison = compare(ours, theirs, tolerances, self.stages, self.force, on_stage, reason)
+        comparison = compare(reference_trace, candidate_trace, tolerances, self.stages, self.force, on_stage, reason)
         exact, no_noise = sources.exact
         _, no_peer = sources.clean
         noise: NoiseReport | None = None
@@ -70,9 +72,9 @@ class Judge:
                 noise, measurements = self._noise(sources, exact, candidate)
             except BadInput as error:
                 no_noise = str(error)
-        comparison = with_hints(comparison, noise, ours, theirs, self._samples)
+        comparison = with_hints(comparison, noise, reference_trace, candidate_trace, self._samples)
         verdict = judge(comparison, noise)
-        cut = cut_like(ours, theirs)
+        cut = cut_like(reference_trace, candidate_trace)
         return Outcome(
             candidate.name,
             "within" if verdict.within else "beyond",
@@ -82,7 +84,7 @@ class Judge:
             noise=noise,
             no_noise=no_noise,
             no_peer=no_peer,
-            against=None if cut is ours else replace(sources.reference, trace=cut),
+            against=None if cut is reference_trace else replace(sources.reference, trace=cut),
             measurements=measurements,
         )
 
@@ -93,8 +95,8 @@ class Judge:
 
     def inside(self, sources: Sources, candidate: Computed) -> Outcome:
         """Returns the outcome of the stages inside a layer; limits for other stages do not matter there."""
-        held = list(sources.reference.trace)
-        own = tuple(each for each in self.changes if any(fnmatchcase(stage, each[0]) for stage in held))
+        traced_stages = list(sources.reference.trace)
+        own = tuple(each for each in self.changes if any(fnmatchcase(stage, each[0]) for stage in traced_stages))
         return replace(self, stages="*", changes=own).of_own_sources(sources, candidate)
 
     def _samples(self) -> np.ndarray | None:
@@ -115,13 +117,15 @@ class Judge:
         A candidate in low precision must stay within the clean spread of its precision. In float32 only the
         measurements use the spread.
         """
-        ours, theirs = sources.reference.trace, candidate.trace
+        reference_trace, candidate_trace = sources.reference.trace, candidate.trace
         clean, _ = sources.clean
-        beside = noise_by_spread(ours, theirs, clean.clean(exact.trace), self.stages) if clean else None
+        beside = (
+            noise_by_spread(reference_trace, candidate_trace, clean.clean(exact.trace), self.stages) if clean else None
+        )
         if beside and clean and clean.precision not in FLOAT32:
             noise = beside
         else:
-            noise = noise_or_bug(ours, theirs, exact.trace, self.stages)
+            noise = noise_or_bug(reference_trace, candidate_trace, exact.trace, self.stages)
         if self.several and (beside or not noise.coarser):
             return noise, measurements_of(beside or noise, len(clean.computed) if clean else 1)
         return noise, ()

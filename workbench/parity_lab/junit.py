@@ -30,7 +30,7 @@ def junit(run: ParityRun, worse: Collection[Regression] | None = None) -> str:
         worse: what got worse since a baseline. Then only these are failures, and other errors are skipped cases that
             say "known". None without a baseline.
     """
-    root = ElementTree.Element("testsuites", name=_said(f"parity of {run.model}"))
+    root = ElementTree.Element("testsuites", name=_xml_text(f"parity of {run.model}"))
     for outcome in run.outcomes:
         root.append(_suite(run, outcome, worse))
     for key in ("tests", "failures", "errors", "skipped"):
@@ -41,12 +41,12 @@ def junit(run: ParityRun, worse: Collection[Regression] | None = None) -> str:
 
 def _suite(run: ParityRun, outcome: Outcome, worse: Collection[Regression] | None) -> ElementTree.Element:
     seconds = outcome.computed.trace_seconds if outcome.computed else 0.0
-    suite = ElementTree.Element("testsuite", name=_said(outcome.name), time=f"{seconds:.3f}")
+    suite = ElementTree.Element("testsuite", name=_xml_text(outcome.name), time=f"{seconds:.3f}")
     found = {each.stage: each.sentence for each in worse or () if each.candidate == outcome.name}
-    states = [("verdict", *_whole(outcome, found.pop("", None), worse is not None))]
+    states = [("verdict", *_case_of_candidate(outcome, found.pop("", None), worse is not None))]
     if outcome.comparison and outcome.verdict:
         for each in outcome.comparison.stages:
-            wrong = _wrong(outcome, each)
+            wrong = _fault_of_stage(outcome, each)
             if worse is None:
                 states.append((each.stage, "failure" if wrong else "", wrong))
             elif each.stage in found:
@@ -56,17 +56,17 @@ def _suite(run: ParityRun, outcome: Outcome, worse: Collection[Regression] | Non
     states += [(stage, "failure", sentence) for stage, sentence in found.items()]  # stages that are gone
     for name, kind, sentence in states:
         case = ElementTree.SubElement(
-            suite, "testcase", classname=_said(f"{run.model}.{outcome.name}"), name=_said(name), time="0"
+            suite, "testcase", classname=_xml_text(f"{run.model}.{outcome.name}"), name=_xml_text(name), time="0"
         )
         if kind:
-            ElementTree.SubElement(case, kind, message=_said(sentence)).text = _said(sentence)
+            ElementTree.SubElement(case, kind, message=_xml_text(sentence)).text = _xml_text(sentence)
     suite.set("tests", str(len(states)))
     for key, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(key, str(sum(each == kind for _, each, _ in states)))
     return suite
 
 
-def _whole(outcome: Outcome, worse: str | None, baseline: bool) -> tuple[str, str]:
+def _case_of_candidate(outcome: Outcome, worse: str | None, baseline: bool) -> tuple[str, str]:
     """Returns the kind and the sentence of the case for a whole candidate."""
     if worse is not None:
         return "failure", worse
@@ -76,7 +76,7 @@ def _whole(outcome: Outcome, worse: str | None, baseline: bool) -> tuple[str, st
     return kind, outcome.sentence
 
 
-def _wrong(outcome: Outcome, stage: StageComparison) -> str:
+def _fault_of_stage(outcome: Outcome, stage: StageComparison) -> str:
     """Returns what is wrong with a stage of a candidate; empty if nothing is."""
     assert outcome.comparison and outcome.verdict
     if outcome.verdict.within:
@@ -87,5 +87,5 @@ def _wrong(outcome: Outcome, stage: StageComparison) -> str:
     return outcome.sentence if stage.stage in outcome.verdict.faulty_stages else ""
 
 
-def _said(text: str) -> str:
+def _xml_text(text: str) -> str:
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -25,10 +25,11 @@ def map_figure(run: ParityRun) -> Figure:
     from workbench.plots.heatmap import heat_figure
 
     compared = [(each.name, each.comparison) for each in run.outcomes if each.comparison]
-    held = [{stage.stage: stage for stage in found.stages if stage.numbers} for _, found in compared]
-    stages = list(dict.fromkeys(stage for each in held for stage in each))[:MOST_STAGES]
+    numeric_stages = [{stage.stage: stage for stage in found.stages if stage.numbers} for _, found in compared]
+    stages = list(dict.fromkeys(stage for each in numeric_stages for stage in each))[:MOST_STAGES]
     errors, limits = (
-        np.array([[value(each.get(stage)) for each in held] for stage in stages]) for value in (_error, _limit)
+        np.array([[value(each.get(stage)) for each in numeric_stages] for stage in stages])
+        for value in (_error, _limit)
     )
     return heat_figure(stages, [name for name, _ in compared], errors, limits)
 

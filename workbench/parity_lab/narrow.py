@@ -19,7 +19,7 @@ from typing import Protocol
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.sides import Side
 from workbench.parity_lab.clean import CleanRuns, needs_clean
-from workbench.parity_lab.found import found_or_why
+from workbench.parity_lab.found import result_or_reason
 from workbench.parity_lab.outcome import Computed, LayerOutcome, Outcome
 from workbench.parity_lab.sources import Sources, TraceOrReason
 from workbench.trace.step_names import beam_of, is_choice, step_and_stage
@@ -82,7 +82,7 @@ class LayerInspection:
         layer = layer_in_error(outcome)
         if layer is None or side.path is not None or self._reference.path is not None:
             return outcome
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             candidate = self._look(side, f"candidate-{number}-{layer}", layer)
             sources = self._sources_of(layer, candidate if needs_clean(side) else None)
@@ -91,7 +91,7 @@ class LayerInspection:
             raise
         except WorkbenchError as error:
             found = Outcome(outcome.name, "unusable", str(error))
-        return replace(outcome, inside=LayerOutcome(layer, found, time.perf_counter() - begun))
+        return replace(outcome, inside=LayerOutcome(layer, found, time.perf_counter() - start))
 
     def _sources_of(self, layer: str, candidate: Computed | None) -> Sources:
         """Returns the traces that a candidate is compared with; pass None for a candidate without its own precision.
@@ -109,7 +109,7 @@ class LayerInspection:
     def _once(self, side: Side, file: str, layer: str) -> TraceOrReason:
         """Returns the trace of a side, or why there is none; later calls with the same file name return the same."""
         if file not in self._traced:
-            self._traced[file] = found_or_why(partial(self._look, side, file, layer))
+            self._traced[file] = result_or_reason(partial(self._look, side, file, layer))
         return self._traced[file]
 
     def _look(self, side: Side, file: str, layer: str) -> Computed:

@@ -73,10 +73,10 @@ class Outcome:
         """The verdict, also on the inside of a layer, or why there is none."""
         if self.verdict is None:
             return (self.reason,)
-        said = [*self.verdict.sentences, *(self.inside.sentences if self.inside else ())]
+        all_sentences = [*self.verdict.sentences, *(self.inside.sentences if self.inside else ())]
         if self.weights and (self.weights.differs or self.status == "beyond"):
-            said.append(self.weights.sentence)
-        return tuple(said)
+            all_sentences.append(self.weights.sentence)
+        return tuple(all_sentences)
 
     @property
     def sentence(self) -> str:
@@ -86,8 +86,8 @@ class Outcome:
     @property
     def faulty_stage(self) -> str | None:
         """The first stage in error; the one inside a layer if that layer was looked into."""
-        within = self.inside.outcome.faulty_stage if self.inside else None
-        return within or (self.verdict.faulty_stage if self.verdict else None)
+        inner_stage = self.inside.outcome.faulty_stage if self.inside else None
+        return inner_stage or (self.verdict.faulty_stage if self.verdict else None)
 
     def to_dict(self, profiles: bool = False) -> dict[str, Any]:
         """Returns the outcome as plain JSON values, with `comparison` from `workbench.compare.report.to_dict`."""
@@ -126,8 +126,8 @@ class LayerOutcome:
             return (f"Inside {self.layer} nothing is compared: {self.outcome.reason}.",)
         if self.outcome.status == "within":
             return (f"Inside {self.layer} every stage is within tolerance.",)
-        first, *more = self.outcome.verdict.sentences
-        return (f"Inside {self.layer}: {first}", *more)
+        first, *other_sentences = self.outcome.verdict.sentences
+        return (f"Inside {self.layer}: {first}", *other_sentences)
 
 
 class ParityRun:
@@ -135,7 +135,7 @@ class ParityRun:
 
     Args:
         folder: the folder with the traces.
-        kept: whether the traces stay after `close`.
+        keep: whether the traces stay after `close`.
         isolated: whether the candidates were computed from the reference's own inputs, stage by stage.
     """
 
@@ -148,7 +148,7 @@ class ParityRun:
         no_exact: str,
         outcomes: Collection[Outcome],
         folder: Path,
-        kept: bool,
+        keep: bool,
         isolated: bool = False,
         peers: Collection[Computed] = (),
     ):
@@ -161,7 +161,7 @@ class ParityRun:
         self.folder = folder
         self.isolated = isolated
         self.peers = tuple(peers)  # the reference's model in the precisions of candidates
-        self._end = None if kept else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._end = None if keep else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process does not remove the traces."""
@@ -187,13 +187,15 @@ class ParityRun:
     def mode(self) -> str:
         """A sentence that says which errors the error of a stage includes."""
         if self.isolated:
-            whose = {each.comparison.inputs for each in self.outcomes if each.comparison and each.comparison.inputs}
-            if whose == {"candidate"}:
+            input_sides = {
+                each.comparison.inputs for each in self.outcomes if each.comparison and each.comparison.inputs
+            }
+            if input_sides == {"candidate"}:
                 return (
                     "Isolated: every stage of the reference is computed from the candidate's own inputs, so it shows "
                     "only the candidate's own error there."
                 )
-            also = "; for a dump, from the dump's own inputs" if "candidate" in whose else ""
+            also = "; for a dump, from the dump's own inputs" if "candidate" in input_sides else ""
             return (
                 f"Isolated: every stage is computed from the reference's own inputs{also}, so it shows only its own "
                 "error."

@@ -56,11 +56,11 @@ class Plan:
 
     def traces(self, call: Caller) -> int:
         """Returns the largest possible number of traces, for the progress; `call` calls functions that read traces."""
-        how, asked = self.how, (self.candidates, self.how.mapping, self.precision)
-        spreads = call(precisions_of, *asked) if self.has_clean else set()
-        count = 1 + how.exact * self.has_runs + (1 + ORDERS) * len(spreads)
-        count += len(self.candidates) + len(self.dumps) * (1 + how.exact)
-        return count * (1 + how.narrow)
+        options, arguments = self.how, (self.candidates, self.how.mapping, self.precision)
+        spreads = call(precisions_of, *arguments) if self.has_clean else set()
+        count = 1 + options.exact * self.has_runs + (1 + ORDERS) * len(spreads)
+        count += len(self.candidates) + len(self.dumps) * (1 + options.exact)
+        return count * (1 + options.narrow)
 
 
 def plan_run(
@@ -90,29 +90,31 @@ def plan_run(
     read_steps(how.steps)
     StageFilter(how.stages, held=True)
     rules, preset = read_rules(how.rules), find_preset(how.preset) if how.preset else None
-    heard = source if isinstance(source, (str, Path, tuple)) and family.input == RECORDING else None
-    judge = Judge(how.stages, preset, rules, how.force, how.several, heard)
+    recording = source if isinstance(source, (str, Path, tuple)) and family.input == RECORDING else None
+    judge = Judge(how.stages, preset, rules, how.force, how.several, recording)
     settings: dict[str, Any] = dict(how.settings or {})
-    first = read_side(reference, options_class, card.id).with_default(**settings)
-    first = first.with_default(dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"}))
+    reference_side = read_side(reference, options_class, card.id).with_default(**settings)
+    reference_side = reference_side.with_default(
+        dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"})
+    )
     read = read_sides(candidates, options_class, card.id, gguf_files=True)
-    others = tuple(each.with_default(**settings) for each in read)
-    for side in others:
+    candidate_sides = tuple(each.with_default(**settings) for each in read)
+    for side in candidate_sides:
         if side.file is not None:
             _check_file(registry, side.file, card)
         try:
             check_quantization(card, side.settings.get("quantization", "auto"))
         except BadInput as error:
             raise BadInput(f"{side.name}: {error}") from None
-    from_stages = how.isolated and first.path is None
+    from_stages = how.isolated and reference_side.path is None
     return Plan(
         card,
         described(source, family.reads_text),
         TraceRequest(model, source, how.stages, options, how.mapping, how.steps),
         how,
-        first,
-        others,
-        tuple(side for side in others if from_stages and is_dump(side, how.mapping)),
+        reference_side,
+        candidate_sides,
+        tuple(side for side in candidate_sides if from_stages and is_dump(side, how.mapping)),
         judge,
         check_precision(how.precision),
     )

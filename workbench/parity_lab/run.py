@@ -21,7 +21,7 @@ from workbench.core.progress import OnProgress
 from workbench.core.sides import Side
 from workbench.parity_lab.clean import CleanRuns, gguf_file_of, named_precision, needs_clean
 from workbench.parity_lab.dumps import DumpJudge, substitutes
-from workbench.parity_lab.found import found_or_why
+from workbench.parity_lab.found import result_or_reason
 from workbench.parity_lab.models import float64_side
 from workbench.parity_lab.narrow import LayerInspection
 from workbench.parity_lab.options import USUAL, ParityOptions
@@ -90,7 +90,7 @@ def run_parity(
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Results:
     """The traces and outcomes that a run has computed."""
 
     reference: Computed
@@ -99,21 +99,21 @@ class _Found:
     peers: Sequence[Computed]  # the reference's model in the precisions of candidates
 
 
-def _compared(plan: Plan, tracer: Tracer, file_of: Callable[[str], Path]) -> _Found:
+def _compared(plan: Plan, tracer: Tracer, file_of: Callable[[str], Path]) -> _Results:
     """Computes the reference, what tells noise from bugs, and then the candidates.
 
     Args:
         file_of: returns the GGUF file of the model in a type.
     """
-    how = plan.how
+    options = plan.how
     reference = _reference(plan, tracer)
     exact: TraceOrReason = (None, "")
-    if how.exact and plan.has_runs:
-        exact = found_or_why(partial(tracer.compute, float64_side(plan.reference), EXACT))
+    if options.exact and plan.has_runs:
+        exact = result_or_reason(partial(tracer.compute, float64_side(plan.reference), EXACT))
     clean = None
     if plan.has_clean:
-        known = tracer.reading(precision_of)
-        clean = CleanRuns(tracer.compute, tracer.compute_several, plan.reference, file_of, known, how.several)
+        precision = tracer.reading(precision_of)
+        clean = CleanRuns(tracer.compute, tracer.compute_several, plan.reference, file_of, precision, options.several)
     from_dumps = DumpJudge(
         tracer.compute,
         tracer.save,
@@ -121,30 +121,30 @@ def _compared(plan: Plan, tracer: Tracer, file_of: Callable[[str], Path]) -> _Fo
         tracer.reading(plan.judge.of_own_sources),
         plan.reference,
         reference.trace,
-        float64_side(plan.reference) if how.exact else None,
+        float64_side(plan.reference) if options.exact else None,
         clean,
     )
-    weights = WeightChecks(plan.card, plan.precision, tracer.say, how.several)
+    weights = WeightChecks(plan.card, plan.precision, tracer.say, options.several)
     candidates = _Candidates(plan, tracer, Sources(reference, exact), clean, from_dumps, weights)
     outcomes = [candidates.outcome(side, f"candidate-{number}") for number, side in enumerate(plan.candidates, 1)]
     if not plan.has_runs:
         exact = from_dumps.exact
-    if how.narrow:
+    if options.narrow:
         inside = tracer.reading(plan.judge.inside)
         float64 = float64_side(plan.reference) if exact[0] else None
         looking = LayerInspection(tracer.compute, inside, plan.reference, float64, clean)
         pairs = enumerate(zip(plan.candidates, outcomes), 1)
         outcomes = [looking.narrowed(side, each, number) for number, (side, each) in pairs]
-    return _Found(reference, exact, outcomes, [run.computed[0] for run in clean.end_to_end] if clean else ())
+    return _Results(reference, exact, outcomes, [run.computed[0] for run in clean.end_to_end] if clean else ())
 
 
 def _reference(plan: Plan, tracer: Tracer) -> Computed:
     """Returns the trace of the reference, which later computations follow; checks the rules by its stages."""
-    how = plan.how
-    found = tracer.compute(plan.reference, "reference", ("*.*", "logits", how.stages) if how.isolated else ())
-    check_rules(plan.judge.changes, filter(StageFilter(how.stages, held=True), found.trace))
+    options = plan.how
+    found = tracer.compute(plan.reference, "reference", ("*.*", "logits", options.stages) if options.isolated else ())
+    check_rules(plan.judge.changes, filter(StageFilter(options.stages, held=True), found.trace))
     tracer.follow(found)
-    if how.isolated:
+    if options.isolated:
         tracer.isolate(found, plan.reference)
     return found
 
@@ -174,14 +174,14 @@ class _Candidates:
             return Outcome(side.name, "unusable", str(error))
 
     def _outcome(self, side: Side, file: str) -> Outcome:
-        candidate, said = self.tracer.compute(side, file), ""
+        candidate, precision = self.tracer.compute(side, file), ""
         if side.path is not None:
-            trace, said = self.tracer.reading(named_precision)(candidate.trace, self.plan.precision)
+            trace, precision = self.tracer.reading(named_precision)(candidate.trace, self.plan.precision)
             candidate = replace(candidate, trace=trace)
         if side in self.plan.dumps:
-            return replace(self.from_dumps.judged(candidate, file), precision=said)
+            return replace(self.from_dumps.judged(candidate, file), precision=precision)
         self.tracer.check_inputs(candidate)
         sources = self.sources
         if self.clean and needs_clean(side):
             sources = replace(sources, clean=self.clean.of(candidate.trace))
-        return replace(self.tracer.reading(self.plan.judge.outcome)(sources, candidate), precision=said)
+        return replace(self.tracer.reading(self.plan.judge.outcome)(sources, candidate), precision=precision)

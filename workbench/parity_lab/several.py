@@ -189,7 +189,7 @@ def run_parity_on_inputs(
     for each in inputs:
         for side in sides:
             with_dump(side, each.name)  # before anything is computed
-    kept = KeptSessions(registry)
+    sessions = KeptSessions(registry)
     found: dict[str, list[OnInput]] = {side.name: [] for side in sides}
     named = ""
     try:
@@ -201,7 +201,7 @@ def run_parity_on_inputs(
 
             folder = None if keep is None else Path(keep) / each.name
             run = run_parity(
-                kept,  # type: ignore[arg-type]
+                sessions,  # type: ignore[arg-type]
                 model,
                 each.source,
                 reference,
@@ -218,7 +218,7 @@ def run_parity_on_inputs(
                 if on_run:
                     on_run(each, run)
     finally:
-        kept.close()
+        sessions.close()
     together = [CandidateOnInputs(name, tuple(results)) for name, results in found.items()]
     return ParityRuns(card.id, tuple(each.name for each in inputs), named, tuple(together))
 

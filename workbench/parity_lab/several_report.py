@@ -43,17 +43,20 @@ def several_page(runs: ParityRuns) -> str:
 def several_parts(runs: ParityRuns) -> Iterator[str]:
     """Yields the verdicts and tables as HTML, for a page of its own or for a part of one."""
     for each in runs.candidates:
-        mark, said = STATUS[each.status]
+        mark, status = STATUS[each.status]
         yield (
             f'<section class="verdict {each.status}"><p class="is"><b>{escape(each.name)}</b> '
-            f'<span><span aria-hidden="true">{mark}</span> {said}</span></p><p>{escape(each.sentence)}</p></section>'
+            f'<span><span aria-hidden="true">{mark}</span> {status}</span></p><p>{escape(each.sentence)}</p></section>'
         )
     for each in runs.candidates:
         yield f"<h2>{escape(each.name)}</h2>"
         yield from _stages(each)
         yield "<h3>Each input by itself</h3>"
-        lines = [(one.input, STATUS[one.status][1], one.faulty_stage or "", one.sentence) for one in each.on_inputs]
-        over = [one.status != "within" for one in each.on_inputs]
+        lines = [
+            (result.input, STATUS[result.status][1], result.faulty_stage or "", result.sentence)
+            for result in each.on_inputs
+        ]
+        over = [result.status != "within" for result in each.on_inputs]
         head = ("input", "", "first stage in error", "verdict")
         yield f'<div class="scroll tall">{table(head, lines, over, wide=(3,))}</div>'
 
@@ -64,14 +67,14 @@ def _stages(each: CandidateOnInputs) -> Iterator[str]:
         return
     lines = [
         (
-            one.stage,
-            one.measure,
-            f"{one.farther} of {one.inputs}",
-            *(short(value) for value in one.ratios),
-            short(one.p),
-            short(one.corrected),
+            stage.stage,
+            stage.measure,
+            f"{stage.farther} of {stage.inputs}",
+            *(short(value) for value in stage.ratios),
+            short(stage.p),
+            short(stage.corrected),
         )
-        for one in each.consistency.stages
+        for stage in each.consistency.stages
     ]
-    over = [one.is_fault for one in each.consistency.stages]
+    over = [stage.is_fault for stage in each.consistency.stages]
     yield f'<div class="scroll tall">{table(STAGE_COLUMNS, lines, over)}</div>'

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.parity_lab.clean import FoundClean
+from workbench.parity_lab.clean import CleanOrReason
 from workbench.parity_lab.outcome import Computed
 
 TraceOrReason = tuple[Computed | None, str]
@@ -19,4 +19,4 @@ class Sources:
 
     reference: Computed
     exact: TraceOrReason
-    clean: FoundClean = (None, "")  # the same model in the candidate's precision
+    clean: CleanOrReason = (None, "")  # the same model in the candidate's precision

@@ -75,8 +75,8 @@ def about(each: StageComparison, first: str | None, largest: str | None) -> str:
         lengths = f"{found_edits.reference_length} and {found_edits.candidate_length}"
         unit = "tokens" if each.kind == "tokens" else "units"
         parts.append(f"{found_edits.errors} edits, {lengths} {unit}" if each.differs else f"equal, {lengths} {unit}")
-    said = "; ".join([*parts, *(each.hint or each.mismatch or "").splitlines()])
-    return as_sentence(said)
+    sentence = "; ".join([*parts, *(each.hint or each.mismatch or "").splitlines()])
+    return as_sentence(sentence)
 
 
 # Statistics.
@@ -84,7 +84,7 @@ def about(each: StageComparison, first: str | None, largest: str | None) -> str:
 
 def _statistics(each: StageComparison, passes: bool, noise: NoiseReport | None) -> Iterator[str]:
     lines, over = [], []
-    beyond = {one.measure for one in each.beyond}
+    beyond = {excess.measure for excess in each.beyond}
     tightest = each.passing_limits
     for name, value in each.measured.items():
         limit, would = getattr(each.limits, name), tightest.get(name)
@@ -109,8 +109,8 @@ def _facts(each: StageComparison, passes: bool) -> Iterator[tuple[str, str]]:
         yield "largest, mean |difference|", f"{short(found.max_abs)}, {short(found.mean_abs)}"
         yield "root mean square of the reference", short(found.reference_rms)
         yield "signal to noise", "no noise" if found.snr_db == np.inf else f"{found.snr_db:.1f} dB"
-        left = f"leaves {short(found.factor_residual)}"
-        yield "nearest multiple of the reference", f"{found.factor:.7g}, {left}"
+        residual = f"leaves {short(found.factor_residual)}"
+        yield "nearest multiple of the reference", f"{found.factor:.7g}, {residual}"
         if each.own is not None and each.before is not None:
             times = "" if each.growth is None else f", × {each.growth:.3g}"
             yield "added to the stage before", f"{short(each.own)} to {short(each.before)}{times}"
@@ -129,8 +129,8 @@ def _distances(stage: str, noise: NoiseReport | None) -> Iterator[tuple[str, str
         if each.stage == stage:
             candidate, reference, bound, where = each.deciding
             yield f"{each.beside.removeprefix('the ')} from float64{where}", short(reference)
-            said = "a bug" if each.is_bug else "noise"
-            yield f"candidate from float64{where}", f"{short(candidate)}: {said}, a bug above {short(bound)}"
+            conclusion = "a bug" if each.is_bug else "noise"
+            yield f"candidate from float64{where}", f"{short(candidate)}: {conclusion}, a bug above {short(bound)}"
 
 
 # Texts and tokens.
@@ -142,8 +142,8 @@ def written(each: StageComparison, reference: Trace, candidate: Trace, first_tok
     if not each.differs or each.sequence is None:
         yield f"<p>The same on both sides:</p><pre>{escape(sides[0])}</pre>"
         return
-    for whose, said in zip(("Reference", "Candidate"), sides):
-        yield f'<p class="faint">{whose}</p><pre>{escape(said)}</pre>'
+    for side, text in zip(("Reference", "Candidate"), sides):
+        yield f'<p class="faint">{side}</p><pre>{escape(text)}</pre>'
     yield _edits(each.sequence.edits)
     if each.stage == "tokens" and first_token:
         yield _first_token(first_token)
@@ -157,15 +157,18 @@ def streams(each: StageComparison, reference: Trace, candidate: Trace) -> Iterat
     sides = [np.asarray(trace[each.stage]) for trace in (reference, candidate)]
     lines, over = [], []
     for row in range(begin, min(begin + _ROWS, max(map(len, sides)))):
-        held = [side[row].tolist() if row < len(side) else ["the end"] * found.streams for side in sides]
-        cells = [str(one) if one == other else f"{one} → {other}" for one, other in zip(*held)]
+        ids = [side[row].tolist() if row < len(side) else ["the end"] * found.streams for side in sides]
+        cells = [
+            str(reference_id) if reference_id == candidate_id else f"{reference_id} → {candidate_id}"
+            for reference_id, candidate_id in zip(*ids)
+        ]
         lines.append((str(row), *cells))
-        over.append(held[0] != held[1])
+        over.append(ids[0] != ids[1])
     head = ("row", *(f"stream {number}" for number in range(found.streams)))
-    said = (
+    caption = (
         "The same on both sides" if not found.errors else "Where two ids stand, they are the reference's → candidate's"
     )
-    yield f'<p class="faint">{said}.</p><div class="scroll">{table(head, lines, over)}</div>'
+    yield f'<p class="faint">{caption}.</p><div class="scroll">{table(head, lines, over)}</div>'
 
 
 def _shown(each: StageComparison, trace: Trace) -> str:
@@ -183,15 +186,15 @@ def _edits(edits: Sequence[Edit]) -> str:
 
 def _first_token(first: FirstToken) -> str:
     ids = ["the end" if each is None else str(each) for each in (first.reference, first.candidate)]
-    said = f"The first token that differs is at place {first.place}: {ids[0]} and {ids[1]}"
+    sentence = f"The first token that differs is at place {first.place}: {ids[0]} and {ids[1]}"
     if first.choice is None:
-        return f"<p>{said}; the traces hold neither the logits nor the likeliest tokens that decided it.</p>"
+        return f"<p>{sentence}; the traces hold neither the logits nor the likeliest tokens that decided it.</p>"
     choice = first.choice
     tie = "a near tie" if first.near_tie else "no near tie"
     where = (
         "The likeliest tokens of that step show" if choice.row is None else f"Row {choice.row} of the logits decided"
     )
     return (
-        f"<p>{said}, {tie}. {where}: reference and candidate prefer their own tokens by {margins_of(choice, 3)}; the "
-        f"logits have a deviation of {choice.spread:.3g}.</p>"
+        f"<p>{sentence}, {tie}. {where}: reference and candidate prefer their own tokens by {margins_of(choice, 3)}; "
+        f"the logits have a deviation of {choice.spread:.3g}.</p>"
     )

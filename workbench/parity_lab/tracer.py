@@ -33,7 +33,7 @@ from workbench.trace.trace import Trace
 
 BEAT_SECONDS = 0.25  # the caller gets progress at least this often, and can then stop the trace
 GRACE_SECONDS = 5.0  # after a cancel, a trace has this long before its process is ended
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 _LOADED, _TRACED = 0.4, 0.7  # progress of a side after loading and after tracing
 
@@ -97,10 +97,10 @@ class Tracer:
         """Reports what is done after the latest trace."""
         self._within(_TRACED, activity)
 
-    def reading(self, function: Callable[Given, Result]) -> Callable[Given, Result]:
+    def reading(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         """Returns a function that `call` calls. Its reports count as progress after the latest trace."""
 
-        def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        def called(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
             with listening(lambda share, activity: self._within(_TRACED + (1 - _TRACED) * share, activity)):
                 return self._call(function, *args, **kwargs)
 
@@ -171,7 +171,7 @@ class Tracer:
         given = given or self._given
         if side.runtime is not None and given is not None and (why := RUNTIMES[side.runtime].no_given):
             raise Unavailable(why)  # before the load, which may take long
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self._within(0.0, f"loading {side.name}")
         session = self._registry.open(
             side.file or self._request.model,
@@ -182,17 +182,19 @@ class Tracer:
         found = []
         with session:
             loaded = time.perf_counter()
-            asked = self._request.decoding_steps if decoding_steps is None else decoding_steps
+            requested_steps = self._request.decoding_steps if decoding_steps is None else decoding_steps
             for number in range(count):
                 self._step += number > 0
                 numbered = f"{number + 1}-" if count > 1 else ""
                 path = self.folder / f"{file}-{numbered}{_file_name(side.name)}.safetensors"
                 self._written.append(path)
                 started = time.perf_counter()
-                trace = self._traced(session, side, path, given, ",".join(stages) or self._request.stages, asked)
+                trace = self._traced(
+                    session, side, path, given, ",".join(stages) or self._request.stages, requested_steps
+                )
                 if side.file is not None:
                     trace.meta = {**trace.meta, "weights": str(side.file)}  # by which its clean spread is computed
-                seconds = loaded - begun if number == 0 else 0.0
+                seconds = loaded - start if number == 0 else 0.0
                 found.append(Computed(side.name, trace, seconds, time.perf_counter() - started))
         return found
 
@@ -209,11 +211,11 @@ class Tracer:
             return trace()
         self._within(_LOADED, activity)
         found: list[Trace | BaseException] = []
-        told = (0.0, activity)  # time and text of the last report
+        last_report = (0.0, activity)  # time and text of the last report
 
-        def on_progress(_: float, said: str) -> None:
-            nonlocal told
-            told = time.monotonic(), f"{side.name}: {said}"
+        def on_progress(_: float, text: str) -> None:
+            nonlocal last_report
+            last_report = time.monotonic(), f"{side.name}: {text}"
 
         def work() -> None:
             try:
@@ -225,13 +227,13 @@ class Tracer:
         worker = threading.Thread(target=work, name=activity, daemon=True)
         worker.start()
         try:
-            begun = time.monotonic()
+            start = time.monotonic()
             while worker.is_alive():
                 worker.join(BEAT_SECONDS)
-                waited = time.monotonic() - begun
+                waited = time.monotonic() - start
                 share = _LOADED + (_TRACED - _LOADED) * waited / (waited + 10)  # the duration is unknown
-                doing = told[1] if time.monotonic() - told[0] < 2 * BEAT_SECONDS else activity
-                self._within(share, f"{doing}, {waited:.0f} s")
+                latest_activity = last_report[1] if time.monotonic() - last_report[0] < 2 * BEAT_SECONDS else activity
+                self._within(share, f"{latest_activity}, {waited:.0f} s")
         except BaseException:
             session.cancel()
             worker.join(GRACE_SECONDS)

@@ -8,11 +8,11 @@ from pathlib import Path
 from workbench.compare.weight_report import WeightReport
 from workbench.core.errors import BadInput
 from workbench.core.sides import GGUF_SUFFIX, Side
-from workbench.parity_lab.found import found_or_why
+from workbench.parity_lab.found import result_or_reason
 from workbench.registry.cards import Card
 from workbench.registry.sources import local_checkpoint
 
-FoundWeights = tuple[WeightReport | None, str]
+WeightsOrReason = tuple[WeightReport | None, str]
 """A report, or why there is none; both empty if no file is named."""
 
 
@@ -30,9 +30,9 @@ class WeightChecks:
     def __init__(self, card: Card, precision: str, say: Callable[[str], None], several: bool = False):
         self._card, self._precision, self._say = card, precision, say
         self._several = several
-        self._found: dict[Path, FoundWeights] = {}
+        self._found: dict[Path, WeightsOrReason] = {}
 
-    def of(self, side: Side) -> FoundWeights:
+    def of(self, side: Side) -> WeightsOrReason:
         """Returns the report on the file of a candidate."""
         file = side.file
         if side.path is not None and self._precision.lower().endswith(GGUF_SUFFIX):
@@ -40,7 +40,7 @@ class WeightChecks:
         if file is None or self._several:
             return None, ""
         if file not in self._found:
-            self._found[file] = found_or_why(lambda: self._compared(file))
+            self._found[file] = result_or_reason(lambda: self._compared(file))
         return self._found[file]
 
     def _compared(self, file: Path) -> WeightReport:
@@ -49,4 +49,4 @@ class WeightChecks:
         directory = None if self._card.kind == "gguf" else local_checkpoint(self._card)
         if directory is None:
             raise BadInput(f"{self._card.id} is a GGUF file or not on this machine; expected a checkpoint's directory")
-        return checked(directory, self._card.family, file, lambda _, said: self._say(said))
+        return checked(directory, self._card.family, file, lambda _, activity: self._say(activity))

@@ -151,11 +151,15 @@ def same_answer(*traces: Trace) -> bool:
 
 def layout_of(meta: Mapping[str, Any]) -> SpeechLayout | None:
     """Returns the vocabulary's layout that a trace names; None if it names none, or one that cannot be right."""
-    held = meta.get("layout")
+    layout_fields = meta.get("layout")
     names = {each.name for each in fields(SpeechLayout)}
-    if not isinstance(held, Mapping) or set(held) != names or any(type(each) is not int for each in held.values()):
+    if (
+        not isinstance(layout_fields, Mapping)
+        or set(layout_fields) != names
+        or any(type(each) is not int for each in layout_fields.values())
+    ):
         return None
-    layout = SpeechLayout(**held)
+    layout = SpeechLayout(**layout_fields)
     return layout if 0 < layout.streams < 1000 and layout.layer_size > 0 else None
 
 
@@ -179,8 +183,8 @@ def guidance_of(meta: Mapping[str, Any]) -> float:
 
     Guidance is cfg * conditional + (1 - cfg) * null.
     """
-    held = meta.get("answer")
-    cfg = held.get("cfg") if isinstance(held, Mapping) else None
+    settings = meta.get("answer")
+    cfg = settings.get("cfg") if isinstance(settings, Mapping) else None
     if isinstance(cfg, bool) or not isinstance(cfg, (int, float)) or not math.isfinite(cfg):
         return 1.0
     return max(math.hypot(cfg, cfg - 1), 1.0)
@@ -202,7 +206,7 @@ def first_id(reference: Trace, candidate: Trace, answers: Answers, tolerances: T
     for stream in differing:
         ids = [None if row is None or stream >= len(row) else int(row[stream]) for row in rows]
         choice, near = _choice(reference, candidate, position, stream, (ids[0], ids[1]), tolerances)
-        change = _change(tables[0][:, 0], tables[1][:, 0], position, layout) if stream == 0 else ""
+        change = _inserted_or_omitted_id(tables[0][:, 0], tables[1][:, 0], position, layout) if stream == 0 else ""
         for side, trace, number in zip(("reference", "candidate"), (reference, candidate), ids):
             likeliest = None if number is None else _likeliest_ids(trace, position, stream)
             if not change and likeliest and len(likeliest[0]) and number not in likeliest[0]:
@@ -224,7 +228,9 @@ def first_id(reference: Trace, candidate: Trace, answers: Answers, tolerances: T
     return next((each for each in found if not each.near_tie), found[0])
 
 
-def _change(reference_ids: np.ndarray, candidate_ids: np.ndarray, place: int, layout: SpeechLayout | None) -> str:
+def _inserted_or_omitted_id(
+    reference_ids: np.ndarray, candidate_ids: np.ndarray, place: int, layout: SpeechLayout | None
+) -> str:
     """Returns a phrase if one side has one id more and then both go on alike; else an empty text."""
     for longer, shorter, verb in (
         (reference_ids, candidate_ids, "leaves out"),
@@ -266,10 +272,10 @@ def _choice(
         return choice, choice.is_near_tie(noise)
     if not math.isclose(*heats, rel_tol=LEAST_NOISE):
         return choice, False
-    return choice, _drawn_near(reference, candidate, position, stream, choice, noise, heats[0])
+    return choice, _is_near_tie_of_draws(reference, candidate, position, stream, choice, noise, heats[0])
 
 
-def _drawn_near(
+def _is_near_tie_of_draws(
     reference: Trace, candidate: Trace, position: int, stream: int, choice: Choice, noise: float, temperature: float
 ) -> bool:
     """Returns whether rounding explains that the same random number drew two ids.
@@ -298,9 +304,9 @@ def _likeliest_ids(trace: Trace, position: int, stream: int) -> tuple[np.ndarray
 
 def _value(trace: Trace, stage: str, position: int, stream: int) -> float:
     """Returns a number of a stage [positions, streams]; NaN if the trace does not hold it."""
-    held = trace[stage] if stage in trace else np.empty((0, 0))
-    inside = held.ndim == 2 and position < held.shape[0] and stream < held.shape[1]
-    return float(held[position, stream]) if inside else math.nan if stage == ROOMS else 0.0
+    values = trace[stage] if stage in trace else np.empty((0, 0))
+    inside = values.ndim == 2 and position < values.shape[0] and stream < values.shape[1]
+    return float(values[position, stream]) if inside else math.nan if stage == ROOMS else 0.0
 
 
 def _spread(reference: Trace, candidate: Trace, stream: int, logprobs: np.ndarray) -> float:

@@ -57,18 +57,18 @@ def measure_choices(reference: Trace, candidate: Trace, positions: int, limit: f
         ):
             if not reference_logprobs and not candidate_logprobs:
                 continue
-            apart = (
+            step_differences = (
                 differences(reference_logprobs, candidate_logprobs)
                 if reference_logprobs and candidate_logprobs
                 else [math.inf]
             )
-            found = root_mean_square(apart)
+            found = root_mean_square(step_differences)
             if place[0] < 0 or found > worst:
                 worst, place = found, (step, stream)
             if place_beyond is None and not found <= limit:
                 place_beyond = step, stream
-            total += sum(apart)
-            tokens += len(apart)
+            total += sum(step_differences)
+            tokens += len(step_differences)
     first = place_beyond or (None, None)
     return LogprobMeasures(worst, place[0], total / max(tokens, 1), steps, tokens, place[1], *first)
 
@@ -87,13 +87,13 @@ def explain_choices(
     reference_logprobs, candidate_logprobs = (
         _logprobs_at(*_arrays(trace), step)[stream] for trace in (reference, candidate)
     )
-    where = f"first at {_where(answers.reference, step, stream)}"
+    where = f"first at {_position_text(answers.reference, step, stream)}"
     layout = layout_of(reference.meta) or layout_of(candidate.meta)
     if not reference_logprobs or not candidate_logprobs:
         return f"{where}, where {'the candidate' if reference_logprobs else 'the reference'} chooses nothing"
-    if strange := _strangers(reference_logprobs, candidate_logprobs, stream, layout):
+    if strange := _foreign_ids(reference_logprobs, candidate_logprobs, stream, layout):
         return f"{where}, where the candidate chooses among {strange}"
-    if (lower := _lower(reference_logprobs, candidate_logprobs)) is not None:
+    if (lower := _common_offset(reference_logprobs, candidate_logprobs)) is not None:
         return (
             f"{where}, where they are all {abs(lower):.2g} {'lower' if lower > 0 else 'higher'}, as if "
             f"{'more' if lower > 0 else 'fewer'} ids were allowed: another mask"
@@ -113,19 +113,19 @@ def explain_temperatures(reference: Trace, candidate: Trace, positions: int, ans
     )
     streams = min(reference_temperatures.shape[1], candidate_temperatures.shape[1])
     common = min(len(reference_temperatures), len(candidate_temperatures))
-    apart = ~np.isclose(
+    differing = ~np.isclose(
         reference_temperatures[:common, :streams],
         candidate_temperatures[:common, :streams],
         rtol=_SAME,
         atol=0,
         equal_nan=True,
     )
-    if not apart.any():
+    if not differing.any():
         return None
-    step, stream = map(int, np.argwhere(apart)[0])
+    step, stream = map(int, np.argwhere(differing)[0])
     found, expected = float(candidate_temperatures[step, stream]), float(reference_temperatures[step, stream])
     sentence = (
-        f"first at {_where(answers.reference, step, stream)}: it was drawn at temperature {found:.4g}, the "
+        f"first at {_position_text(answers.reference, step, stream)}: it was drawn at temperature {found:.4g}, the "
         f"reference's at {expected:.4g}"
     )
     settings = reference.meta.get("answer")
@@ -153,7 +153,7 @@ def setting_changes(reference: Mapping[str, object], candidate: Mapping[str, obj
     )
 
 
-def _where(ids: Ids, step: int, stream: int) -> str:
+def _position_text(ids: Ids, step: int, stream: int) -> str:
     row = ids.row(step)
     return f"position {step}" if row is None else f"row {row} of the audio, stream {stream}"
 
@@ -169,7 +169,7 @@ def _logprobs_at(ids: np.ndarray, logprobs: np.ndarray, step: int) -> StreamLogp
     ]
 
 
-def _strangers(
+def _foreign_ids(
     reference_logprobs: Mapping[int, float],
     candidate_logprobs: Mapping[int, float],
     stream: int,
@@ -193,15 +193,15 @@ def _strangers(
     return f"ids that stream {stream} does not have, such as {strange[0]}: a mask is missing"
 
 
-def _lower(reference_logprobs: Mapping[int, float], candidate_logprobs: Mapping[int, float]) -> float | None:
+def _common_offset(reference_logprobs: Mapping[int, float], candidate_logprobs: Mapping[int, float]) -> float | None:
     """Returns how much lower the candidate's log-probabilities are; None unless all differ by about the same."""
-    apart = np.array(
+    offsets = np.array(
         [
             reference_logprobs[number] - candidate_logprobs[number]
             for number in reference_logprobs.keys() & candidate_logprobs.keys()
         ]
     )
-    if len(apart) < 2 or len(apart) < len(reference_logprobs) / 2 or not np.isfinite(apart).all():
+    if len(offsets) < 2 or len(offsets) < len(reference_logprobs) / 2 or not np.isfinite(offsets).all():
         return None
-    mean = float(apart.mean())
-    return mean if float(apart.std()) <= _CLOSE * abs(mean) else None
+    mean = float(offsets.mean())
+    return mean if float(offsets.std()) <= _CLOSE * abs(mean) else None

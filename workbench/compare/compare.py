@@ -75,7 +75,7 @@ def compare(
     if part:
         found = _tokens_first(found, part)
     comparison = Comparison(
-        stages=tuple(_alone(found) if chosen.inputs else _with_growth(found, tolerances)),
+        stages=tuple(_with_own_errors(found) if chosen.inputs else _with_growth(found, tolerances)),
         tolerances=tolerances,
         reason=reason,
         reference=dict(reference.meta),
@@ -157,7 +157,7 @@ def _tokens_first(found: list[StageComparison], part: FirstId) -> list[StageComp
     return [*found[:rows], found[tokens], *found[rows:tokens], *found[tokens + 1 :]]
 
 
-def _alone(found: list[StageComparison]) -> Iterable[StageComparison]:
+def _with_own_errors(found: list[StageComparison]) -> Iterable[StageComparison]:
     """Yields each stage of numbers with its whole error as its own and no growth, for isolated traces."""
     for each in found:
         measured = each.numbers if each.numbers and not each.numbers.nonfinite_differences else None

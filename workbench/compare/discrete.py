@@ -93,10 +93,10 @@ def explain_tokens(reference: np.ndarray, candidate: np.ndarray) -> str | None:
     if first is None:
         return None
     reference_run, candidate_run = reference[first:], candidate[first:]
-    alike = _first_difference(reference_run[::-1], candidate_run[::-1]) or 0  # ids after the run that differs
+    equal_count = _first_difference(reference_run[::-1], candidate_run[::-1]) or 0  # ids after the run that differs
     reference_run, candidate_run = (
-        reference_run[: len(reference_run) - alike],
-        candidate_run[: len(candidate_run) - alike],
+        reference_run[: len(reference_run) - equal_count],
+        candidate_run[: len(candidate_run) - equal_count],
     )
     if max(len(reference_run), len(candidate_run)) > _MOST_SHOWN:
         ids = [str(side[first]) if first < len(side) else "the end" for side in (reference, candidate)]

@@ -63,8 +63,8 @@ def by_channel(truth: Any, side: Any) -> np.ndarray | None:
     found = np.empty(channels)
     for start in range(0, channels, height):
         block = slice(start, start + height)
-        apart = np.abs(side_table[shown, block].astype(np.float64) - truth_table[shown, block].astype(np.float64))
-        found[block] = np.median(apart / sizes[shown, None], axis=0)
+        errors = np.abs(side_table[shown, block].astype(np.float64) - truth_table[shown, block].astype(np.float64))
+        found[block] = np.median(errors / sizes[shown, None], axis=0)
     return found
 
 
@@ -87,18 +87,20 @@ def steady(truth: Any, side: Any) -> float:
     height = max(1, _BLOCK_VALUES // truth_table.shape[1])
     blocks = [shown[start : start + height] for start in range(0, len(shown), height)]
     errors = np.concatenate(
-        [np.sqrt(np.mean(_apart(truth_table, side_table, sizes, rows) ** 2, axis=1)) for rows in blocks]
+        [np.sqrt(np.mean(_relative_differences(truth_table, side_table, sizes, rows) ** 2, axis=1)) for rows in blocks]
     )
     usual = errors <= _AMPLIFIED * np.median(errors)
     total, place = np.zeros(truth_table.shape[1]), 0
     for rows in blocks:
         usual_rows = rows[usual[place : place + len(rows)]]
         place += len(rows)
-        total += _apart(truth_table, side_table, sizes, usual_rows).sum(axis=0)
+        total += _relative_differences(truth_table, side_table, sizes, usual_rows).sum(axis=0)
     return float(np.sqrt(np.mean((total / max(int(usual.sum()), 1)) ** 2)))
 
 
-def _apart(truth_table: np.ndarray, side_table: np.ndarray, sizes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _relative_differences(
+    truth_table: np.ndarray, side_table: np.ndarray, sizes: np.ndarray, rows: np.ndarray
+) -> np.ndarray:
     """Returns the differences of some positions in units of their sizes."""
     found: np.ndarray = (side_table[rows].astype(np.float64) - truth_table[rows].astype(np.float64)) / sizes[rows, None]
     return found

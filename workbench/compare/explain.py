@@ -105,12 +105,12 @@ def _hint(fitting: list[tuple[float, Guess]], scene: Scene, error: float) -> Hin
     for found, guess in fitting[1:]:
         if found < _FAR_BETTER * best:
             best, chosen = found, guess
-    alike = [
+    other_options = [
         guess.option
         for found, guess in fitting
         if guess.option and guess.words == chosen.words and _FAR_BETTER * found <= best and guess is not chosen
     ]
-    words = chosen.words.replace("{}", " or ".join([chosen.option, *alike]))
+    words = chosen.words.replace("{}", " or ".join([chosen.option, *other_options]))
     beside = "" if chosen.shown else f"; {left_over(best)}"
     return Hint(chosen.kind, scene.stage, f"{words}{beside}", best, error)
 
@@ -168,7 +168,7 @@ def _hinted(
     if each.numbers is None or each.numbers.nonfinite_differences or not each.numbers.relative_l2:
         return each
     names = [entry.stage for entry in comparison.stages if entry.numbers and entry.kind in _NUMBERS]
-    here = names.index(each.stage)
+    place = names.index(each.stage)
     scene = Scene(
         stage=each.stage,
         reference=reference[each.stage],
@@ -176,8 +176,8 @@ def _hinted(
         allowed=_allowed(each, comparison, noise),
         reference_stages=reference,
         candidate_stages=candidate,
-        before=tuple(names[:here][::-1]),
-        after=tuple(names[here + 1 :]),
+        before=tuple(names[:place][::-1]),
+        after=tuple(names[place + 1 :]),
         lacking=tuple(entry for entry in comparison.only_reference if kind_of(entry, reference[entry]) in _NUMBERS),
         roundoff=comparison.tolerances.preset.roundoff,
         inputs_of=comparison.inputs,

@@ -38,16 +38,16 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
     """Returns why the candidate may have a different shape, as one sentence without a full stop."""
     clause = f"the shapes are {shapes(reference, candidate)}"
     best: tuple[float, str] | None = None
-    fits = ""
+    first_guess = ""
     for words, reference_part, candidate_part, most in _guesses(reference, candidate):
-        fits = fits or (words if most == _NEAR else "")
+        first_guess = first_guess or (words if most == _NEAR else "")
         error = _error(reference_part, candidate_part) if reference_part.size else math.inf
         if error <= most and (best is None or error < best[0]):
             best = error, words
     if best:
         return f"{clause}: {best[1]}; after this change they differ by {_percent(best[0])}"
-    if fits:
-        return f"{clause}, as if {fits}, but after this change the numbers differ too"
+    if first_guess:
+        return f"{clause}, as if {first_guess}, but after this change the numbers differ too"
     if reference.ndim != candidate.ndim:
         return f"{clause}: the reference has {reference.ndim} dimensions, the candidate {candidate.ndim}"
     axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
@@ -60,18 +60,18 @@ def where_it_differs(found: Measures) -> str | None:
     if not found.relative_l2 or not math.isfinite(found.relative_l2) or found.nonfinite_differences:
         return None
     for errors, unit in ((found.by_position, "row"), (found.by_channel, "channel")):
-        places = _standing_out(errors)
+        places = _largest_errors(errors)
         if len(places) <= (_MANY if is_range(places) else _FEW) * len(errors):
             subject, verb = (
                 (f"{unit} {places[0]}", "differs") if len(places) == 1 else (f"{unit}s {listed(places)}", "differ")
             )
             return f"only {subject} of {len(errors)} {verb}"
-    return _from_where(found.by_position)
+    return _first_differing_row(found.by_position)
 
 
-def _from_where(errors: np.ndarray) -> str | None:
+def _first_differing_row(errors: np.ndarray) -> str | None:
     """Returns the row from which on all rows differ, as behind the end of a chunk or a mask."""
-    places = _standing_out(errors)
+    places = _largest_errors(errors)
     first = int(places[0]) if len(places) else 0
     if first < _LEAST_EQUAL or not is_range(places) or places[-1] != len(errors) - 1:
         return None
@@ -80,7 +80,7 @@ def _from_where(errors: np.ndarray) -> str | None:
     return f"the first {first} of {len(errors)} rows agree, and all rows from {first} on differ"
 
 
-def _standing_out(errors: np.ndarray) -> np.ndarray:
+def _largest_errors(errors: np.ndarray) -> np.ndarray:
     """Returns the places with nearly all of the error: those above a hundredth of the largest."""
     return np.flatnonzero(errors > 0.01 * errors.max(initial=0.0))
 
@@ -99,7 +99,7 @@ def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
     if reference.ndim == candidate.ndim:
         axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
         if len(axes) == 1:
-            yield from _longer(reference, candidate, axes[0])
+            yield from _surplus_entries(reference, candidate, axes[0])
     if reference.size == candidate.size and reference.ndim and candidate.ndim:
         yield (
             "the same number of values is laid out in another shape",
@@ -109,7 +109,7 @@ def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
         )
 
 
-def _longer(reference: np.ndarray, candidate: np.ndarray, axis: int) -> Iterator[Guess]:
+def _surplus_entries(reference: np.ndarray, candidate: np.ndarray, axis: int) -> Iterator[Guess]:
     extra = candidate.shape[axis] - reference.shape[axis]
     side, long, short = ("candidate", candidate, reference) if extra > 0 else ("reference", reference, candidate)
     extra = abs(extra)

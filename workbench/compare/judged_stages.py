@@ -15,14 +15,14 @@ _OTHERS = ("tokens", "streams", "text", "logprobs")  # kinds of stages that hold
 
 
 def judged_stages(
-    stages: str, ordered: Trace, exact: Trace, sides: Sequence[Trace], alike: bool
+    stages: str, ordered: Trace, exact: Trace, sides: Sequence[Trace], same_answers: bool
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the stages of numbers that all traces have, each with its values in float64.
 
     Args:
         stages: a pattern of names.
         ordered: the trace that gives the order of the computation.
-        alike: whether all traces hold the same answer; `workbench.compare.answers` judges other answers.
+        same_answers: whether all traces hold the same answer; `workbench.compare.answers` judges other answers.
     """
     stage_filter = StageFilter(stages, held=True)
     for stage in computation_order([each for each in ordered if stage_filter(each)], recorded=bool(ordered.meta)):
@@ -31,7 +31,7 @@ def judged_stages(
         truth = exact[stage]
         if kind_of(stage, truth) in _OTHERS or stage in SETTINGS:
             continue
-        if alike or not (stage in FOLLOWING or stage.startswith("answer.")):
+        if same_answers or not (stage in FOLLOWING or stage.startswith("answer.")):
             yield stage, truth
 
 

@@ -115,10 +115,10 @@ def explain_logits(reference: np.ndarray, candidate: np.ndarray) -> str | None:
         return None
     if c.min() >= 0 and np.allclose(c.sum(axis=1), 1, atol=_UNITY) and not np.allclose(r.sum(axis=1), 1, atol=_UNITY):
         return "each row is nonnegative and has the sum 1, like probabilities: a softmax was taken"
-    apart = float(np.linalg.norm(c - r))
+    difference = float(np.linalg.norm(c - r))
     r, c = (side - side.mean(axis=1, keepdims=True) for side in (r, c))
     remainder, size = float(np.linalg.norm(c - r)), float(np.linalg.norm(r))
-    if size and remainder <= _MUCH_NEARER * min(apart, size):
+    if size and remainder <= _MUCH_NEARER * min(difference, size):
         return f"each row is the reference's plus a constant, as after log-softmax; {left_over(remainder / size)}"
     return None
 
@@ -203,7 +203,7 @@ def deciding_row(
         return place if place < rows else None
     paths = reference.argmax(axis=1), candidate.argmax(axis=1)
     for blank in (0, reference.shape[1] - 1):
-        begins = [_begins(path, blank) for path in paths]
+        begins = [_token_starts(path, blank) for path in paths]
         if all(np.array_equal(path[begin], sequence) for path, begin, sequence in zip(paths, begins, tokens)):
             return _deciding_frame(paths, begins, place)
     return prompt - 1 + place if prompt and prompt - 1 + place < rows else None
@@ -216,7 +216,7 @@ def _deciding_frame(paths: tuple[np.ndarray, np.ndarray], begins: list[np.ndarra
     return int(differing[-1]) if len(differing) else None
 
 
-def _begins(best: np.ndarray, blank: int) -> np.ndarray:
+def _token_starts(best: np.ndarray, blank: int) -> np.ndarray:
     """Returns the frames at which the tokens of a CTC path begin."""
     changed = np.ones(len(best), bool)
     changed[1:] = best[1:] != best[:-1]

@@ -75,17 +75,17 @@ def measure_logprobs(reference: Trace, candidate: Trace) -> LogprobMeasures:
     )
     worst, place, total, tokens = 0.0, -1, 0.0, 0
     for step in range(steps):
-        apart = differences(
+        step_differences = differences(
             *(
                 dict(zip(side.ids[step].tolist(), side.logprobs[step].tolist()))
                 for side in (reference_tokens, candidate_tokens)
             )
         )
-        found = root_mean_square(apart)
+        found = root_mean_square(step_differences)
         if place < 0 or found > worst:
             worst, place = found, step
-        total += sum(apart)
-        tokens += len(apart)
+        total += sum(step_differences)
+        tokens += len(step_differences)
     return LogprobMeasures(worst, place, total / max(tokens, 1), steps, tokens)
 
 
@@ -113,14 +113,18 @@ def differences(reference: dict[int, float], candidate: dict[int, float]) -> lis
     If a side does not report a token, its least likely reported token is an upper bound. The difference is then how far
     this bound lies below the other side's value.
     """
-    found = [_apart(reference[token], candidate[token]) for token in reference.keys() & candidate.keys()]
+    found = [_absolute_difference(reference[token], candidate[token]) for token in reference.keys() & candidate.keys()]
     for side, other_side in ((reference, candidate), (candidate, reference)):
         least = min(other_side.values(), default=-math.inf)
-        found += [_apart(value, least) for token, value in side.items() if token not in other_side and value > least]
+        found += [
+            _absolute_difference(value, least)
+            for token, value in side.items()
+            if token not in other_side and value > least
+        ]
     return found
 
 
-def _apart(first: float, second: float) -> float:
+def _absolute_difference(first: float, second: float) -> float:
     if first == second:  # also for impossible tokens, which are both -inf
         return 0.0
     difference = abs(first - second)

@@ -124,7 +124,7 @@ def _summed(reference: np.ndarray, candidate: np.ndarray, scale: float) -> _Sums
             if scale != 1:
                 r *= scale
                 c *= scale
-            used = _clean(r, c, sums)
+            used = _zero_nonfinite(r, c, sums)
             d = np.subtract(c, r)
             sums.reference += _product(r, r)
             sums.candidate += _product(c, c)
@@ -182,16 +182,16 @@ def _product(first: np.ndarray, second: np.ndarray) -> float:
     return float(np.einsum("ij,ij->", first, second))
 
 
-def _clean(r: np.ndarray, c: np.ndarray, sums: _Sums) -> np.ndarray | None:
+def _zero_nonfinite(r: np.ndarray, c: np.ndarray, sums: _Sums) -> np.ndarray | None:
     """Sets the places to zero where either side is not finite; returns the mask of the other places, None for all."""
     if math.isfinite(float(r.sum() + c.sum())):
         return None
     fine, right = np.isfinite(r), np.isfinite(c)
     sums.reference_nonfinite += int(fine.size - fine.sum())
     sums.candidate_nonfinite += int(right.size - right.sum())
-    alike = (r == c) | (np.isnan(r) & np.isnan(c))
+    equal = (r == c) | (np.isnan(r) & np.isnan(c))
     fine &= right
-    sums.nonfinite_differences += int((~fine & ~alike).sum())
+    sums.nonfinite_differences += int((~fine & ~equal).sum())
     r[~fine] = 0.0
     c[~fine] = 0.0
     return fine

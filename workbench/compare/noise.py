@@ -168,11 +168,13 @@ class NoiseReport:
         """
         if self.coarser:
             return frozenset()
-        held = self.stages[: self.stages.index(self._off)] if self._off else self.stages
-        return frozenset(each.stage for each in held if not each.is_bug)
+        stages_before = (
+            self.stages[: self.stages.index(self._inaccurate_stage)] if self._inaccurate_stage else self.stages
+        )
+        return frozenset(each.stage for each in stages_before if not each.is_bug)
 
     @property
-    def _off(self) -> StageNoise | None:
+    def _inaccurate_stage(self) -> StageNoise | None:
         """The first stage at which the reference is off (see `StageNoise.reference_is_off`); None if there is none."""
         return next((each for each in self.stages if each.reference_is_off), None)
 
@@ -181,15 +183,15 @@ class NoiseReport:
         """The conclusion, without capital letter and full stop."""
         if bug := self.first_bug:
             return f"a bug, not noise: {bug.distances}"
-        if off := self._off:
+        if wrong_stage := self._inaccurate_stage:
             side = side_of(self.beside)
             unknown = "so noise cannot be told from a bug"
-            if math.isinf(off.reference):
-                return f"{off.stage} of {side} has another shape, or values that are not finite, {unknown}"
+            if math.isinf(wrong_stage.reference):
+                return f"{wrong_stage.stage} of {side} has another shape, or values that are not finite, {unknown}"
             explains = "float32" if self.beside == REFERENCE else "that precision"
             return (
-                f"at {off.stage} the distance of {side} from float64 is {off.reference:.2g}, more than {explains} "
-                f"explains, {unknown}"
+                f"at {wrong_stage.stage} the distance of {side} from float64 is {wrong_stage.reference:.2g}, more than "
+                f"{explains} explains, {unknown}"
             )
         if self.isolated:
             shown = max(self.stages, key=lambda each: each.candidate)
@@ -215,11 +217,11 @@ def noise_or_bug(
     isolated = check_alone(reference, candidate, exact)
     reference, candidate, _ = alike_steps(reference, candidate)
     reference, exact = cut_like(reference, candidate), cut_like(exact, candidate)
-    beside = _beside(reference, candidate, exact, peer, isolated)
-    alike = isolated or same_answer(reference, candidate, exact, beside.trace)
+    beside = _comparison_side(reference, candidate, exact, peer, isolated)
+    same_answers = isolated or same_answer(reference, candidate, exact, beside.trace)
     allowed = AllowedRounding(beside.rounding, isolated)
     found = list[StageNoise]()
-    for stage, truth in judged_stages(stages, reference, exact, (candidate, beside.trace), alike):
+    for stage, truth in judged_stages(stages, reference, exact, (candidate, beside.trace), same_answers):
         found.append(_judged(stage, truth, candidate, beside, allowed.of(truth)))
         if not found[-1].is_bug:
             allowed.enter(truth, found[-1].candidate)
@@ -232,7 +234,7 @@ def noise_or_bug(
 
 
 @dataclass(frozen=True)
-class _Beside:
+class _ComparisonSide:
     """The side whose distances say how far rounding reaches: the reference, or its peer."""
 
     trace: Trace
@@ -247,18 +249,20 @@ class _Beside:
         return self.preset.roundoff * (ROUNDED if self.is_peer else 1)
 
 
-def _beside(reference: Trace, candidate: Trace, exact: Trace, peer: Trace | None, isolated: bool) -> _Beside:
+def _comparison_side(
+    reference: Trace, candidate: Trace, exact: Trace, peer: Trace | None, isolated: bool
+) -> _ComparisonSide:
     """Returns the side that the candidate is measured beside; raises `BadInput` for a peer that does not fit."""
     if peer is None:
         preset, _ = preset_of(reference.meta)
-        return _Beside(reference, REFERENCE, False, preset, ALONE if isolated else END_TO_END)
+        return _ComparisonSide(reference, REFERENCE, False, preset, ALONE if isolated else END_TO_END)
     peer = cut_like(peer, candidate)
     check_peer(peer, candidate, exact)
     preset, _ = preset_of(peer.meta)
-    return _Beside(peer, f"this model in {peer.meta['dtype']}", True, preset, SAME)
+    return _ComparisonSide(peer, f"this model in {peer.meta['dtype']}", True, preset, SAME)
 
 
-def _judged(stage: str, truth: np.ndarray, candidate: Trace, beside: _Beside, least: float) -> StageNoise:
+def _judged(stage: str, truth: np.ndarray, candidate: Trace, beside: _ComparisonSide, least: float) -> StageNoise:
     """Returns the distances of a stage from float64, and their bounds.
 
     Args:
@@ -296,7 +300,7 @@ def _judged(stage: str, truth: np.ndarray, candidate: Trace, beside: _Beside, le
     )
 
 
-def _preset_of_stage(stage: str, candidate: Trace, beside: _Beside) -> Preset:
+def _preset_of_stage(stage: str, candidate: Trace, beside: _ComparisonSide) -> Preset:
     """Returns the preset of a stage's arithmetic. Quantisation does not affect the front end, which has no weights."""
     if stage.startswith("frontend.") and candidate.meta.get("quantization"):
         return beside.preset
@@ -304,7 +308,12 @@ def _preset_of_stage(stage: str, candidate: Trace, beside: _Beside) -> Preset:
 
 
 def _bounds(
-    beside_distances: Distances, factors: Factors, least: float, preset: Preset, beside: _Beside, positions: bool
+    beside_distances: Distances,
+    factors: Factors,
+    least: float,
+    preset: Preset,
+    beside: _ComparisonSide,
+    positions: bool,
 ) -> tuple[float, float, float]:
     """Returns how far the candidate may be: in the whole stage, at its median position and at its worst position.
 
@@ -321,7 +330,7 @@ def _bounds(
     typical_bound = _bound((factors.typical if positions else factors.whole) * typical, preset, beside.preset)
     if beside.is_peer:
         return whole_bound, typical_bound, factors.worst * worst
-    return whole_bound, typical_bound, max(factors.whole * worst, _most_off(preset))
+    return whole_bound, typical_bound, max(factors.whole * worst, _position_limit(preset))
 
 
 def farthest_channel(
@@ -350,9 +359,8 @@ def farthest_channel(
     if candidate_errors is None or len(known) < len(sides) or math.isinf(candidate_distances.whole):
         return {}
     clean_errors = np.max(known, axis=0)
-    clean_errors = np.maximum(
-        clean_errors, max(float(np.median(clean_errors)), MIDDLE * least)
-    )  # no channel counts as exact by chance
+    # No channel counts as exact by chance.
+    clean_errors = np.maximum(clean_errors, max(float(np.median(clean_errors)), MIDDLE * least))
     farther = min(max(candidate_distances.typical / max(typical, least), 1.0), SIMILAR)
     times = candidate_errors / clean_errors
     worst = int(times.argmax())
@@ -377,7 +385,7 @@ def lead_to_first(found: list[StageNoise], share: float) -> None:
         found[place] = replace(found[place], leads_to=found[first].stage)
 
 
-def _most_off(preset: Preset) -> float:
+def _position_limit(preset: Preset) -> float:
     """Returns the allowed relative L2 of one position. With few bits, it may exceed 1 at a position of small values."""
     most = WORST * preset.limits.relative_l2
     return most if preset.limits.relative_l2 >= PRESETS["q4"].limits.relative_l2 else min(most, 1.0)

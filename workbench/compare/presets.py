@@ -207,12 +207,12 @@ def read_rules(texts: Iterable[str]) -> tuple[tuple[str, Mapping[str, float]], .
 
 def check_rules(rules: Iterable[tuple[str, Mapping[str, float]]], stages: Iterable[str]) -> None:
     """Raises `BadInput` for a rule that fits none of the stages, and names the most similar ones."""
-    held = list(stages)
+    names = list(stages)
     for glob, _ in rules:
-        if not any(fnmatchcase(stage, glob) for stage in held):
-            near = get_close_matches(re.sub(r"[][*?!]", "", glob), held, n=3, cutoff=0.0)
+        if not any(fnmatchcase(stage, glob) for stage in names):
+            similar = get_close_matches(re.sub(r"[][*?!]", "", glob), names, n=3, cutoff=0.0)
             raise BadInput(
-                f"the tolerance for {glob!r:.80} matches no compared stage; the nearest stages are {', '.join(near)}"
+                f"the tolerance for {glob!r:.80} matches no compared stage; the nearest stages are {', '.join(similar)}"
             )
 
 

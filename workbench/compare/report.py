@@ -90,14 +90,14 @@ def _stage(comparison: Comparison, each: StageComparison, profiles: bool) -> dic
 
 
 def _numbers(numbers: Measures, profiles: bool) -> dict[str, Any]:
-    held = vars(numbers)
-    found = {name: value for name, value in held.items() if name not in ("by_position", "by_channel", "worst")}
+    fields = vars(numbers)
+    found = {name: value for name, value in fields.items() if name not in ("by_position", "by_channel", "worst")}
     found["cosine"] = numbers.cosine
-    if _nothing_left(numbers):
+    if _all_nonfinite(numbers):
         found |= dict.fromkeys(_OF_VALUES)
     found["worst"] = asdict(numbers.worst) if numbers.worst else None
     for name in ("by_position", "by_channel"):
-        errors: np.ndarray = held[name]
+        errors: np.ndarray = fields[name]
         # The worst position and channel are useful even without the whole profiles.
         found[f"worst_{name.removeprefix('by_')}"] = int(errors.argmax()) if errors.size and errors.max() > 0 else None
         if profiles:
@@ -118,7 +118,7 @@ _OF_VALUES = (
 )
 
 
-def _nothing_left(numbers: Measures) -> bool:
+def _all_nonfinite(numbers: Measures) -> bool:
     """Returns whether no value is finite on both sides, so that the measures have no meaning."""
     return not numbers.values and bool(numbers.nonfinite_differences)
 
@@ -235,7 +235,7 @@ def _cells(each: StageComparison) -> list[str]:
     if each.numbers is None:
         return ["" for _ in range(6)]
     n = each.numbers
-    if _nothing_left(n):
+    if _all_nonfinite(n):
         return ["" for _ in range(6)]
     numbers = [n.relative_l2, n.snr_db, n.cosine_distance, n.max_abs, n.mean_abs]
     cells = [_short(value) for value in numbers]

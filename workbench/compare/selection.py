@@ -43,8 +43,8 @@ def select(reference: Trace, candidate: Trace, stages: str, force: bool) -> Sele
     stage_filter = StageFilter(stages, held=True)
     warnings = _same_input(reference, candidate, force)
     inputs = side_of_inputs(reference, candidate)
-    reference, candidate, apart = alike_steps(reference, candidate)
-    warnings += [apart] if apart else []
+    reference, candidate, warning = alike_steps(reference, candidate)
+    warnings += [warning] if warning else []
     reference, cuts = cut_like(reference, candidate), cuts_of(candidate)
     if reference.meta.get("isolated") and inputs is None:
         warnings.append("the reference was computed from the stages of another trace, which is not the candidate")
@@ -65,7 +65,7 @@ def select(reference: Trace, candidate: Trace, stages: str, force: bool) -> Sele
         if not any(map(StageFilter(pattern, held=True), common)):
             raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(common)}")
     lacking, surplus = ([stage for stage in side if stage not in shared] for side in (reference_names, candidate_names))
-    warnings += _left_out(lacking, surplus, isolated=inputs is not None)
+    warnings += _warnings_of_omissions(lacking, surplus, isolated=inputs is not None)
     if changes := setting_changes(reference.meta, candidate.meta):
         warnings.append(f"the answers were made with different settings: {changes}")
     if parts := [f"{stage} ({cuts[stage]})" for stage in common if stage in cuts]:
@@ -84,7 +84,7 @@ def _not_comparable(reference: Trace, candidate: Trace) -> list[tuple[str, str]]
     return found
 
 
-def _left_out(lacking: list[str], surplus: list[str], isolated: bool) -> list[str]:
+def _warnings_of_omissions(lacking: list[str], surplus: list[str], isolated: bool) -> list[str]:
     """Returns warnings about the stages that only one of the traces has."""
     written = [stage for stage in lacking if stage in _WRITTEN or stage.startswith("answer.")] if isolated else []
     others = [stage for stage in lacking if stage not in written]

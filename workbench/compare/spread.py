@@ -69,12 +69,14 @@ def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: st
     preset, _ = preset_of(candidate.meta)
     half = half_of(clean.traces[0].meta)
     least = ROUNDED * preset_of({"dtype": half})[0].roundoff if half else OF_FLOAT32
-    alike = isolated or same_answer(cut_like(reference, candidate), candidate, exact, *traces)
+    same_answers = isolated or same_answer(cut_like(reference, candidate), candidate, exact, *traces)
     allowed = AllowedRounding(least, isolated)
     found = list[StageNoise]()
-    for stage, truth in judged_stages(stages, exact, exact, (candidate, *traces), alike):
-        near = [each[stage] for each in traces]
-        found.append(_judged(stage, truth, candidate[stage], near, allowed.of(truth), clean, preset.limits.relative_l2))
+    for stage, truth in judged_stages(stages, exact, exact, (candidate, *traces), same_answers):
+        clean_stages = [each[stage] for each in traces]
+        found.append(
+            _judged(stage, truth, candidate[stage], clean_stages, allowed.of(truth), clean, preset.limits.relative_l2)
+        )
         if not found[-1].is_bug:
             allowed.enter(truth, found[-1].candidate)
     if not found:

@@ -139,10 +139,10 @@ class StageComparison:
             limit = getattr(limits, name)
             if name == "top1" and self.logits:
                 # One row may differ, or a single flip in ten rows would count as a tenth.
-                over = (limit >= 1 and value < 1) or self.logits.flips > max(1, (1 - limit) * self.logits.rows)
+                exceeds = (limit >= 1 and value < 1) or self.logits.flips > max(1, (1 - limit) * self.logits.rows)
             else:
-                over = not value <= limit
-            if over:
+                exceeds = not value <= limit
+            if exceeds:
                 found.append(Beyond(name, value, limit))
         return found
 
@@ -190,11 +190,11 @@ def compare_stage(
         try:
             texts = as_text(stage, reference), as_text(stage, candidate)
         except BadInput as error:
-            held = [_held(array) for array in (reference, candidate)]
+            contents = [_content_in_words(array) for array in (reference, candidate)]
             expected = "one string, or bytes of UTF-8," if stage == "text" else "numbers, or one string,"
             raise BadInput(
-                f"stage {stage} holds {held[0]} in the reference and {held[1]} in the candidate; expected {expected} "
-                "in both"
+                f"stage {stage} holds {contents[0]} in the reference and {contents[1]} in the candidate; expected "
+                f"{expected} in both"
             ) from error
         return StageComparison(**found, sequence=measure_text(*texts))
     if kind == "tokens":
@@ -265,7 +265,7 @@ def _common_kind(stage: str, kinds: tuple[Kind, Kind]) -> Kind:
     return next(kind for kind in kinds if kind != "tokens")
 
 
-def _held(array: np.ndarray) -> str:
+def _content_in_words(array: np.ndarray) -> str:
     if array.dtype.kind not in "US":
         return f"{array.dtype} of shape {array.shape}"
     return "a text" if array.size == 1 else f"{array.size} texts"

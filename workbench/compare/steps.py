@@ -71,8 +71,8 @@ def alike_steps(reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str]:
     traces are then the same ones.
     """
     last = last_alike(reference, candidate)
-    apart = [] if last is None else [step for step in steps_held(reference) if step > last]
-    if last is None or not apart:
+    steps_apart = [] if last is None else [step for step in steps_held(reference) if step > last]
+    if last is None or not steps_apart:
         silent = has_beams(reference) and has_beams(candidate) and _read(candidate) is None
         return reference, candidate, _SILENT if silent else ""
 
@@ -83,7 +83,7 @@ def alike_steps(reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str]:
     reference_part, candidate_part = (ChosenStages(trace, filter(alike, trace)) for trace in (reference, candidate))
     beams = has_beams(reference)
     read = f"hypotheses from step {last + 1} on" if beams else f"tokens from place {last} on"
-    return reference_part, candidate_part, f"not compared, since the sides read different {read}: {ranges(apart)}"
+    return reference_part, candidate_part, f"not compared, since the sides read different {read}: {ranges(steps_apart)}"
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -115,7 +115,7 @@ def about_steps(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
         return []
     fine = steps if step is None else [each for each in steps if each < step]
     prompt = any(step_and_stage(each)[0] is None and not each.startswith(_NO_PASS) for each in stages)
-    within = [*(["the prompt's pass"] if prompt else []), *([ranges(fine)] if fine else [])]
+    passes = [*(["the prompt's pass"] if prompt else []), *([ranges(fine)] if fine else [])]
     verb = "are" if prompt + len(fine) > 1 else "is"
-    sentences = [as_sentence(f"{enumerated(within)} {verb} within tolerance")] if within else []
+    sentences = [as_sentence(f"{enumerated(passes)} {verb} within tolerance")] if passes else []
     return sentences if step is None else [f"The candidate first differs at step {step}, {where}.", *sentences]

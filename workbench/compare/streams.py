@@ -63,21 +63,21 @@ def explain_streams(reference: np.ndarray, candidate: np.ndarray, layout: Speech
     Args:
         layout: of the vocabulary, if the ids are global.
     """
-    if layout is not None and (strange := _strangers(candidate, layout)):
+    if layout is not None and (strange := _foreign_ids(candidate, layout)):
         return strange
     shifts = [_shift(reference[:, n], candidate[:, n]) for n in range(reference.shape[1])]
     if any(shift is None for shift in shifts) or not any(shifts):
         return None
     moved = [(n, shift) for n, shift in enumerate(shifts) if shift]
     distinct_shifts = {shift for _, shift in moved}
-    where = _listed(n for n, _ in moved)
+    where = _streams_text(n for n, _ in moved)
     if len(distinct_shifts) == 1:
-        return f"{where} come{'s' if len(moved) == 1 else ''} {_rows(moved[0][1])}"
-    listing = ", ".join(f"stream {n} {_rows(shift)}" for n, shift in moved)
+        return f"{where} come{'s' if len(moved) == 1 else ''} {_shift_text(moved[0][1])}"
+    listing = ", ".join(f"stream {n} {_shift_text(shift)}" for n, shift in moved)
     return f"the streams have another delay: {listing}"
 
 
-def _strangers(candidate: np.ndarray, layout: SpeechLayout) -> str | None:
+def _foreign_ids(candidate: np.ndarray, layout: SpeechLayout) -> str | None:
     """Returns a sentence about ids outside their streams' intervals; None if there are none."""
     if candidate.shape[1] != layout.streams:
         return None
@@ -112,10 +112,10 @@ def _shift(reference: np.ndarray, candidate: np.ndarray) -> int | None:
     return None
 
 
-def _rows(shift: int) -> str:
+def _shift_text(shift: int) -> str:
     return f"{counted(abs(shift), 'row')} {'late' if shift > 0 else 'early'}"
 
 
-def _listed(streams: Iterable[int]) -> str:
-    named = list(streams)
-    return f"stream {named[0]}" if len(named) == 1 else f"streams {', '.join(map(str, named))}"
+def _streams_text(streams: Iterable[int]) -> str:
+    numbers = list(streams)
+    return f"stream {numbers[0]}" if len(numbers) == 1 else f"streams {', '.join(map(str, numbers))}"

@@ -89,11 +89,15 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     largest = _largest(comparison)
     bugs = {each.stage for each in noise.bugs} if noise else set()
     excused = noise.noise if noise else frozenset[str]()
-    over = [each.stage for each in comparison.stages if each.stage not in excused and not comparison.passes(each)]
-    faulty = [each for each in comparison.stages if (each.stage in bugs and not each.near_tie) or each.stage in over]
+    stages_beyond = [
+        each.stage for each in comparison.stages if each.stage not in excused and not comparison.passes(each)
+    ]
+    faulty = [
+        each for each in comparison.stages if (each.stage in bugs and not each.near_tie) or each.stage in stages_beyond
+    ]
     if comparison.isolated:
-        faulty = _by_themselves(faulty)
-    rounded = first is not None and not faulty and _as_its_peer(comparison, noise)
+        faulty = _independent_faults(faulty)
+    rounded = first is not None and not faulty and _rounds_as_peer(comparison, noise)
     hidden = bool(faulty) and comparison.passes(faulty[0])  # only float64 finds the first fault
     sentences = [*_opening(comparison, noise, _Findings(first, largest, faulty, rounded, hidden))]
     sentences += about_steps([each.stage for each in comparison.stages], [each.stage for each in faulty])
@@ -150,7 +154,7 @@ def _opening(comparison: Comparison, noise: NoiseReport | None, found: _Findings
     yield from _growth(comparison, first, found.largest)
 
 
-def _as_its_peer(comparison: Comparison, noise: NoiseReport | None) -> bool:
+def _rounds_as_peer(comparison: Comparison, noise: NoiseReport | None) -> bool:
     """Returns whether the same model in the same precision is as far off at every stage beyond a default tolerance."""
     if noise is None or noise.beside == REFERENCE or comparison.tolerances.rules or comparison.reason == AS_ASKED:
         return False
@@ -167,10 +171,10 @@ def _rounded(comparison: Comparison, first: StageComparison, noise: NoiseReport)
     )
 
 
-def _by_themselves(faulty: list[StageComparison]) -> list[StageComparison]:
+def _independent_faults(faulty: list[StageComparison]) -> list[StageComparison]:
     """Returns the stages, but no text if its tokens are among them: a text is computed from the candidate's tokens."""
-    held = {each.stage for each in faulty}
-    return [each for each in faulty if each.kind != "text" or f"{each.stage.removesuffix('text')}tokens" not in held]
+    names = {each.stage for each in faulty}
+    return [each for each in faulty if each.kind != "text" or f"{each.stage.removesuffix('text')}tokens" not in names]
 
 
 def _named(stages: list[str], most: int = 4) -> str:
@@ -264,7 +268,7 @@ def _beyond_count(comparison: Comparison) -> list[str]:
     if len(beyond) == 1 < count:
         others = "stage is" if count == 2 else f"{count - 1} stages are"
         return [f"The other {others} within tolerance."]
-    failing = _by_themselves(beyond) if comparison.isolated else beyond
+    failing = _independent_faults(beyond) if comparison.isolated else beyond
     return [f"{len(failing)} of {count} stages are beyond tolerance."] if len(failing) > 1 else []
 
 
@@ -298,7 +302,7 @@ def _about_tokens(comparison: Comparison) -> list[str]:
         return ["The tokens differ."]
     ids = ["the end" if each is None else str(each) for each in (first.reference, first.candidate)]
     sentence = f"The tokens differ from place {first.place} on: {_on_both_sides(*ids)}."
-    return [sentence, _near_or_not(first.choice, first.near_tie) if first.choice else _unknown(comparison)]
+    return [sentence, _near_tie_sentence(first.choice, first.near_tie) if first.choice else _unknown(comparison)]
 
 
 def _about_ids(comparison: Comparison) -> list[str]:
@@ -311,14 +315,14 @@ def _about_ids(comparison: Comparison) -> list[str]:
         return [sentence, as_sentence(first.change)]
     if first.choice is None:
         return [sentence, "The traces do not hold that choice."]
-    return [sentence, _near_or_not(first.choice, first.near_tie)]
+    return [sentence, _near_tie_sentence(first.choice, first.near_tie)]
 
 
 def _on_both_sides(reference: str, candidate: str) -> str:
     return f"{reference} in the reference, {candidate} in the candidate"
 
 
-def _near_or_not(choice: Choice, near_tie: bool) -> str:
+def _near_tie_sentence(choice: Choice, near_tie: bool) -> str:
     return f"This choice is {'a' if near_tie else 'not a'} near tie (margins {margins_of(choice)})."
 
 
@@ -328,10 +332,10 @@ def _id_text(number: int | None, name: str) -> str:
 
 def _unknown(comparison: Comparison) -> str:
     """Returns why the choice of the first token that differs is unknown."""
-    held = next((each for each in comparison.stages if each.stage == "logits"), None)
-    if held is None:
+    logits_stage = next((each for each in comparison.stages if each.stage == "logits"), None)
+    if logits_stage is None:
         return "The traces hold neither logits nor alternatives for that choice."
-    if (logits := held.logits) is None:
+    if (logits := logits_stage.logits) is None:
         return "Logits of different shapes do not show that choice."
     # A language model's logits belong to its prompt and do not cover later tokens.
     if logits.flips or any(each.stage.startswith(("llm.", "prompt.")) for each in comparison.stages):

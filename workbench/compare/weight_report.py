@@ -62,10 +62,10 @@ class WeightReport:
         return {**asdict(self), "sentence": self.sentence}
 
     @classmethod
-    def from_dict(cls, held: Mapping[str, Any]) -> WeightReport:
+    def from_dict(cls, fields: Mapping[str, Any]) -> WeightReport:
         """Returns the report from the values of `to_dict`."""
-        tensors = tuple(WeightDifference(**each) for each in held["tensors"])
-        return cls(held["file"], held["compared"], tensors, tuple(held["keys"]))
+        tensors = tuple(WeightDifference(**each) for each in fields["tensors"])
+        return cls(fields["file"], fields["compared"], tensors, tuple(fields["keys"]))
 
 
 def _together(found: Sequence[WeightDifference]) -> list[str]:

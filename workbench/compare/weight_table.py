@@ -65,7 +65,7 @@ def table_difference(table: Table, others: Iterable[tuple[str, RowReader]]) -> W
     Args:
         others: the checkpoint's other tables of the same shape, by name.
     """
-    wrong, apart, infinite = _wrong_rows(table)
+    wrong, error, infinite = _wrong_rows(table)
     if not len(wrong):
         return None
     if infinite:
@@ -76,11 +76,11 @@ def table_difference(table: Table, others: Iterable[tuple[str, RowReader]]) -> W
         found = next(_causes(table, wrong, sample, others), None)
         if found is not None:
             return found
-    if apart < (LARGE_IN_FEW_BITS if few_bits else LARGE) and not table.type_name.startswith(PRECISE):
+    if error < (LARGE_IN_FEW_BITS if few_bits else LARGE) and not table.type_name.startswith(PRECISE):
         return None
     where = f" in {counted(len(wrong), 'row')} of {table.shape[0]}" if len(wrong) < table.shape[0] else ""
     return WeightDifference(
-        table.name, "values", f"differs from the checkpoint's by a relative L2 of {apart:.2g}{where}"
+        table.name, "values", f"differs from the checkpoint's by a relative L2 of {error:.2g}{where}"
     )
 
 
@@ -125,8 +125,8 @@ def _causes(
     order = np.arange(table.shape[0])
     if len(wrong) == len(sample):
         order[wrong] = sources
-        once = len(np.unique(sources)) == len(sources)
-        if once and not differs(_at(table.own, sources), file_rows, table.type_name).any():
+        distinct = len(np.unique(sources)) == len(sources)
+        if distinct and not differs(_at(table.own, sources), file_rows, table.type_name).any():
             yield WeightDifference(table.name, "rows", in_another_order("row", order))
         return
     [(shift, _)] = Counter((sources - sample).tolist()).most_common(1)
@@ -171,7 +171,7 @@ def _sources(table: Table, rows: np.ndarray) -> np.ndarray:
     for first, last in table.parts():
         own = table.own(first, last)
         near = nearest_rows(rows, own)
-        apart = np.linalg.norm(rows - own[near], axis=1)
-        better = apart < best
-        best[better], found[better] = apart[better], first + near[better]
+        distances = np.linalg.norm(rows - own[near], axis=1)
+        better = distances < best
+        best[better], found[better] = distances[better], first + near[better]
     return found

@@ -71,14 +71,14 @@ def differs(own: np.ndarray, stored: np.ndarray, type_name: str) -> np.ndarray:
     share = _share(type_name)
     with np.errstate(all="ignore"):
         if share is None:
-            apart = np.linalg.norm(stored - own, axis=1, keepdims=True)
-            return ~np.asarray(apart <= FEW_BITS * np.linalg.norm(own, axis=1, keepdims=True) + SMALLEST_SCALE)
+            difference = np.linalg.norm(stored - own, axis=1, keepdims=True)
+            return ~np.asarray(difference <= FEW_BITS * np.linalg.norm(own, axis=1, keepdims=True) + SMALLEST_SCALE)
         width = BY_NAME[type_name].block
         if own.shape[1] % width or width == 1:
-            most, apart = np.abs(own).max(axis=1, initial=0.0, keepdims=True), np.abs(stored - own)
+            most, difference = np.abs(own).max(axis=1, initial=0.0, keepdims=True), np.abs(stored - own)
         else:
-            most, apart = (np.abs(each).reshape(len(own), -1, width).max(axis=2) for each in (own, stored - own))
-        return ~np.asarray(apart <= share * most + SMALLEST.get(type_name, SMALLEST_SCALE))
+            most, difference = (np.abs(each).reshape(len(own), -1, width).max(axis=2) for each in (own, stored - own))
+        return ~np.asarray(difference <= share * most + SMALLEST.get(type_name, SMALLEST_SCALE))
 
 
 def weight_difference(
@@ -99,9 +99,9 @@ def weight_difference(
     if not finite.all():
         count = counted(int((~finite).sum()), "infinite or NaN value")
         return WeightDifference(name, "values", f"holds {count}")
-    apart = relative_l2(checkpoint_rows, file_rows)
+    error = relative_l2(checkpoint_rows, file_rows)
     if has_few_bits(type_name):
-        if file_rows.any() and apart < LARGE_IN_FEW_BITS:
+        if file_rows.any() and error < LARGE_IN_FEW_BITS:
             return None
     else:
         found = [*_changes_of_tensor(name, own, checkpoint_rows, file_rows, type_name, others)] or [
@@ -112,11 +112,11 @@ def weight_difference(
         if found:  # they predict the same values
             sentence = " or ".join(each.sentence for each in found[:3])
             return WeightDifference(name, found[0].kind, sentence, found[0].other)
-    if apart < LARGE and not type_name.startswith(PRECISE):
+    if error < LARGE and not type_name.startswith(PRECISE):
         return None
     rows = int(wrong.any(axis=1).sum())
     where = f" in {counted(rows, 'row')} of {len(checkpoint_rows)}" if 1 < len(checkpoint_rows) != rows else ""
-    return WeightDifference(name, "values", f"differs from the checkpoint's by a relative L2 of {apart:.2g}{where}")
+    return WeightDifference(name, "values", f"differs from the checkpoint's by a relative L2 of {error:.2g}{where}")
 
 
 def has_few_bits(type_name: str) -> bool:
@@ -161,8 +161,8 @@ def _changes_of_tensor(
     if own.ndim == 2 and min(own.shape) > 1:
         if fits(own.reshape(own.shape[::-1]).T):
             square = own.shape[0] == own.shape[1]
-            turned = "is transposed" if square else "holds the checkpoint's bytes, read in the transposed shape"
-            yield WeightDifference(name, "transposed", turned)
+            sentence = "is transposed" if square else "holds the checkpoint's bytes, read in the transposed shape"
+            yield WeightDifference(name, "transposed", sentence)
         elif fits(np.ascontiguousarray(own.T).reshape(own.shape)):
             yield WeightDifference(name, "transposed", "holds the transposed matrix, written in the old shape")
     sample = slice(None, None, max(len(checkpoint_rows) // 8, 1))  # rows that rule most other tensors out
@@ -248,8 +248,8 @@ def factor_of(checkpoint: np.ndarray, file: np.ndarray, type_name: str) -> float
     size = float(np.vdot(checkpoint, checkpoint))
     found = float(np.vdot(checkpoint, file)) / size if size else 0.0
     parts, most = (64, 2e-3) if type_name.startswith(PRECISE) else (4, 0.05)
-    near = round(found * parts) / parts
-    return near if near and abs(found - near) < most * abs(near) else found
+    rounded = round(found * parts) / parts
+    return rounded if rounded and abs(found - rounded) < most * abs(rounded) else found
 
 
 def times(factor: float) -> str:
@@ -269,10 +269,10 @@ def in_another_order(unit: str, order: np.ndarray) -> str:
     count = len(order)
     for heads in (each for each in range(1, count // 4 + 1) if count % (2 * each) == 0):
         interleaved = np.arange(count).reshape(heads, 2, -1).swapaxes(1, 2).reshape(-1)
-        apart = np.argsort(interleaved)
+        deinterleaved = np.argsort(interleaved)
         for known, sentence in (
             (interleaved, "interleaved, as in Llama's files"),
-            (apart, "taken apart as if interleaved"),
+            (deinterleaved, "taken apart as if interleaved"),
         ):
             if count > 4 and np.array_equal(order, known):
                 return f"has the halves of each head of {count // heads} {unit}s {sentence}"

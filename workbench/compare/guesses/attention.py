@@ -21,15 +21,15 @@ def weights(scene: Scene) -> Iterator[Guess]:
     r, c = np.asarray(r, np.float64), np.asarray(c, np.float64)
     if not (np.isfinite(c).all() and (r >= 0).all() and (c >= 0).all()):
         return
-    both = (r > 0) & (c > 0)
-    yield from _scaled(r, c, both)  # other scores may also be too small for a weight above 0
+    seen_by_both = (r > 0) & (c > 0)
+    yield from _scaled(r, c, seen_by_both)  # other scores may also be too small for a weight above 0
     if not np.array_equal(r > 0, c > 0):
-        yield from _masked(r, c, both)
+        yield from _masked(r, c, seen_by_both)
 
 
-def _scaled(r: np.ndarray, c: np.ndarray, both: np.ndarray) -> Iterator[Guess]:
+def _scaled(r: np.ndarray, c: np.ndarray, seen_by_both: np.ndarray) -> Iterator[Guess]:
     with np.errstate(all="ignore"):
-        x, y = (np.where(both & (r > 1e-6) & (c > 1e-6), np.log(side), np.nan) for side in (r, c))
+        x, y = (np.where(seen_by_both & (r > 1e-6) & (c > 1e-6), np.log(side), np.nan) for side in (r, c))
         x, y = (side - np.nanmean(side, axis=-1, keepdims=True) for side in (x, y))
     shown = np.isfinite(x) & np.isfinite(y)
     square = float(np.square(x[shown]).sum())
@@ -51,28 +51,28 @@ def _scaled(r: np.ndarray, c: np.ndarray, both: np.ndarray) -> Iterator[Guess]:
     yield Guess("scale of scores", f"the scores are {times:.5g} times the reference's{known}", expected)
 
 
-def _masked(r: np.ndarray, c: np.ndarray, both: np.ndarray) -> Iterator[Guess]:
+def _masked(r: np.ndarray, c: np.ndarray, seen_by_both: np.ndarray) -> Iterator[Guess]:
     """Yields another mask, if the weights of the keys that both sides see are in proportion."""
     added, missing = (int(each.any(axis=0).sum()) for each in ((c > 0) & (r == 0), (r > 0) & (c == 0)))
-    shared = [np.where(both, side, 0.0) for side in (r, c)]
+    shared = [np.where(seen_by_both, side, 0.0) for side in (r, c)]
     with np.errstate(all="ignore"):
         reference_weights, candidate_weights = (side / side.sum(axis=-1, keepdims=True) for side in shared)
     reference_weights, candidate_weights = np.nan_to_num(reference_weights), np.nan_to_num(candidate_weights)
     if not reference_weights.any():
         return
-    seen = [
+    phrases = [
         f"{counted(count, 'pair')} of query and key that the reference {verb}"
         for count, verb in ((added, "hides"), (missing, "sees"))
         if count
     ]
     words = "other keys are hidden: it " + " and ".join(
-        f"{'sees' if 'hides' in each else 'hides'} {each}" for each in seen
+        f"{'sees' if 'hides' in each else 'hides'} {each}" for each in phrases
     )
 
     def expected(rows: Rows) -> np.ndarray:
         with np.errstate(all="ignore"):
             total = shared[1][rows].sum(axis=-1, keepdims=True)
-        return np.asarray(np.where(both[rows], reference_weights[rows] * total, c[rows]).reshape(len(rows), -1))
+        return np.asarray(np.where(seen_by_both[rows], reference_weights[rows] * total, c[rows]).reshape(len(rows), -1))
 
     if same(reference_weights, candidate_weights, 1e-2):
         yield Guess("mask", words, expected)

@@ -40,9 +40,11 @@ def codebooks(scene: Scene) -> Iterator[Guess]:
         )
 
 
-def _decides(codes: np.ndarray, apart: np.ndarray, allowed: float) -> bool:
+def _decides(codes: np.ndarray, difference: np.ndarray, allowed: float) -> bool:
     """Returns whether rows with the same code have the same difference, for enough rows."""
     _, first, group = np.unique(codes, return_index=True, return_inverse=True)
-    again = np.setdiff1d(np.arange(len(codes)), first)
-    remainder = apart[again] - apart[first[group.reshape(-1)[again]]]
-    return len(again) >= _LEAST and float(np.linalg.norm(remainder)) <= allowed < float(np.linalg.norm(apart[again]))
+    repeats = np.setdiff1d(np.arange(len(codes)), first)
+    remainder = difference[repeats] - difference[first[group.reshape(-1)[repeats]]]
+    return len(repeats) >= _LEAST and float(np.linalg.norm(remainder)) <= allowed < float(
+        np.linalg.norm(difference[repeats])
+    )

@@ -41,7 +41,7 @@ def convolutions(scene: Scene) -> Iterator[Guess]:
         def expected(rows: Rows, kernel: Kernel = candidate_kernel) -> np.ndarray:
             return _convolved(candidate_input, kernel, rows)
 
-        yield Guess("kernel", _about(reference_kernel, candidate_kernel, scene.part == "fsmn"), expected)
+        yield Guess("kernel", _kernel_difference(reference_kernel, candidate_kernel, scene.part == "fsmn"), expected)
         return
 
 
@@ -65,7 +65,7 @@ def _read_off(x: np.ndarray, y: np.ndarray, reach: int, allowed: float) -> Kerne
     return kernel if same(_convolved(x, kernel, rows), table(y[rows]), allowed) else None
 
 
-def _about(reference_kernel: Kernel, candidate_kernel: Kernel, memory: bool) -> str:
+def _kernel_difference(reference_kernel: Kernel, candidate_kernel: Kernel, memory: bool) -> str:
     """Returns how a kernel differs from the right one.
 
     Args:

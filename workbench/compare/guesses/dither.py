@@ -48,8 +48,8 @@ def dither(scene: Scene) -> Iterator[Guess]:
         return
     weak = power < 0.1 * deviation**2 * mean
     if weak.sum() >= 50:
-        apart = float(np.log(candidate_power[weak] / (deviation**2 * np.broadcast_to(mean, r.shape)[weak])).mean())
-        if abs(apart) > 0.35:
+        log_ratio = float(np.log(candidate_power[weak] / (deviation**2 * np.broadcast_to(mean, r.shape)[weak])).mean())
+        if abs(log_ratio) > 0.35:
             return
     usual = ": that is funasr's dither" if abs(deviation - 1) < _NEAR else ""
     words = (

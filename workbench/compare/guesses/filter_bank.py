@@ -92,15 +92,18 @@ def filter_banks(scene: Scene) -> Iterator[Guess]:
         return
     rows = np.unique(np.linspace(0, len(candidate) - 1, _TRIED_ROWS).round().astype(int))
     if candidate.shape == reference.shape:  # those that differ most, since a floor changes a few only
-        apart = np.linalg.norm(candidate.astype(np.float64) - reference, axis=1)
-        rows = np.union1d(rows[::2], np.argsort(apart)[-_TRIED_ROWS // 2 :])
-    held = np.asarray(candidate[rows], np.float64)
-    if relative_l2(held, right(samples, rows, bands)) <= scene.allowed:
+        row_errors = np.linalg.norm(candidate.astype(np.float64) - reference, axis=1)
+        rows = np.union1d(rows[::2], np.argsort(row_errors)[-_TRIED_ROWS // 2 :])
+    candidate_rows = np.asarray(candidate[rows], np.float64)
+    if relative_l2(candidate_rows, right(samples, rows, bands)) <= scene.allowed:
         return  # other rows differ
     for begin in (right, replace(_LIBRARY, window=right.window), _LIBRARY):
-        bank = _nearest(begin, lambda bank: relative_l2(held, bank(samples, rows, bands)), held, scene.allowed)
+        bank = _nearest(
+            begin, lambda bank: relative_l2(candidate_rows, bank(samples, rows, bands)), candidate_rows, scene.allowed
+        )
         if bank is not None:
-            yield Guess("filter bank", _about(right, bank), lambda rows, bank=bank: bank(samples, rows, bands))  # type: ignore[misc]
+            words = _bank_difference(right, bank)
+            yield Guess("filter bank", words, lambda rows, bank=bank: bank(samples, rows, bands))  # type: ignore[misc]
             return
 
 
@@ -159,7 +162,7 @@ def _changes(bank: Bank, candidate: np.ndarray) -> Iterator[Bank]:
             yield replace(bank, edges=edges)
 
 
-def _about(right: Bank, bank: Bank) -> str:
+def _bank_difference(right: Bank, bank: Bank) -> str:
     """Returns the choices that differ, as a sentence."""
     candidate_words, reference_words = _words(bank), _words(right)
     differ = [name for name in candidate_words if candidate_words[name] != reference_words[name]]

@@ -86,8 +86,8 @@ class Scene:
     @property
     def widths(self) -> list[int]:
         """The widths of this stage and of its neighbours: what a scale may depend on."""
-        near = [self.reference_stages[each].shape for each in (*self.before[:4], *self.after[:4])]
-        shapes = [self.reference.shape, *(shape for shape in near if len(shape) > 1)]
+        neighbour_shapes = [self.reference_stages[each].shape for each in (*self.before[:4], *self.after[:4])]
+        shapes = [self.reference.shape, *(shape for shape in neighbour_shapes if len(shape) > 1)]
         return list(dict.fromkeys(width for shape in shapes for width in shape[:0:-1] if width > 1))
 
     def input_named(self, *parts: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -124,8 +124,8 @@ def relative_l2(expected: np.ndarray, found: np.ndarray) -> float:
     """Returns the relative L2 of the difference; infinite if anything is not finite or nothing is expected."""
     with np.errstate(all="ignore"):
         size = float(np.linalg.norm(expected))
-        apart = float(np.linalg.norm(np.asarray(found, np.float64) - expected))
-    return apart / size if size > 0 and np.isfinite(apart) else np.inf
+        error = float(np.linalg.norm(np.asarray(found, np.float64) - expected))
+    return error / size if size > 0 and np.isfinite(error) else np.inf
 
 
 def remaining(guess: Guess, candidate: np.ndarray, sample: Rows, allowed: float) -> float:
@@ -143,13 +143,13 @@ def remaining(guess: Guess, candidate: np.ndarray, sample: Rows, allowed: float)
         if not tried <= 2 * allowed or len(rows) == last - guess.first:
             return tried
         width = max(candidate.size // len(candidate), 1)
-        apart = size = 0.0
+        error = size = 0.0
         for start in range(guess.first, last, max(1, BLOCK_VALUES // width)):
             block = np.arange(start, min(last, start + max(1, BLOCK_VALUES // width)))
             expected = guess.expected(block)
-            apart += float(np.square(table(candidate[block]) - expected).sum())
+            error += float(np.square(table(candidate[block]) - expected).sum())
             size += float(np.square(expected).sum())
-    return float((apart / size) ** 0.5) if size > 0 and np.isfinite(apart) else np.inf
+    return float((error / size) ** 0.5) if size > 0 and np.isfinite(error) else np.inf
 
 
 def left_over(share: float) -> str:

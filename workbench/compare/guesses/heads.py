@@ -97,10 +97,10 @@ def _entering(scene: Scene) -> tuple[Entering, Entering] | None:
         name = next((f"{prefix}{each}" for each in names if f"{prefix}{each}" in scene.reference_stages), None)
         if name is None or name not in scene.before or scene.reference_stages[name].ndim != 3:
             return None
-        both = [np.asarray(side, np.float64) for side in scene.entered(name)]
-        if both[0].shape != both[1].shape:
+        pair = [np.asarray(side, np.float64) for side in scene.entered(name)]
+        if pair[0].shape != pair[1].shape:
             return None
-        sides.append(both)
+        sides.append(pair)
     (q, q2), (k, k2), (v, v2) = sides
     fits = q.shape[1] % k.shape[1] == 0 and k.shape[:2] == v.shape[:2] and q.shape[2] == k.shape[2]
     return ((q, k, v), (q2, k2, v2)) if fits else None

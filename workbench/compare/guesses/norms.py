@@ -33,7 +33,7 @@ class Norm:
     epsilon: float
     weight: np.ndarray
     bias: np.ndarray
-    alike: tuple[float, ...] = ()  # the epsilons that the numbers cannot tell apart, if it was read off
+    epsilons: tuple[float, ...] = ()  # the epsilons that the numbers cannot tell apart, if it was read off
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         found: np.ndarray = normalised(x, self.centred, self.epsilon) * self.weight + self.bias
@@ -54,17 +54,21 @@ def norms(scene: Scene) -> Iterator[Guess]:
     if scene.reference.ndim < 2 or scene.reference.shape[-1] < 4:
         return
     for name, reference_input, candidate_input in scene.inputs(_INPUTS):
-        right = _read_off(_last(reference_input, scene.sample), _last(scene.reference, scene.sample), scene)
+        right = _read_off(
+            _last_axis_rows(reference_input, scene.sample), _last_axis_rows(scene.reference, scene.sample), scene
+        )
         if right is not None:
             # If the right norm of the candidate's input gives the candidate, the error came in with the input.
             if not same(
-                right(_last(candidate_input, scene.sample)), _last(scene.candidate, scene.sample), 2 * scene.allowed
+                right(_last_axis_rows(candidate_input, scene.sample)),
+                _last_axis_rows(scene.candidate, scene.sample),
+                2 * scene.allowed,
             ):
                 yield from _wrong_norms(scene, right, name, candidate_input)
             return
 
 
-def _last(array: np.ndarray, rows: Rows) -> np.ndarray:
+def _last_axis_rows(array: np.ndarray, rows: Rows) -> np.ndarray:
     """Returns rows as [rows, channels of the last axis]: a norm of heads treats each head as a row."""
     found: np.ndarray = np.asarray(array[rows], np.float64).reshape(-1, array.shape[-1])
     return found
@@ -87,8 +91,8 @@ def _read_off(x: np.ndarray, y: np.ndarray, scene: Scene) -> Norm | None:
             best, chosen = wrong, found
     if not best <= scene.allowed:
         return None
-    alike = [each.epsilon for wrong, each in tried if each.centred == chosen.centred and _CLEARLY * wrong <= best]
-    return replace(chosen, alike=tuple(alike))
+    epsilons = [each.epsilon for wrong, each in tried if each.centred == chosen.centred and _CLEARLY * wrong <= best]
+    return replace(chosen, epsilons=tuple(epsilons))
 
 
 def _fitted(n: np.ndarray, y: np.ndarray, centred: bool, epsilon: float) -> Norm:
@@ -107,14 +111,15 @@ def _wrong_norms(scene: Scene, right: Norm, name: str, candidate_input: np.ndarr
 
     def guess(kind: str, words: str, norm: Norm, twice: bool = False, option: str = "") -> Guess:
         def expected(rows: Rows) -> np.ndarray:
-            y = norm(_last(candidate_input, rows))
+            y = norm(_last_axis_rows(candidate_input, rows))
             return (norm(y) if twice else y).reshape(len(rows), -1)
 
         return Guess(kind, words, expected, option=option)
 
     for epsilon in EPSILONS:
-        if epsilon not in right.alike:
-            words = f"the norm of {name} has the epsilon {{}}, where the reference has {_other(right.alike, epsilon)}"
+        if epsilon not in right.epsilons:
+            reference_epsilon = _epsilon_in_words(right.epsilons, epsilon)
+            words = f"the norm of {name} has the epsilon {{}}, where the reference has {reference_epsilon}"
             candidate_norm = Norm(right.centred, epsilon, right.weight, right.bias)
             yield guess("epsilon", words, candidate_norm, option=f"{epsilon:g}")
     kinds = "RMSNorm", "LayerNorm"
@@ -133,11 +138,11 @@ def _wrong_norms(scene: Scene, right: Norm, name: str, candidate_input: np.ndarr
     yield guess("norm twice", f"the norm of {name} is applied twice", right, twice=True)
 
 
-def _other(alike: Sequence[float], epsilon: float) -> str:
+def _epsilon_in_words(epsilons: Sequence[float], epsilon: float) -> str:
     """Returns the reference's epsilon in words; where large values hide which one it is, how it compares."""
-    if len(alike) == 1:
-        return f"{alike[0]:g}"
-    return "a smaller one" if max(alike) < epsilon else "a larger one" if min(alike) > epsilon else "another"
+    if len(epsilons) == 1:
+        return f"{epsilons[0]:g}"
+    return "a smaller one" if max(epsilons) < epsilon else "a larger one" if min(epsilons) > epsilon else "another"
 
 
 def norm_weights(scene: Scene) -> Iterator[Guess]:
@@ -145,24 +150,26 @@ def norm_weights(scene: Scene) -> Iterator[Guess]:
     if scene.reference.ndim < 2 or scene.reference.shape[-1] < 4:
         return
     for name, reference_input, candidate_input in scene.inputs(_INPUTS):
-        right = _read_off(_last(reference_input, scene.sample), _last(scene.reference, scene.sample), scene)
+        right = _read_off(
+            _last_axis_rows(reference_input, scene.sample), _last_axis_rows(scene.reference, scene.sample), scene
+        )
         if right is None:
             continue
-        n = normalised(_last(candidate_input, scene.sample), right.centred, right.epsilon)
-        candidate_norm = _fitted(n, _last(scene.candidate, scene.sample), right.centred, right.epsilon)
+        n = normalised(_last_axis_rows(candidate_input, scene.sample), right.centred, right.epsilon)
+        candidate_norm = _fitted(n, _last_axis_rows(scene.candidate, scene.sample), right.centred, right.epsilon)
         changed = [
             _changed(*pair) for pair in ((right.weight, candidate_norm.weight), (right.bias, candidate_norm.bias))
         ]
         if max(changed) <= _FEW:
             return  # nothing, or a few channels, which are named as such
         parts = [part for part, share in zip(("weight", "bias"), changed) if share]
-        source = _same_elsewhere(scene, candidate_norm, parts)
+        source = _norm_with_parameters(scene, candidate_norm, parts)
         words = f"it is the norm of {name} with another {' and '.join(parts)}"
         if source:
             words += f", {'those' if len(parts) > 1 else 'that'} of {source}"
 
         def expected(rows: Rows, norm: Norm = candidate_norm, array: np.ndarray = candidate_input) -> np.ndarray:
-            return norm(_last(array, rows)).reshape(len(rows), -1)
+            return norm(_last_axis_rows(array, rows)).reshape(len(rows), -1)
 
         yield Guess("norm", words, expected)
         return
@@ -174,20 +181,20 @@ def _changed(reference: np.ndarray, candidate: np.ndarray) -> float:
     return float((np.abs(candidate - reference) > _VISIBLE * size).mean()) if size else 0.0
 
 
-def _same_elsewhere(scene: Scene, norm: Norm, parts: Sequence[str]) -> str:
+def _norm_with_parameters(scene: Scene, norm: Norm, parts: Sequence[str]) -> str:
     """Returns the nearest stage of the reference whose norm has the same weight, bias or both; empty without one."""
     order = [*scene.before[::-1], scene.stage, *scene.after]
-    here = len(scene.before)
-    places = [n for n, name in enumerate(order) if "norm" in name.rpartition(".layers.")[2] and n != here]
-    for place in sorted(places, key=lambda n: abs(n - here))[:_MOST_NORMS]:
+    own_place = len(scene.before)
+    places = [n for n, name in enumerate(order) if "norm" in name.rpartition(".layers.")[2] and n != own_place]
+    for place in sorted(places, key=lambda n: abs(n - own_place))[:_MOST_NORMS]:
         y = scene.reference_stages[order[place]]
         inputs = (scene.reference_stages[name] for name in order[:place][::-1])
         if y.ndim < 2 or y.shape[-1] != len(norm.weight) or len(y) < _LEAST_ROWS:
             continue
         rows = np.unique(np.linspace(0, len(y) - 1, min(len(y), _ROWS_ELSEWHERE)).round().astype(int))
         for x in islice((each for each in inputs if each.shape == y.shape), _INPUTS):
-            n = normalised(_last(x, rows), norm.centred, norm.epsilon)
-            found = _fitted(n, _last(y, rows), norm.centred, norm.epsilon)
+            n = normalised(_last_axis_rows(x, rows), norm.centred, norm.epsilon)
+            found = _fitted(n, _last_axis_rows(y, rows), norm.centred, norm.epsilon)
             if all(same(getattr(found, part), getattr(norm, part), _ALIKE) for part in parts):
                 return order[place]
     return ""
@@ -197,14 +204,14 @@ def extra_norms(scene: Scene) -> Iterator[Guess]:
     """Yields the stage after a norm that it does not have, and before one that it has."""
     if scene.reference.ndim < 2 or scene.reference.shape[-1] < 4:
         return
-    r, c = _last(scene.reference, scene.sample), _last(scene.candidate, scene.sample)
+    r, c = _last_axis_rows(scene.reference, scene.sample), _last_axis_rows(scene.candidate, scene.sample)
     if len(r) < 2 * _LEAST_ROWS:
         return
-    for norm in (_read_off(r, c, scene), _plain(r, c, scene)):
+    for norm in (_read_off(r, c, scene), _row_normalisation(r, c, scene)):
         if norm is not None and not same(r, c, scene.allowed):
 
             def expected(rows: Rows, norm: Norm = norm) -> np.ndarray:
-                return norm(_last(scene.reference, rows)).reshape(len(rows), -1)
+                return norm(_last_axis_rows(scene.reference, rows)).reshape(len(rows), -1)
 
             yield Guess("already normed", "it is the reference after a norm: it is already normed", expected)
             return
@@ -214,7 +221,7 @@ def extra_norms(scene: Scene) -> Iterator[Guess]:
         wrong = norm
 
         def normed(rows: Rows) -> np.ndarray:
-            r, c = _last(scene.reference, rows), _last(scene.candidate, rows)
+            r, c = _last_axis_rows(scene.reference, rows), _last_axis_rows(scene.candidate, rows)
             return (c + (r - wrong(c)) * (float(np.linalg.norm(c)) / max(float(np.linalg.norm(r)), 1e-300))).reshape(
                 len(rows), -1
             )
@@ -222,7 +229,7 @@ def extra_norms(scene: Scene) -> Iterator[Guess]:
         yield Guess("before the norm", "the reference is a norm of it: it is before the norm", normed)
 
 
-def _plain(r: np.ndarray, c: np.ndarray, scene: Scene) -> Norm | None:
+def _row_normalisation(r: np.ndarray, c: np.ndarray, scene: Scene) -> Norm | None:
     """Returns the division of each row by its length, if that is the change."""
     norm = Norm(False, 0.0, np.full(r.shape[1], r.shape[1] ** -0.5), np.zeros(r.shape[1]))
     return norm if same(norm(r), c, scene.allowed) else None

@@ -21,7 +21,7 @@ def orders(scene: Scene) -> Iterator[Guess]:
         yield Guess("rows reversed", "its rows are in reverse order", lambda rows: table(reference[count - 1 - rows]))
     for shift in _SHIFTS:
         if count >= abs(shift) + 3:
-            yield _late(reference, shift)
+            yield _row_shift(reference, shift)
     if reference.ndim == 2 and count == reference.shape[1] and count > 1:
         yield Guess("transposed", "it is transposed", lambda rows: table(reference[:, rows].T))
     yield from _reshaped(scene)
@@ -33,7 +33,7 @@ def orders(scene: Scene) -> Iterator[Guess]:
         yield Guess("rows permuted", _about_rows(places, scene), lambda rows: table(reference[places[rows]]))
 
 
-def _late(reference: np.ndarray, shift: int) -> Guess:
+def _row_shift(reference: np.ndarray, shift: int) -> Guess:
     distance = "one position" if abs(shift) == 1 else f"{abs(shift)} positions"
     words = f"its rows come {distance} {'late' if shift > 0 else 'early'}"
     first, last = max(shift, 0), len(reference) + min(shift, 0)
@@ -76,9 +76,9 @@ def _signs(scene: Scene) -> Iterator[Guess]:
     if not same(np.abs(r), np.abs(c), 2 * scene.allowed):
         return
     signs = np.where((r * c).sum(axis=0) < 0, -1.0, 1.0)
-    off = np.flatnonzero(signs < 0)
-    if 0 < len(off) < len(signs):
-        words = f"{len(off)} of {len(signs)} channels have the other sign: {listed(off)}"
+    flipped = np.flatnonzero(signs < 0)
+    if 0 < len(flipped) < len(signs):
+        words = f"{len(flipped)} of {len(signs)} channels have the other sign: {listed(flipped)}"
         yield Guess("signs", words, lambda rows: signs * table(scene.reference[rows]))
 
 
@@ -87,8 +87,8 @@ def _channels(scene: Scene) -> np.ndarray | None:
     r, c = scene.pair
     if not 2 <= r.shape[1] <= _MOST_MATCHED or not len(r):
         return None
-    few = slice(0, _SORTED)
-    if not same(np.sort(r[few], axis=1), np.sort(c[few], axis=1), 2 * scene.allowed):
+    first_rows = slice(0, _SORTED)
+    if not same(np.sort(r[first_rows], axis=1), np.sort(c[first_rows], axis=1), 2 * scene.allowed):
         return None
     return _matched(r[:_MATCHED_VALUES].T, c[:_MATCHED_VALUES].T)
 
@@ -104,10 +104,10 @@ def _rows(scene: Scene) -> np.ndarray | None:
         return None
     columns = np.unique(np.linspace(0, width - 1, min(width, _MATCHED_VALUES)).round().astype(int))
     r, c = (side[:, columns].astype(np.float64) for side in flat)
-    few = slice(0, _SORTED)
+    first_columns = slice(0, _SORTED)
     if not (np.isfinite(r).all() and np.isfinite(c).all()):
         return None
-    if not same(np.sort(r[:, few], axis=0), np.sort(c[:, few], axis=0), 2 * scene.allowed):
+    if not same(np.sort(r[:, first_columns], axis=0), np.sort(c[:, first_columns], axis=0), 2 * scene.allowed):
         return None
     return _matched(r, c)
 

@@ -44,19 +44,19 @@ def positions(scene: Scene) -> Iterator[Guess]:
     """Yields other positions, where the two sides differ by two ways of computing them."""
     if scene.part != "input" or scene.reference.ndim != 2 or scene.reference.shape[1] % 2 or len(scene.reference) < 3:
         return
-    few = np.unique(np.linspace(0, len(scene.sample) - 1, _TRIED_ROWS).round().astype(int))
-    r, c = (side[few] for side in scene.pair)
-    width, rows = r.shape[1], scene.sample[few]
-    apart = c - r
+    sample_rows = np.unique(np.linspace(0, len(scene.sample) - 1, _TRIED_ROWS).round().astype(int))
+    r, c = (side[sample_rows] for side in scene.pair)
+    width, rows = r.shape[1], scene.sample[sample_rows]
+    difference = c - r
     least = 8 * scene.allowed * float(np.linalg.norm(c))  # what rounding leaves of the difference
-    size = float(np.linalg.norm(apart))
+    size = float(np.linalg.norm(difference))
     if not least < 0.1 * size:
         return
     for right in (_Positions(first, layout, less) for first in _FIRSTS[:2] for layout in _LAYOUTS for less in (1, 0)):
         reference_values = right(rows, width)
         for words, alternative, times in _alternatives(right):
             candidate_values = times * alternative(rows, width) if alternative else 0.0
-            if not same(candidate_values - reference_values, apart, least / size):
+            if not same(candidate_values - reference_values, difference, least / size):
                 continue
 
             def expected(

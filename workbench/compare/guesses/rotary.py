@@ -40,9 +40,9 @@ def rotary(scene: Scene) -> Iterator[Guess]:
     angles = _angles(layout, reference_input, scene.reference)  # [rows, pairs], as e^(i angle)
     other_layout = next(name for name in _LAYOUTS if name != layout)
 
-    def guess(kind: str, words: str, turned: Complex, used: str = layout) -> Guess:
+    def guess(kind: str, words: str, factors: Complex, used: str = layout) -> Guess:
         def expected(rows: Rows) -> np.ndarray:
-            pairs = _LAYOUTS[used][0](np.asarray(candidate_input[rows], np.float64)) * turned[rows][:, None]
+            pairs = _LAYOUTS[used][0](np.asarray(candidate_input[rows], np.float64)) * factors[rows][:, None]
             return _LAYOUTS[used][1](pairs).reshape(len(rows), -1)
 
         return Guess(kind, words, expected)
@@ -67,16 +67,16 @@ def rotary(scene: Scene) -> Iterator[Guess]:
     if not same(regular.view(np.float64), np.ascontiguousarray(angles).view(np.float64), 1e-2):
         return
     for shift in _SHIFTS:
-        off = f"{shift:+d}"
-        turned = np.exp(1j * (start + (places + shift) * rates))
-        yield guess("RoPE position", f"RoPE's positions are off by {off}", turned)
+        offset = f"{shift:+d}"
+        rotations = np.exp(1j * (start + (places + shift) * rates))
+        yield guess("RoPE position", f"RoPE's positions are off by {offset}", rotations)
     right = _base_of(angles)
     candidate_angles = _angles(layout, candidate_input, scene.candidate)
     where = f"where the reference has {right:.0f}" if right else "where the reference has another"
     for base in dict.fromkeys((*_BASES, *_round_bases(candidate_angles))):
         if base != right:
-            turned = np.exp(1j * places * base ** (-np.arange(pairs) / pairs))
-            yield guess("RoPE base", f"RoPE has the base {base:.0f}, {where}", turned)
+            rotations = np.exp(1j * places * base ** (-np.arange(pairs) / pairs))
+            yield guess("RoPE base", f"RoPE has the base {base:.0f}, {where}", rotations)
     # Fast pairs may have turned by more than half a circle in a row, and slow ones show too few digits.
     shown = (np.abs(rates) > _LEAST_RATE) & (np.abs(rates) < 1.5)
     if shown.any():
@@ -84,9 +84,9 @@ def rotary(scene: Scene) -> Iterator[Guess]:
         for digits in (2, 4):
             factor = float(f"{np.median(times):.{digits}g}")
             if factor not in (0.0, 1.0):
-                turned = np.exp(1j * (start + places * rates * factor))
+                rotations = np.exp(1j * (start + places * rates * factor))
                 words = f"RoPE turns by {factor:g} times the reference's angles, as when positions are scaled"
-                yield guess("RoPE scale", words, turned)
+                yield guess("RoPE scale", words, rotations)
 
 
 def _round_bases(angles: Complex) -> list[float]:
@@ -104,8 +104,8 @@ def _base_of(angles: Complex) -> float | None:
     """Returns the round base that gives these angles; None without one."""
     count, pairs = angles.shape
     for base in (*_BASES, *_round_bases(angles)):
-        turned = np.exp(1j * np.arange(count)[:, None] * base ** (-np.arange(pairs) / pairs))
-        if same(turned.view(np.float64), np.ascontiguousarray(angles).view(np.float64), _SAME_ANGLES):
+        rotations = np.exp(1j * np.arange(count)[:, None] * base ** (-np.arange(pairs) / pairs))
+        if same(rotations.view(np.float64), np.ascontiguousarray(angles).view(np.float64), _SAME_ANGLES):
             return base
     return None
 

@@ -81,7 +81,7 @@ def _of_whole_stage(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Gues
 def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     reference = scene.reference
     constants = (c - r).mean(axis=0)
-    words = _few(constants, 0.0, "channel", "the reference's plus {:.6g}", "the reference's plus a constant")
+    words = _few_places(constants, 0.0, "channel", "the reference's plus {:.6g}", "the reference's plus a constant")
     yield Guess(
         "constant of each channel",
         words or "each channel is the reference's plus a constant, as when a bias or a shift is left out or wrong",
@@ -89,7 +89,7 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     )
     square = (r * r).sum(axis=0)
     factors = np.divide((r * c).sum(axis=0), square, out=np.ones_like(square), where=square > 0)
-    words = _zeros(factors, "channel") or _few(
+    words = _zeros(factors, "channel") or _few_places(
         factors, 1.0, "channel", "{:.6g} times the reference's", "a multiple of the reference's"
     )
     yield Guess(
@@ -107,7 +107,7 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     # How far a channel is from the reference's: in its factor, or in its constant by the channel's own size.
     shifts = np.divide(np.abs(mean_c - both * mean_r), np.sqrt(square / len(r)), out=np.abs(mean_c), where=square > 0)
     affine = "a multiple of the reference's plus a constant"
-    words = _few(np.maximum(np.abs(both - 1), shifts), 0.0, "channel", affine, affine)
+    words = _few_places(np.maximum(np.abs(both - 1), shifts), 0.0, "channel", affine, affine)
     if not words and (np.abs(both / both[0] - 1) < _CLOSE).all():
         times = _number(float(np.median(both)))
         words = f"each channel is {times} times the reference's plus a constant of its own"
@@ -152,7 +152,7 @@ def row_scales(scene: Scene) -> Iterator[Guess]:
     r, c = table(scene.reference), table(scene.candidate)
     square = (r * r).sum(axis=1)
     factors = np.divide((r * c).sum(axis=1), square, out=np.ones_like(square), where=square > 0)
-    words = _zeros(factors, "row") or _few(
+    words = _zeros(factors, "row") or _few_places(
         factors, 1.0, "row", "{:.6g} times the reference's", "a multiple of the reference's"
     )
     yield Guess(
@@ -163,7 +163,7 @@ def row_scales(scene: Scene) -> Iterator[Guess]:
         lambda rows: factors[rows, None] * r[rows],
     )
     constants = (c - r).mean(axis=1)
-    words = _few(constants, 0.0, "row", "the reference's plus {:.6g}", "the reference's plus a constant")
+    words = _few_places(constants, 0.0, "row", "the reference's plus {:.6g}", "the reference's plus a constant")
     yield Guess(
         "constant of each row",
         words or "each row is the reference's plus a constant of its own",
@@ -171,10 +171,10 @@ def row_scales(scene: Scene) -> Iterator[Guess]:
     )
 
 
-def _few(found: np.ndarray, neutral: float, unit: str, single: str, several: str) -> str:
+def _few_places(found: np.ndarray, neutral: float, unit: str, single: str, several: str) -> str:
     """Returns the sentence for a few places whose number is not the neutral one; empty if there are many."""
-    apart = np.abs(found - neutral)
-    places = np.flatnonzero(apart > _STANDS_OUT * apart.max(initial=0.0))
+    errors = np.abs(found - neutral)
+    places = np.flatnonzero(errors > _STANDS_OUT * errors.max(initial=0.0))
     if not 0 < len(places) <= _SOME * len(found):
         return ""
     if len(places) == 1:
@@ -186,16 +186,19 @@ def coarser(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     """Yields coarser types, if every value of the candidate is representable in them and the error has their size."""
     size = float(np.linalg.norm(r))
     error = float(np.linalg.norm(c - r)) / size if size else math.inf
-    for name, roundoff, rounded in (("bfloat16", _BFLOAT16, _brain), ("float16", _FLOAT16, _half)):
+    for name, roundoff, rounded in (
+        ("bfloat16", _BFLOAT16, _rounded_to_bfloat16),
+        ("float16", _FLOAT16, _rounded_to_float16),
+    ):
         if roundoff <= scene.roundoff:
             continue  # expected anyway
         if np.array_equal(rounded(c), c) and not np.array_equal(rounded(r), r):
-            once = _same_rounding(rounded(r), c)
-            if not once and not 0.1 * roundoff <= error <= _STEPS * roundoff:
+            is_one_rounding = _same_rounding(rounded(r), c)
+            if not is_one_rounding and not 0.1 * roundoff <= error <= _STEPS * roundoff:
                 return
             words = (
                 f"it is the reference rounded to {name}"
-                if once
+                if is_one_rounding
                 else f"it is in {name}: its values all are, and its error is of that size"
             )
             yield Guess("coarser type", words, _nothing, shown=True)
@@ -211,12 +214,12 @@ def _same_rounding(rounded: np.ndarray, c: np.ndarray) -> bool:
     return bool((rounded == c).mean() > 0.98)
 
 
-def _half(x: np.ndarray) -> np.ndarray:
+def _rounded_to_float16(x: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         return x.astype(np.float16).astype(np.float64)
 
 
-def _brain(x: np.ndarray) -> np.ndarray:
+def _rounded_to_bfloat16(x: np.ndarray) -> np.ndarray:
     bits = x.astype(np.float32).view(np.uint32)
     bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)

@@ -82,10 +82,10 @@ def _shifted(scene: Scene, name: str) -> bool:
     source = following + name_index - stage_index
     if following >= len(order) or not 0 <= source < len(order):
         return False
-    held, expected = scene.candidate_stages[order[following]], scene.reference_stages[order[source]]
-    if held.shape != expected.shape:
+    candidate_next, reference_next = scene.candidate_stages[order[following]], scene.reference_stages[order[source]]
+    if candidate_next.shape != reference_next.shape:
         return False
-    return same(table(expected[scene.sample]), table(held[scene.sample]), 4 * scene.allowed)
+    return same(table(reference_next[scene.sample]), table(candidate_next[scene.sample]), 4 * scene.allowed)
 
 
 def addends(scene: Scene) -> Iterator[Guess]:
@@ -96,7 +96,7 @@ def addends(scene: Scene) -> Iterator[Guess]:
     if scene.reference.ndim != 2:
         return
     r, c = scene.pair
-    apart = c - r
+    difference = c - r
     for name in scene.before[:_NEAREST]:
         earlier_stage = scene.reference_stages[name]
         first = len(scene.reference) - len(earlier_stage) if earlier_stage.ndim == 2 else -1
@@ -107,7 +107,7 @@ def addends(scene: Scene) -> Iterator[Guess]:
         ):
             continue
         chosen = scene.sample >= first
-        part, d = table(earlier_stage[scene.sample[chosen] - first]), apart[chosen]
+        part, d = table(earlier_stage[scene.sample[chosen] - first]), difference[chosen]
         size = float((part * part).sum())
         if not size or not chosen.any():
             continue
@@ -179,15 +179,15 @@ def _own_statistics(scene: Scene) -> Iterator[Guess]:
     [(_, _, candidate_input)] = inputs
     x = table(candidate_input)
     mean, deviation = x.mean(axis=0), x.std(axis=0)
-    once = np.divide(1.0, deviation, out=np.ones_like(deviation), where=deviation > 0)
+    inverse_deviations = np.divide(1.0, deviation, out=np.ones_like(deviation), where=deviation > 0)
 
     def guess(words: str, scale: np.ndarray) -> Guess:
         sentence = f"{words} of this recording, which the reference does not do"
         return Guess("CMVN", sentence, lambda rows: scale * (table(candidate_input[rows]) - mean))
 
     yield guess("it is without the mean", np.ones_like(mean))
-    yield guess("it is normalised by mean and deviation", once)
-    yield guess("it is normalised by mean and unbiased deviation", once * np.sqrt((len(x) - 1) / len(x)))
+    yield guess("it is normalised by mean and deviation", inverse_deviations)
+    yield guess("it is normalised by mean and unbiased deviation", inverse_deviations * np.sqrt((len(x) - 1) / len(x)))
 
 
 def _lines(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -50,21 +50,21 @@ CleanOrReason = tuple[CleanRun | None, str]
 """Clean computations, or why there are none; both are empty if none are needed."""
 
 
-def check_precision(named: str) -> str:
+def check_precision(name: str) -> str:
     """Returns the precision that a user names; raises `BadInput`, which lists the known precisions, for any other."""
-    lower = named.lower()
+    lower = name.lower()
     known = {AUTO: AUTO, "f32": "float32", "float32": "float32", "bf16": HALVES[0], "f16": HALVES[1], "half": HALVES[1]}
     known |= {each: each for each in HALVES}
     if lower in known:
         return known[lower]
     if lower.endswith(GGUF_SUFFIX):
-        if not Path(named).is_file():
-            raise BadInput(f"there is no file {named}; expected a GGUF file, or a type such as q8_0")
-        return named
+        if not Path(name).is_file():
+            raise BadInput(f"there is no file {name}; expected a GGUF file, or a type such as q8_0")
+        return name
     if lower.upper() in BY_NAME and BY_NAME[lower.upper()].block > 1:
         return lower
     raise BadInput(
-        f"precision is {named!r:.80}; expected auto, float32, bfloat16, float16, a type of GGUF files such as q8_0, or "
+        f"precision is {name!r:.80}; expected auto, float32, bfloat16, float16, a type of GGUF files such as q8_0, or "
         "a GGUF file"
     )
 
@@ -145,10 +145,10 @@ class CleanRuns:
         precision = FLOAT32[0] if precision in FLOAT32 else precision
         key = precision, tag
         if key not in self._found:
-            self._found[key] = result_or_reason(partial(self._made, precision, tag, stages, given))
+            self._found[key] = result_or_reason(partial(self._compute_clean, precision, tag, stages, given))
         return self._found[key]
 
-    def _made(self, precision: str, tag: str, stages: Sequence[str], given: Path | None) -> CleanRun:
+    def _compute_clean(self, precision: str, tag: str, stages: Sequence[str], given: Path | None) -> CleanRun:
         name = f"clean-{Path(precision).stem}{'-' if tag else ''}{tag}"
         kind = precision in (*HALVES, FLOAT32[0])
         file = None if kind else Path(precision) if precision.endswith(GGUF_SUFFIX) else self._file_of(precision)

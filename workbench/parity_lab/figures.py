@@ -67,14 +67,14 @@ def stage_pictures(each: StageComparison, reference: Trace, candidate: Trace) ->
         )
     else:
         reference_limits, candidate_limits = plots.value_limits(reference_table), plots.value_limits(candidate_table)
-        alike = (
+        similar_ranges = (
             candidate_limits[1] - candidate_limits[0] < _ALIKE * (reference_limits[1] - reference_limits[0])
             and candidate_limits[0] < reference_limits[1]
             and reference_limits[0] < candidate_limits[1]
         )
         for table, side, limits in (
             (reference_table, "reference", reference_limits),
-            (candidate_table, "candidate", reference_limits if alike else candidate_limits),
+            (candidate_table, "candidate", reference_limits if similar_ranges else candidate_limits),
         ):
             figure = plots.array_figure(table, limits)
             yield picture(figure, f"{side}, {_size(table)}{_marked(table)}", f"{each.stage} of the {side}")

@@ -116,9 +116,9 @@ def _candidate(run: ParityRun, outcome: Outcome, figures: int) -> Iterator[str]:
     if noise:
         yield from noise_details(noise)
     names, *lines = [row[1:] for row in rows(comparison)]
-    over = [not comparison.passes(each) for each in comparison.stages]
+    marked = [not comparison.passes(each) for each in comparison.stages]
     yield f"<details><summary>All {len(lines)} stages</summary>"
-    yield f'<div class="scroll tall">{table(names, lines, over, wide=(len(names) - 1,))}</div></details>'
+    yield f'<div class="scroll tall">{table(names, lines, marked, wide=(len(names) - 1,))}</div></details>'
 
 
 def noise_details(noise: NoiseReport) -> Iterator[str]:
@@ -131,6 +131,6 @@ def noise_details(noise: NoiseReport) -> Iterator[str]:
         for each in noise.stages
         for candidate, reference, bound, where in (each.deciding,)
     ]
-    over = [each.is_bug for each in noise.stages]
+    marked = [each.is_bug for each in noise.stages]
     head = ("stage", noise.beside.removeprefix("the "), "candidate", "bug above", "")
-    yield f'<div class="scroll tall">{table(head, rows, over)}</div></details>'
+    yield f'<div class="scroll tall">{table(head, rows, marked)}</div></details>'

@@ -119,15 +119,15 @@ class Judge:
         """
         reference_trace, candidate_trace = sources.reference.trace, candidate.trace
         clean, _ = sources.clean
-        beside = (
+        spread_noise = (
             noise_by_spread(reference_trace, candidate_trace, clean.clean(exact.trace), self.stages) if clean else None
         )
-        if beside and clean and clean.precision not in FLOAT32:
-            noise = beside
+        if spread_noise and clean and clean.precision not in FLOAT32:
+            noise = spread_noise
         else:
             noise = noise_or_bug(reference_trace, candidate_trace, exact.trace, self.stages)
-        if self.several and (beside or not noise.coarser):
-            return noise, measurements_of(beside or noise, len(clean.computed) if clean else 1)
+        if self.several and (spread_noise or not noise.coarser):
+            return noise, measurements_of(spread_noise or noise, len(clean.computed) if clean else 1)
         return noise, ()
 
 

@@ -82,8 +82,8 @@ def _fault_of_stage(outcome: Outcome, stage: StageComparison) -> str:
     if outcome.verdict.within:
         return ""
     if not outcome.comparison.passes(stage):
-        over = ", ".join(f"{each.measure} {each.value:.2g}, limit {each.limit:.2g}" for each in stage.beyond)
-        return stage.mismatch or over or "values that are not finite in the same places"
+        excesses = ", ".join(f"{each.measure} {each.value:.2g}, limit {each.limit:.2g}" for each in stage.beyond)
+        return stage.mismatch or excesses or "values that are not finite in the same places"
     return outcome.sentence if stage.stage in outcome.verdict.faulty_stages else ""
 
 

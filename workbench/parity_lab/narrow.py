@@ -84,7 +84,7 @@ class LayerInspection:
             return outcome
         start = time.perf_counter()
         try:
-            candidate = self._look(side, f"candidate-{number}-{layer}", layer)
+            candidate = self._trace_layer(side, f"candidate-{number}-{layer}", layer)
             sources = self._sources_of(layer, candidate if needs_clean(side) else None)
             found = self._judge(sources, candidate)
         except Cancelled:
@@ -98,21 +98,21 @@ class LayerInspection:
 
         Raises the error of the reference.
         """
-        reference, why = self._once(self._reference, f"reference-{layer}", layer)
+        reference, why = self._trace_or_reason(self._reference, f"reference-{layer}", layer)
         if reference is None:
             raise BadInput(why)
-        exact = self._once(self._exact, f"float64-{layer}", layer) if self._exact else (None, "")
+        exact = self._trace_or_reason(self._exact, f"float64-{layer}", layer) if self._exact else (None, "")
         if candidate is None or self._clean is None:
             return Sources(reference, exact)
         return Sources(reference, exact, self._clean.of(candidate.trace, tag=layer, stages=_globs(layer)))
 
-    def _once(self, side: Side, file: str, layer: str) -> TraceOrReason:
+    def _trace_or_reason(self, side: Side, file: str, layer: str) -> TraceOrReason:
         """Returns the trace of a side, or why there is none; later calls with the same file name return the same."""
         if file not in self._traced:
-            self._traced[file] = result_or_reason(partial(self._look, side, file, layer))
+            self._traced[file] = result_or_reason(partial(self._trace_layer, side, file, layer))
         return self._traced[file]
 
-    def _look(self, side: Side, file: str, layer: str) -> Computed:
+    def _trace_layer(self, side: Side, file: str, layer: str) -> Computed:
         """Traces a layer of a side with its inner stages."""
         return self._compute(side, file, _globs(layer), decoding_steps=",".join(_steps(layer)))
 

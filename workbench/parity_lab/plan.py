@@ -97,8 +97,8 @@ def plan_run(
     reference_side = reference_side.with_default(
         dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"})
     )
-    read = read_sides(candidates, options_class, card.id, gguf_files=True)
-    candidate_sides = tuple(each.with_default(**settings) for each in read)
+    sides = read_sides(candidates, options_class, card.id, gguf_files=True)
+    candidate_sides = tuple(each.with_default(**settings) for each in sides)
     for side in candidate_sides:
         if side.file is not None:
             _check_file(registry, side.file, card)

@@ -92,9 +92,12 @@ class CandidateOnInputs:
         else:
             beyond = sum(each.status == "beyond" for each in self.on_inputs)
             parts.append(f"{beyond or 'None'} of {count} inputs {'is' if beyond < 2 else 'are'} beyond tolerance.")
-        lost = [each for each in self.on_inputs if each.status in ("unusable", "unavailable")]
-        if lost:
-            parts.append(f"{len(lost)} of {count} inputs could not be compared: {lost[0].input}: {lost[0].sentence}")
+        uncompared = [each for each in self.on_inputs if each.status in ("unusable", "unavailable")]
+        if uncompared:
+            parts.append(
+                f"{len(uncompared)} of {count} inputs could not be compared: {uncompared[0].input}: "
+                f"{uncompared[0].sentence}"
+            )
         return " ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -191,7 +194,7 @@ def run_parity_on_inputs(
             with_dump(side, each.name)  # before anything is computed
     sessions = KeptSessions(registry)
     found: dict[str, list[OnInput]] = {side.name: [] for side in sides}
-    named = ""
+    reference_name = ""
     try:
         for number, each in enumerate(inputs):
 
@@ -212,7 +215,7 @@ def run_parity_on_inputs(
                 call=call,
             )
             with run:
-                named = run.reference.name
+                reference_name = run.reference.name
                 for outcome in run.outcomes:
                     found[outcome.name].append(_on_input(each, outcome))
                 if on_run:
@@ -220,7 +223,7 @@ def run_parity_on_inputs(
     finally:
         sessions.close()
     together = [CandidateOnInputs(name, tuple(results)) for name, results in found.items()]
-    return ParityRuns(card.id, tuple(each.name for each in inputs), named, tuple(together))
+    return ParityRuns(card.id, tuple(each.name for each in inputs), reference_name, tuple(together))
 
 
 def _on_input(each: Input, outcome: Outcome) -> OnInput:

@@ -56,9 +56,9 @@ def several_parts(runs: ParityRuns) -> Iterator[str]:
             (result.input, STATUS[result.status][1], result.faulty_stage or "", result.sentence)
             for result in each.on_inputs
         ]
-        over = [result.status != "within" for result in each.on_inputs]
+        marked = [result.status != "within" for result in each.on_inputs]
         head = ("input", "", "first stage in error", "verdict")
-        yield f'<div class="scroll tall">{table(head, lines, over, wide=(3,))}</div>'
+        yield f'<div class="scroll tall">{table(head, lines, marked, wide=(3,))}</div>'
 
 
 def _stages(each: CandidateOnInputs) -> Iterator[str]:
@@ -76,5 +76,5 @@ def _stages(each: CandidateOnInputs) -> Iterator[str]:
         )
         for stage in each.consistency.stages
     ]
-    over = [stage.is_fault for stage in each.consistency.stages]
-    yield f'<div class="scroll tall">{table(STAGE_COLUMNS, lines, over)}</div>'
+    marked = [stage.is_fault for stage in each.consistency.stages]
+    yield f'<div class="scroll tall">{table(STAGE_COLUMNS, lines, marked)}</div>'

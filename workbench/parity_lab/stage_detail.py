@@ -83,15 +83,15 @@ def about(each: StageComparison, first: str | None, largest: str | None) -> str:
 
 
 def _statistics(each: StageComparison, passes: bool, noise: NoiseReport | None) -> Iterator[str]:
-    lines, over = [], []
+    lines, marked = [], []
     beyond = {excess.measure for excess in each.beyond}
     tightest = each.passing_limits
     for name, value in each.measured.items():
         limit, would = getattr(each.limits, name), tightest.get(name)
         lines.append((WORDS[name], short(value), short(limit), "–" if would is None else f"{would:g}"))
-        over.append(name in beyond)
+        marked.append(name in beyond)
     if lines:
-        yield f'<div class="scroll">{table(("measure", "found", "limit", "passes at"), lines, over)}</div>'
+        yield f'<div class="scroll">{table(("measure", "found", "limit", "passes at"), lines, marked)}</div>'
     facts = [*_facts(each, passes), *_distances(each.stage, noise)]
     yield f'<div class="scroll">{table((), facts, wide=(1,))}</div>'
 
@@ -155,7 +155,7 @@ def streams(each: StageComparison, reference: Trace, candidate: Trace) -> Iterat
     assert found
     begin = 0 if found.row is None else max(found.row - _ROWS_BEFORE, 0)
     sides = [np.asarray(trace[each.stage]) for trace in (reference, candidate)]
-    lines, over = [], []
+    lines, marked = [], []
     for row in range(begin, min(begin + _ROWS, max(map(len, sides)))):
         ids = [side[row].tolist() if row < len(side) else ["the end"] * found.streams for side in sides]
         cells = [
@@ -163,12 +163,12 @@ def streams(each: StageComparison, reference: Trace, candidate: Trace) -> Iterat
             for reference_id, candidate_id in zip(*ids)
         ]
         lines.append((str(row), *cells))
-        over.append(ids[0] != ids[1])
+        marked.append(ids[0] != ids[1])
     head = ("row", *(f"stream {number}" for number in range(found.streams)))
     caption = (
         "The same on both sides" if not found.errors else "Where two ids stand, they are the reference's → candidate's"
     )
-    yield f'<p class="faint">{caption}.</p><div class="scroll">{table(head, lines, over)}</div>'
+    yield f'<p class="faint">{caption}.</p><div class="scroll">{table(head, lines, marked)}</div>'
 
 
 def _shown(each: StageComparison, trace: Trace) -> str:

@@ -8,23 +8,23 @@ from typing import Any
 
 
 def table(
-    head: Sequence[str], lines: Iterable[Sequence[str]], over: Sequence[bool] = (), wide: Sequence[int] = ()
+    head: Sequence[str], lines: Iterable[Sequence[str]], marked: Sequence[bool] = (), wide: Sequence[int] = ()
 ) -> str:
     """Returns a table of texts; the first cell of each line is its name.
 
     Args:
         head: names of the columns; an empty one gives a table without head.
-        over: which lines are marked.
+        marked: which lines are marked.
         wide: columns whose texts may be long.
     """
-    top = "".join(f'<th scope="col"{_kind(n, wide)}>{escape(cell)}</th>' for n, cell in enumerate(head))
+    head_cells = "".join(f'<th scope="col"{_kind(n, wide)}>{escape(cell)}</th>' for n, cell in enumerate(head))
     body = []
     for number, line in enumerate(lines):
         cells = "".join(f"<td{_kind(n, wide)}>{escape(cell)}</td>" for n, cell in enumerate(line[1:], 1))
-        mark = ' class="over"' if number < len(over) and over[number] else ""
+        mark = ' class="over"' if number < len(marked) and marked[number] else ""
         body.append(f'<tr{mark}><th scope="row">{escape(line[0])}</th>{cells}</tr>')
-    above = f"<thead><tr>{top}</tr></thead>" if head else ""
-    return f"<table>{above}<tbody>{''.join(body)}</tbody></table>"
+    head_html = f"<thead><tr>{head_cells}</tr></thead>" if head else ""
+    return f"<table>{head_html}<tbody>{''.join(body)}</tbody></table>"
 
 
 def _kind(column: int, wide: Sequence[int]) -> str:

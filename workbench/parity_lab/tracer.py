@@ -95,13 +95,13 @@ class Tracer:
 
     def say(self, activity: str) -> None:
         """Reports what is done after the latest trace."""
-        self._within(_TRACED, activity)
+        self._report_share(_TRACED, activity)
 
     def reading(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         """Returns a function that `call` calls. Its reports count as progress after the latest trace."""
 
         def called(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-            with listening(lambda share, activity: self._within(_TRACED + (1 - _TRACED) * share, activity)):
+            with listening(lambda share, activity: self._report_share(_TRACED + (1 - _TRACED) * share, activity)):
                 return self._call(function, *args, **kwargs)
 
         return called
@@ -151,7 +151,7 @@ class Tracer:
         """
         if side.path is not None:
             self._step += 1
-            self._within(0.0, f"reading {side.name}")
+            self._report_share(0.0, f"reading {side.name}")
             return Computed(side.name, read_trace(side.path, self._request.mapping))
         return self.compute_several(side, file, 1, stages, given, decoding_steps)[0]
 
@@ -172,11 +172,11 @@ class Tracer:
         if side.runtime is not None and given is not None and (why := RUNTIMES[side.runtime].no_given):
             raise Unavailable(why)  # before the load, which may take long
         start = time.perf_counter()
-        self._within(0.0, f"loading {side.name}")
+        self._report_share(0.0, f"loading {side.name}")
         session = self._registry.open(
             side.file or self._request.model,
             runtime=side.runtime,
-            on_progress=lambda share, activity: self._within(_LOADED * share, f"{side.name}: {activity}"),
+            on_progress=lambda share, activity: self._report_share(_LOADED * share, f"{side.name}: {activity}"),
             **side.settings,
         )
         found = []
@@ -209,7 +209,7 @@ class Tracer:
         activity = f"tracing {side.name}"
         if self._on_progress is None:
             return trace()
-        self._within(_LOADED, activity)
+        self._report_share(_LOADED, activity)
         found: list[Trace | BaseException] = []
         last_report = (0.0, activity)  # time and text of the last report
 
@@ -233,7 +233,7 @@ class Tracer:
                 waited = time.monotonic() - start
                 share = _LOADED + (_TRACED - _LOADED) * waited / (waited + 10)  # the duration is unknown
                 latest_activity = last_report[1] if time.monotonic() - last_report[0] < 2 * BEAT_SECONDS else activity
-                self._within(share, f"{latest_activity}, {waited:.0f} s")
+                self._report_share(share, f"{latest_activity}, {waited:.0f} s")
         except BaseException:
             session.cancel()
             worker.join(GRACE_SECONDS)
@@ -242,7 +242,7 @@ class Tracer:
             raise found[0]
         return found[0]
 
-    def _within(self, share: float, activity: str) -> None:
+    def _report_share(self, share: float, activity: str) -> None:
         self.report_progress((self._step + share) / self._count, activity)
 
     def discard(self) -> None:

@@ -34,9 +34,11 @@ class Ancestry:
     tokens: Numbers
 
     def __post_init__(self) -> None:
-        whole = all(type(number) is int and number >= 0 for row in (*self.parents, *self.tokens) for number in row)
+        are_indices = all(
+            type(number) is int and number >= 0 for row in (*self.parents, *self.tokens) for number in row
+        )
         counts = {len(row) for row in (*self.parents, *self.tokens)}
-        if not whole or len(self.parents) != len(self.tokens) or len(counts) > 1 or 0 in counts:
+        if not are_indices or len(self.parents) != len(self.tokens) or len(counts) > 1 or 0 in counts:
             raise BadInput(
                 "the hypotheses to follow are not understood; expected as many parents and token ids at each step, "
                 "whole numbers from 0 on"
@@ -66,12 +68,12 @@ class Ancestry:
         )
 
 
-def ancestry_in(held: Any, called: str) -> Ancestry:
-    """Returns the ancestry `held` in the metadata of the trace `called`; raises `BadInput` if it is damaged."""
+def ancestry_in(fields: Any, called: str) -> Ancestry:
+    """Returns the ancestry `fields` in the metadata of the trace `called`; raises `BadInput` if it is damaged."""
     names = ("parents", "tokens")
-    rows = [each for name in names if isinstance(each := held.get(name), list)] if isinstance(held, Mapping) else []
+    rows = [each for name in names if isinstance(each := fields.get(name), list)] if isinstance(fields, Mapping) else []
     if len(rows) != len(names) or not all(isinstance(row, list) for each in rows for row in each):
-        raise BadInput(f"the metadata of {called} have hypotheses {held!r:.60}; expected lists of parents and tokens")
+        raise BadInput(f"the metadata of {called} have hypotheses {fields!r:.60}; expected lists of parents and tokens")
     return _of(called, (tuple(map(tuple, each)) for each in rows))
 
 
@@ -91,7 +93,7 @@ def ancestry_of_stages(trace: Trace) -> Ancestry | None:
         if not all(len(each) for each in found):
             break  # the search has ended
         for row, each, name in zip(rows, found, names, strict=True):
-            row.append(_whole(each, f"stage {name} of {trace.called}"))
+            row.append(_integers(each, f"stage {name} of {trace.called}"))
     return _of(trace.called, map(tuple, rows)) if rows[0] else None
 
 
@@ -102,9 +104,9 @@ def _of(called: str, rows: Iterable[Numbers]) -> Ancestry:
         raise BadInput(f"{called}: {error}") from None
 
 
-def _whole(array: np.ndarray, what: str) -> tuple[int, ...]:
+def _integers(array: np.ndarray, name: str) -> tuple[int, ...]:
     if array.dtype.kind not in "iuf" or not np.isfinite(array).all() or (array != np.round(array)).any():
-        raise BadInput(f"{what} holds {array.dtype} values, which are not numbers of beams or tokens")
+        raise BadInput(f"{name} holds {array.dtype} values, which are not numbers of beams or tokens")
     return tuple(array.astype(np.int64).tolist())
 
 

@@ -17,19 +17,19 @@ class ChosenStages(Trace):
         meta: by default that of the whole trace.
     """
 
-    def __init__(self, whole: Trace, stages: Iterable[str], meta: Mapping[str, Any] | None = None):
-        super().__init__({}, whole.meta if meta is None else meta)
-        self._whole, self._names = whole, dict.fromkeys(stages)
+    def __init__(self, trace: Trace, stages: Iterable[str], meta: Mapping[str, Any] | None = None):
+        super().__init__({}, trace.meta if meta is None else meta)
+        self._trace, self._names = trace, dict.fromkeys(stages)
 
     @property
     def called(self) -> str:
         """What messages call the whole trace."""
-        return self._whole.called
+        return self._trace.called
 
     def __getitem__(self, stage: str) -> np.ndarray:
         if stage not in self._names:
             raise KeyError(f"no stage {stage!r} in this trace; it has {', '.join(self._names)}")
-        return self._whole[stage]
+        return self._trace[stage]
 
     def __contains__(self, stage: object) -> bool:
         return stage in self._names
@@ -41,4 +41,4 @@ class ChosenStages(Trace):
         return len(self._names)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ChosenStages, (self._whole, list(self._names), self.meta)
+        return ChosenStages, (self._trace, list(self._names), self.meta)

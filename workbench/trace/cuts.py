@@ -66,8 +66,8 @@ def cuts_of(trace: Trace) -> dict[str, Cut]:
         raise BadInput(f"the metadata of {trace.called} have {KEY} = {found!r:.40}; expected a table of stages")
     cuts = {}
     for stage, parts in found.items():
-        known = isinstance(parts, dict) and parts and not parts.keys() - {"rows", "columns"}
-        if not known or not all(map(is_range, parts.values())):
+        is_cut = isinstance(parts, dict) and parts and not parts.keys() - {"rows", "columns"}
+        if not is_cut or not all(map(is_range, parts.values())):
             raise BadInput(
                 f"the metadata of {trace.called} cut {stage!r:.80} to {parts!r:.80}; expected rows or columns as "
                 "[begin, end]"
@@ -85,27 +85,27 @@ def cut_like(trace: Trace, other: Trace) -> Trace:
 class CutTrace(Trace):
     """A trace that cuts some of its stages when they are read."""
 
-    def __init__(self, whole: Trace, cuts: Mapping[str, Cut]):
-        super().__init__({}, whole.meta)
-        self._whole, self._cuts = whole, dict(cuts)
+    def __init__(self, trace: Trace, cuts: Mapping[str, Cut]):
+        super().__init__({}, trace.meta)
+        self._trace, self._cuts = trace, dict(cuts)
 
     @property
     def called(self) -> str:
         """What messages call the whole trace."""
-        return self._whole.called
+        return self._trace.called
 
     def __getitem__(self, stage: str) -> np.ndarray:
-        array = self._whole[stage]
+        array = self._trace[stage]
         return self._cuts[stage].apply(array) if stage in self._cuts else array
 
     def __contains__(self, stage: object) -> bool:
-        return stage in self._whole
+        return stage in self._trace
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._whole)
+        return iter(self._trace)
 
     def __len__(self) -> int:
-        return len(self._whole)
+        return len(self._trace)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CutTrace, (self._whole, self._cuts), {"meta": self.meta}
+        return CutTrace, (self._trace, self._cuts), {"meta": self.meta}

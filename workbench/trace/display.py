@@ -33,32 +33,32 @@ def trace_html(trace: Mapping[str, np.ndarray]) -> str:
         str(meta.get("quantization") or meta.get("dtype") or ""),
         f"input {str(meta['input_digest'])[:12]}" if meta.get("input_digest") else None,
     )
-    rows, drawn, left = [], list[Html](), MOST_READ
+    rows, figures, remaining_bytes = [], list[Html](), MOST_READ
     for stage in trace:
         array = trace[stage]
-        read = array.nbytes <= left
-        left -= array.nbytes if read else 0
+        is_read = array.nbytes <= remaining_bytes
+        remaining_bytes -= array.nbytes if is_read else 0
         rows.append(
             (
                 stage,
                 _shape(array),
                 str(array.dtype) if array.dtype.kind != "U" else "text",
-                *_values(stage, array, read),
+                *_values(stage, array, is_read),
             )
         )
     for stage in [each for each in PICTURED if each in trace][:MOST_PICTURES]:
-        drawn += _pictured(stage, trace[stage])
+        figures += _pictured(stage, trace[stage])
     head = ("stage", "shape", "type", "mean", "deviation", "least", "greatest")
-    return card(title, about, pictures(*drawn) if drawn else Html(""), table(head, rows))
+    return card(title, about, pictures(*figures) if figures else Html(""), table(head, rows))
 
 
 def _shape(array: np.ndarray) -> str:
     return " × ".join(map(str, array.shape)) or "one value"
 
 
-def _values(stage: str, array: np.ndarray, read: bool) -> tuple[Any, ...]:
+def _values(stage: str, array: np.ndarray, is_read: bool) -> tuple[Any, ...]:
     """Returns mean, deviation, least and greatest value; of texts and ids, their beginning in the first column."""
-    if not read:
+    if not is_read:
         return (TableCell("not read", "quiet"), "", "", "")
     kind = kind_of(stage, array)
     if kind == "text":
@@ -70,8 +70,12 @@ def _values(stage: str, array: np.ndarray, read: bool) -> tuple[Any, ...]:
     finite = array[np.isfinite(array)].astype(np.float64)
     if not finite.size:
         return (TableCell("not finite", "bad"), "", "", "")
-    known = tuple(number(float(each)) for each in (finite.mean(), finite.std(), finite.min(), finite.max()))
-    return known if finite.size == array.size else (TableCell(f"{known[0]}, not all finite", "bad"), *known[1:])
+    statistics = tuple(number(float(each)) for each in (finite.mean(), finite.std(), finite.min(), finite.max()))
+    return (
+        statistics
+        if finite.size == array.size
+        else (TableCell(f"{statistics[0]}, not all finite", "bad"), *statistics[1:])
+    )
 
 
 def _pictured(stage: str, array: np.ndarray) -> list[Html]:

@@ -127,25 +127,29 @@ def place_inside(layer: str, part: str) -> int:
     return parts.index(part) if part in parts else len(parts)
 
 
-def no_such_part(glob: str, whose: str, absent: Mapping[str, str]) -> str:
+def no_such_part(glob: str, owner: str, absent: Mapping[str, str]) -> str:
     """Returns the sentence for a glob that matches no stage inside a layer.
 
     Args:
         glob: one that is `only_inside`.
-        whose: the model and the runtime.
+        owner: the model and the runtime.
         absent: parts that the runtime does not show, with a sentence why.
     """
     stack, _, _, part = glob_of_stage(glob).split(".", 3)
-    known = (*PARTS, *DECODER_PARTS)
+    known_parts = (*PARTS, *DECODER_PARTS)
     why = next((absent[each] for each in absent if fnmatchcase(each, part)), "")
-    near = [] if any(fnmatchcase(each, part) for each in known) else get_close_matches(part, known, 1, cutoff=0.7)
-    said = f"no stage inside the layers of {whose} matches {glob!r}"
+    similar = (
+        []
+        if any(fnmatchcase(each, part) for each in known_parts)
+        else get_close_matches(part, known_parts, 1, cutoff=0.7)
+    )
+    message = f"no stage inside the layers of {owner} matches {glob!r}"
     if why:
-        return f"{said}: {why}"
+        return f"{message}: {why}"
     if part.startswith("cache."):
-        return f"{said}: only decoding steps have a cache; set steps, too"
-    guess = f"; did you mean {near[0]}?" if near else ""
-    return f"{said}{guess}; {stack}.layers.0.* shows what a layer has"
+        return f"{message}: only decoding steps have a cache; set steps, too"
+    guess = f"; did you mean {similar[0]}?" if similar else ""
+    return f"{message}{guess}; {stack}.layers.0.* shows what a layer has"
 
 
 def check_weights(stage: str, heads: int, queries: int, keys: int) -> None:

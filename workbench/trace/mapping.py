@@ -93,7 +93,7 @@ class Rule:
             step: the decoding step whose rows are taken, of an array that has those of all steps; 0 for all rows.
             beam: the hypothesis that is taken, of an array that has all of them.
         """
-        array = self._changed(array)
+        array = self._rearranged(array)
         if self.beams is not None and beam is not None:
             array = array.take([beam] if array.ndim == 2 else beam, axis=self.beams)
         if self.prompt is None or not step:
@@ -101,7 +101,7 @@ class Rule:
         last = self.prompt + step
         return array[:last] if self.stage.endswith(_CACHES) else array[last - 1 : last]
 
-    def _changed(self, array: np.ndarray) -> np.ndarray:
+    def _rearranged(self, array: np.ndarray) -> np.ndarray:
         try:
             if self.shape is not None:
                 array = array.reshape(self.shape)
@@ -119,14 +119,14 @@ class Rule:
                 return array
             with np.errstate(all="ignore"):  # what is not finite then is reported with the stage
                 # In float64, because integers and half precision cannot hold the scaled values.
-                return np.asarray(np.multiply(array, self.scale, dtype=_scaled(array)))
+                return np.asarray(np.multiply(array, self.scale, dtype=_float64_type(array)))
         except (ValueError, IndexError, TypeError) as error:
             raise BadInput(
                 f"the mapping of {self.stage} does not fit {self.source} of shape {array.shape}: {error}"
             ) from error
 
 
-def _scaled(array: np.ndarray) -> type:
+def _float64_type(array: np.ndarray) -> type:
     return np.complex128 if array.dtype.kind == "c" else np.float64
 
 
@@ -166,11 +166,11 @@ class StageMapping:
         for rule in self.rules:
             sources = _matches(rule, arrays)
             if not sources:
-                raise BadInput(_nowhere(self.name, rule, arrays))
+                raise BadInput(_missing_source_message(self.name, rule, arrays))
             for each in (each for source in sources for each in _divided(*source, rule, read)):
                 if each.stage in found:
-                    twice = f"for {found[each.stage].source} and {each.source}"
-                    raise BadInput(f"{self.name} names {each.stage} twice, {twice}")
+                    sources_in_words = f"for {found[each.stage].source} and {each.source}"
+                    raise BadInput(f"{self.name} names {each.stage} twice, {sources_in_words}")
                 found[each.stage] = each
                 used.add(each.source)
         for name in arrays:
@@ -179,32 +179,32 @@ class StageMapping:
         return list(found.values())
 
 
-def _nowhere(file: str, rule: Rule, arrays: list[str]) -> str:
+def _missing_source_message(file: str, rule: Rule, arrays: list[str]) -> str:
     """Returns the error message for a rule without a source: it lists the names that exist and a likely mistake."""
-    said = f"{file} takes {rule.stage:.80} from {rule.source:.80}, which is not there"
+    message = f"{file} takes {rule.stage:.80} from {rule.source:.80}, which is not there"
     if rule.stage in arrays:
-        said += f", while {rule.stage:.80} is: our name stands before the equals sign, theirs behind it"
+        message += f", while {rule.stage:.80} is: our name stands before the equals sign, theirs behind it"
     elif not any(each in rule.source for each in (_NUMBER, _SECOND, _BEAM)) and set(rule.source) & set("*?[]{}()\\"):
-        said += f": names are literal, except {_MARKS}, which are any numbers"
+        message += f": names are literal, except {_MARKS}, which are any numbers"
     shown = ", ".join(f"{name:.80}" for name in sorted(arrays)[:8])
-    return f"{said}; the arrays are {shown}{' ...' if len(arrays) > 8 else ''}"
+    return f"{message}; the arrays are {shown}{' ...' if len(arrays) > 8 else ''}"
 
 
 def _matches(rule: Rule, arrays: list[str]) -> list[tuple[str, str]]:
     """Returns (stage, array) for each array that a rule takes, in the order of their numbers."""
     firsts = {_NUMBER: rule.first, _SECOND: rule.first_m, _BEAM: rule.first_b}
-    held = [mark for mark in firsts if mark in rule.source]
-    if not held:
+    marks = [mark for mark in firsts if mark in rule.source]
+    if not marks:
         return [(rule.stage, rule.source)] if rule.source in arrays else []
     pattern = re.escape(rule.source)
-    for mark in held:
+    for mark in marks:
         pattern = pattern.replace(re.escape(mark), f"(?P<{mark[1]}>[0-9]{{1,9}})", 1)
     matches = [match for name in arrays if (match := re.fullmatch(pattern, name))]
-    numbered = [([int(match[mark[1]]) - firsts[mark] for mark in held], match.string) for match in matches]
+    numbered = [([int(match[mark[1]]) - firsts[mark] for mark in marks], match.string) for match in matches]
     found = []
     for numbers, name in sorted(each for each in numbered if min(each[0]) >= 0):
         stage = rule.stage
-        for mark, number in zip(held, numbers, strict=True):
+        for mark, number in zip(marks, numbers, strict=True):
             stage = stage.replace(mark, str(number))
         found.append((stage, name))
     return found
@@ -253,8 +253,8 @@ def read_mapping(path: str | Path) -> StageMapping:
         kind, aside = ("JSON", "") if is_json else ("TOML", "; names of stages need quotes")
         raise BadInput(f"the mapping file {path.name} is not {kind}: {error}{aside}") from error
     if not isinstance(content, dict) or (unknown := content.keys() - {"meta", "stages"}):
-        said = f"the unknown entry {min(unknown)!r:.80}" if isinstance(content, dict) else "no tables"
-        raise BadInput(f"the mapping file {path.name} has {said}; expected [meta] and [stages]")
+        fault = f"the unknown entry {min(unknown)!r:.80}" if isinstance(content, dict) else "no tables"
+        raise BadInput(f"the mapping file {path.name} has {fault}; expected [meta] and [stages]")
     meta, stages = content.get("meta", {}), content.get("stages", {})
     if not isinstance(meta, dict) or not isinstance(stages, dict) or not (meta or stages):
         raise BadInput(f"the mapping file {path.name} needs a table [stages], of our names and theirs")
@@ -276,9 +276,9 @@ def _rule(file: str, stage: str, entry: Any) -> Rule:
         entry = {"from": entry}
     if not isinstance(entry, dict):
         raise BadInput(f"{where} is {entry!r:.40}; expected the name of an array, or a table with from")
-    given = dict(entry)
-    source = given.pop("from", stage)
-    for key, value in given.items():
+    fields = dict(entry)
+    source = fields.pop("from", stage)
+    for key, value in fields.items():
         if key not in _CHECKS:
             raise BadInput(
                 f"{where} has the unknown key {key!r:.40}; known are from, {', '.join(_CHECKS)}, and a stage's name "
@@ -287,16 +287,17 @@ def _rule(file: str, stage: str, entry: Any) -> Rule:
         expected, check = _CHECKS[key]
         if not check(value):
             raise BadInput(f"{where} has {key} = {value!r:.40}; expected {expected}")
-        given[key] = tuple(value) if isinstance(value, list) else value
-    if "prompt" in given and "beams" in given:
+        fields[key] = tuple(value) if isinstance(value, list) else value
+    if "prompt" in fields and "beams" in fields:
         raise BadInput(f"{where} has both prompt and beams; expected an array of all steps, or of all hypotheses")
-    alone = _NUMBER if "prompt" in given else _BEAM if "beams" in given else ""  # a number that the array counts itself
-    if "prompt" in given and (not stage.startswith(_STEPS) or not isinstance(source, str) or _NUMBER in source):
+    # A number that the array counts itself.
+    alone = _NUMBER if "prompt" in fields else _BEAM if "beams" in fields else ""
+    if "prompt" in fields and (not stage.startswith(_STEPS) or not isinstance(source, str) or _NUMBER in source):
         raise BadInput(
             f"{where} has prompt and comes from {source!r:.80}; expected a stage steps.{_NUMBER}.NAME, and an "
             f"array without {_NUMBER} that has the rows of all steps"
         )
-    if "beams" in given and (_BEAM not in stage or not isinstance(source, str) or _BEAM in source):
+    if "beams" in fields and (_BEAM not in stage or not isinstance(source, str) or _BEAM in source):
         raise BadInput(
             f"{where} has beams and comes from {source!r:.80}; expected a stage steps.{_NUMBER}.beams.{_BEAM}.NAME, "
             f"and an array without {_BEAM} that has all hypotheses"
@@ -307,29 +308,29 @@ def _rule(file: str, stage: str, entry: Any) -> Rule:
         raise BadInput(f"{where} comes from {source!r:.80}; expected a name, with {_MARKS} on both sides or on none")
     if any(stage.count(each) > 1 for each in marks):
         raise BadInput(f"{where} comes from {source!r:.80}; expected each of {_MARKS} at most once")
-    return Rule(stage, source, **given)
+    return Rule(stage, source, **fields)
 
 
-def _whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _list(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_whole, value))
+def _is_integer_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_integer, value))
 
 
 def _shape(value: Any) -> bool:
-    return _list(value) and min(value) >= -1 and value.count(-1) <= 1
+    return _is_integer_list(value) and min(value) >= -1 and value.count(-1) <= 1
 
 
 def _number(value: Any) -> bool:
-    return (isinstance(value, float) or _whole(value)) and -sys.float_info.max <= value <= sys.float_info.max
+    return (isinstance(value, float) or _is_integer(value)) and -sys.float_info.max <= value <= sys.float_info.max
 
 
 _CHECKS = {
-    "first": ("a whole number", _whole),
+    "first": ("a whole number", _is_integer),
     "shape": ("a list of whole numbers, one of which may be -1", _shape),
-    "axes": ("a list of whole numbers", _list),
+    "axes": ("a list of whole numbers", _is_integer_list),
     "transpose": ("true or false", lambda value: isinstance(value, bool)),
     "squeeze": ("true or false", lambda value: isinstance(value, bool)),
     "rows": ("[begin, end] or [begin]", is_range),
@@ -337,8 +338,8 @@ _CHECKS = {
     "scale": ("a number", _number),
     "reference_rows": ("[begin, end] or [begin]", is_range),
     "reference_columns": ("[begin, end] or [begin]", is_range),
-    "first_m": ("a whole number", _whole),
-    "first_b": ("a whole number", _whole),
-    "beams": ("the number of an axis", _whole),
-    "prompt": ("a whole number from 0 on", lambda value: _whole(value) and value >= 0),
+    "first_m": ("a whole number", _is_integer),
+    "first_b": ("a whole number", _is_integer),
+    "beams": ("the number of an axis", _is_integer),
+    "prompt": ("a whole number from 0 on", lambda value: _is_integer(value) and value >= 0),
 }

@@ -83,14 +83,18 @@ def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
 
     Parts of a layer come before the layer's output.
     """
-    head, *rest = stage.split(".")
+    head, *other_words = stage.split(".")
     if stage in _LAST:
         return len(GROUPS) + 1, _LAST.index(stage), ()
     group = GROUPS.index(head) if head in GROUPS else len(GROUPS)
-    within = _WITHIN.get(head, ())
+    order_in_group = _WITHIN.get(head, ())
     # A stage that a family adds, such as a norm halfway, comes before the end of its group.
-    place = 2 * within.index(rest[0]) if rest and rest[0] in within else 2 * len(within) - 3
-    words = [head, *rest] if group == len(GROUPS) else rest
+    place = (
+        2 * order_in_group.index(other_words[0])
+        if other_words and other_words[0] in order_in_group
+        else 2 * len(order_in_group) - 3
+    )
+    words = [head, *other_words] if group == len(GROUPS) else other_words
     inside = layer_and_part(stage)
     if inside:
         words = words[: len(words) - len(inside[1].split("."))]
@@ -133,4 +137,8 @@ def layer_counts(stages: Iterable[str]) -> dict[str, int]:
     for stage in stages:
         if found := re.fullmatch(r"(.+\.layers)\.([0-9]{1,9})", stage):
             numbers.setdefault(found[1], set()).add(int(found[2]))
-    return {stack: len(held) for stack, held in numbers.items() if held == set(range(len(held)))}
+    return {
+        stack: len(layer_numbers)
+        for stack, layer_numbers in numbers.items()
+        if layer_numbers == set(range(len(layer_numbers)))
+    }

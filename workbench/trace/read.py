@@ -97,5 +97,5 @@ def _with_dots(name: str, names: Sequence[str]) -> str:
     A name stays as it is if two arrays would be one stage.
     """
     dotted = name.replace("/", ".")
-    alike = sum(each.replace("/", ".") == dotted for each in names) if dotted != name else 0
-    return dotted if alike == 1 and dotted.partition(".")[0] in (*GROUPS, "steps") else name
+    same_stage_count = sum(each.replace("/", ".") == dotted for each in names) if dotted != name else 0
+    return dotted if same_stage_count == 1 and dotted.partition(".")[0] in (*GROUPS, "steps") else name

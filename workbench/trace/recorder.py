@@ -33,12 +33,12 @@ def stage_digest(array: np.ndarray) -> str:
     return found.hexdigest()[:16]
 
 
-def can_stand_for(stage: str, other: np.ndarray, shape: tuple[int, ...]) -> bool:
+def can_stand_for(stage: str, array: np.ndarray, shape: tuple[int, ...]) -> bool:
     """Returns whether an array can replace a stage of this shape. Stages in `ANY_ROWS` may have other rows."""
     rows = 1 if any(fnmatchcase(stage, glob) for glob in ANY_ROWS) else 0
-    fits = other.ndim == len(shape) and other.shape[rows:] == shape[rows:]
-    empty = rows and fits and not len(other) and stage not in _COUNTED
-    return fits and not empty and (not shape or other.dtype.kind in "biuf")
+    fits = array.ndim == len(shape) and array.shape[rows:] == shape[rows:]
+    empty = rows and fits and not len(array) and stage not in _COUNTED
+    return fits and not empty and (not shape or array.dtype.kind in "biuf")
 
 
 class Recorder:
@@ -81,8 +81,8 @@ class Recorder:
         """
         if self.wanted(stage):
             self._spill.put(stage, value)
-        other = self.given(stage, value.shape)
-        return value if other is None else other
+        substitute = self.given(stage, value.shape)
+        return value if substitute is None else substitute
 
     @property
     def silent(self) -> Recorder:
@@ -101,10 +101,10 @@ class Recorder:
         """
         if stage not in self._given:
             return None
-        other = self._given[stage]
-        if not can_stand_for(stage, other, shape):
+        substitute = self._given[stage]
+        if not can_stand_for(stage, substitute, shape):
             raise BadInput(
-                f"{stage} of the trace to compute from is {other.dtype} of the shape {other.shape}, of this model "
-                f"numbers of the shape {shape}; expected a trace of the same model and input"
+                f"{stage} of the trace to compute from is {substitute.dtype} of the shape {substitute.shape}, of this "
+                f"model numbers of the shape {shape}; expected a trace of the same model and input"
             )
-        return other
+        return substitute

@@ -40,26 +40,28 @@ class StepChoice:
 
     numbers: tuple[int, ...] = ()
 
-    def of(self, ids: Sequence[int], whose: str) -> tuple[int, ...]:
+    def of(self, ids: Sequence[int], writer: str) -> tuple[int, ...]:
         """Returns the requested steps of a generation that wrote these ids.
 
         The generation took len(ids) - 1 steps, because no pass reads the last id. Raises `BadInput` for a later step.
         """
         last = len(ids) - 1
         if last < 1 or (self.numbers and self.numbers[-1] > last):
-            asked = f"step {self.numbers[-1]}" if self.numbers else "a decoding step"
+            request = f"step {self.numbers[-1]}" if self.numbers else "a decoding step"
             took = "the prompt's pass alone" if last < 1 else "step 1 alone" if last == 1 else f"steps 1 to {last}"
-            raise BadInput(f"{asked} was asked for, and {whose} wrote {counted(len(ids), 'token')}, which takes {took}")
+            raise BadInput(
+                f"{request} was asked for, and {writer} wrote {counted(len(ids), 'token')}, which takes {took}"
+            )
         return self.numbers or tuple(range(1, last + 1))
 
-    def of_beams(self, ancestry: Ancestry, whose: str) -> tuple[int, ...]:
+    def of_beams(self, ancestry: Ancestry, writer: str) -> tuple[int, ...]:
         """Returns the requested steps of a beam search. Its last step only ends the search, and has no pass.
 
         Raises `BadInput` if a step is not among them.
         """
         last = ancestry.passes + 1
         if self.numbers and self.numbers[-1] > last:
-            raise BadInput(f"step {self.numbers[-1]} was asked for, and the beam search of {whose} took {last} steps")
+            raise BadInput(f"step {self.numbers[-1]} was asked for, and the beam search of {writer} took {last} steps")
         return self.numbers or tuple(range(1, last + 1))
 
 
@@ -86,15 +88,15 @@ def followed(follow: Follow) -> list[int] | Ancestry | None:
     """
     if follow is None or isinstance(follow, Ancestry):
         return follow
-    what = "the ids to follow"
+    subject = "the ids to follow"
     if isinstance(follow, (str, Path)):
         from workbench.trace.read import read_trace
 
         follow = read_trace(follow)
     if isinstance(follow, Trace):
-        known = steps_of(follow)
-        if known is not None:
-            return list(known.followed) if known.ancestry is None else known.ancestry
+        traced_steps = steps_of(follow)
+        if traced_steps is not None:
+            return list(traced_steps.followed) if traced_steps.ancestry is None else traced_steps.ancestry
         if (ancestry := ancestry_of_stages(follow)) is not None:
             return ancestry
         if "tokens" not in follow:
@@ -102,10 +104,10 @@ def followed(follow: Follow) -> list[int] | Ancestry | None:
                 f"{follow.called} has neither decoding steps nor tokens to follow; expected one that was traced with "
                 "steps, or with the stage tokens"
             )
-        what, follow = f"the tokens of {follow.called}", follow["tokens"]
+        subject, follow = f"the tokens of {follow.called}", follow["tokens"]
     found = np.asarray(follow)
     if found.ndim != 1 or not found.size or found.dtype.kind not in "iu" or (found < 0).any():
-        raise BadInput(f"{what} are not a list of token ids; expected whole numbers from 0 on")
+        raise BadInput(f"{subject} are not a list of token ids; expected whole numbers from 0 on")
     ids: list[int] = found.astype(np.int64).tolist()
     return ids
 
@@ -126,16 +128,16 @@ class TracedSteps:
 
 def steps_of(trace: Trace) -> TracedSteps | None:
     """Returns the steps in a trace's metadata; None if there are none. Raises `BadInput` for damaged metadata."""
-    held = trace.meta.get(KEY)
-    if held is None:
+    fields = trace.meta.get(KEY)
+    if fields is None:
         return None
-    lists = [held.get(name) for name in ("traced", "followed")] if isinstance(held, Mapping) else []
+    lists = [fields.get(name) for name in ("traced", "followed")] if isinstance(fields, Mapping) else []
     if not lists or not all(isinstance(each, list) and all(type(n) is int and n >= 0 for n in each) for each in lists):
         raise BadInput(
-            f"the metadata of {trace.called} have {KEY} = {held!r:.60}; expected lists of traced steps and ids"
+            f"the metadata of {trace.called} have {KEY} = {fields!r:.60}; expected lists of traced steps and ids"
         )
     traced, ids = (tuple(each or ()) for each in lists)
-    return TracedSteps(traced, ids, ancestry_in(held[BEAMS], trace.called) if BEAMS in held else None)
+    return TracedSteps(traced, ids, ancestry_in(fields[BEAMS], trace.called) if BEAMS in fields else None)
 
 
 class TracedPasses:
@@ -223,10 +225,10 @@ class StepRoom:
 
     def end(self, step: int) -> None:
         """Ends a step. Later steps need at least as much. Raises `BadInput` if all steps together need too much."""
-        one, self._now = self._now, 0
-        self._before += one
-        left = sum(each > step for each in self._steps)
-        expected = self._before + left * one
+        step_bytes, self._now = self._now, 0
+        self._before += step_bytes
+        remaining_steps = sum(each > step for each in self._steps)
+        expected = self._before + remaining_steps * step_bytes
         if expected > self._most:
             raise BadInput(
                 f"{counted(len(self._steps), 'decoding step')} with these stages would take {expected / 1e9:.2g} GB; "
@@ -238,48 +240,48 @@ class StepRecorder(Recorder):
     """A recorder of one step, whose networks name their stages as in any other pass.
 
     Args:
-        whole: the recorder of all steps.
+        recorder: the recorder of all steps.
         beam: the hypothesis of a beam search that it records.
     """
 
-    def __init__(self, whole: Recorder, step: int, room: StepRoom | None = None, beam: int | None = None):
-        self._whole, self._step, self._beam = whole, step, beam
+    def __init__(self, recorder: Recorder, step: int, room: StepRoom | None = None, beam: int | None = None):
+        self._recorder, self._step, self._beam = recorder, step, beam
         self._bytes = room or StepRoom(())
-        self.isolated = whole.isolated
+        self.isolated = recorder.isolated
 
     def wanted(self, stage: str) -> bool:
         """See `Recorder`."""
-        return self._whole.wanted(self._name(stage))
+        return self._recorder.wanted(self._name(stage))
 
     @property
     def stages(self) -> dict[str, np.ndarray]:
         """The recorded stages of this step, by the names that the network gives them."""
-        split = {name: step_and_stage(name) for name in self._whole.stages}
-        return {split[name][1]: array for name, array in self._whole.stages.items() if split[name][0] == self._step}
+        split = {name: step_and_stage(name) for name in self._recorder.stages}
+        return {split[name][1]: array for name, array in self._recorder.stages.items() if split[name][0] == self._step}
 
     def needs(self, stage: str) -> bool:
         """See `Recorder.needs`."""
-        return self._whole.needs(self._name(stage))
+        return self._recorder.needs(self._name(stage))
 
     def put(self, stage: str, value: np.ndarray) -> np.ndarray:
         """See `Recorder.put`."""
         if self.wanted(stage):
             self._bytes.add(value.nbytes)
-        return self._whole.put(self._name(stage), value)
+        return self._recorder.put(self._name(stage), value)
 
     def room(self, stage: str, shape: tuple[int, ...], kind: type = np.float32) -> np.ndarray:
         """See `Recorder.room`."""
-        found = self._whole.room(self._name(stage), shape, kind)
+        found = self._recorder.room(self._name(stage), shape, kind)
         self._bytes.add(found.nbytes)
         return found
 
     def given(self, stage: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """See `Recorder.given`."""
-        return self._whole.given(self._name(stage), shape)
+        return self._recorder.given(self._name(stage), shape)
 
     def clear(self) -> None:
         """Drops the stages of all steps."""
-        self._whole.clear()
+        self._recorder.clear()
 
     def _name(self, stage: str) -> str:
         return step_stage(self._step, stage, self._beam)

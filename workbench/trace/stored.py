@@ -77,9 +77,9 @@ def open_stored(path: str | Path, otherwise: str = "") -> Stored:
 
 def _named(found: Stored, where: str) -> Stored:
     """Returns the argument; raises `BadInput` if a name has unprintable characters."""
-    strange = next((name for name in found.arrays if not name.isprintable()), None)
-    if strange is not None:
-        raise BadInput(f"{where} has an array with the name {strange!r:.80}; expected letters, digits and dots")
+    bad_name = next((name for name in found.arrays if not name.isprintable()), None)
+    if bad_name is not None:
+        raise BadInput(f"{where} has an array with the name {bad_name!r:.80}; expected letters, digits and dots")
     return found
 
 
@@ -138,15 +138,15 @@ def _tensor(path: Path, place: TensorPlace) -> Reader:
 
 def _npz(path: Path) -> Stored:
     found = _archive(path, "arrays only, as numpy.savez writes them", ())
-    return replace(found, arrays={name.removesuffix(".npy"): read for name, read in found.arrays.items()})
+    return replace(found, arrays={name.removesuffix(".npy"): reader for name, reader in found.arrays.items()})
 
 
 def _zip(path: Path) -> Stored:
     """Returns a zipped directory. If all members are in one folder, the arrays' names leave out the folder's name."""
     found = _archive(path, f"the .npy files of a directory, and {META}", (META,))
     parts = {name: name.removesuffix(".npy").split("/") for name in found.arrays}
-    whole = len({each[0] for each in parts.values()}) == 1 and all(len(each) > 1 for each in parts.values())
-    outer = whole and next(iter(parts.values()))[0] not in GROUPS
+    in_one_folder = len({each[0] for each in parts.values()}) == 1 and all(len(each) > 1 for each in parts.values())
+    outer = in_one_folder and next(iter(parts.values()))[0] not in GROUPS
     arrays: dict[str, Reader] = {}
     for member, each in parts.items():
         name = ".".join(each[1:] if outer else each)
@@ -158,12 +158,12 @@ def _zip(path: Path) -> Stored:
     return replace(found, arrays=arrays)
 
 
-def _archive(path: Path, expected: str, beside: tuple[str, ...]) -> Stored:
+def _archive(path: Path, expected: str, json_names: tuple[str, ...]) -> Stored:
     """Returns the arrays of an archive by member name, and the object in the JSON file beside them.
 
     Args:
         expected: the allowed content, for messages.
-        beside: names of the JSON file.
+        json_names: names of the JSON file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -172,11 +172,13 @@ def _archive(path: Path, expected: str, beside: tuple[str, ...]) -> Stored:
                 if count > 1:
                     raise BadInput(f"{path.name} has {count} files with the name {name!r:.80}; expected one for each")
             files = [each for each in members if each.filename.endswith(".npy")]
-            others = [each for each in members if each not in files]
-            strange = next((each.filename for each in others if Path(each.filename).name not in beside), None)
-            if strange is not None or len(members) > MOST_ARRAYS:
-                what = f"holds {strange!r:.80}" if strange is not None else f"holds {len(members)} files"
-                raise BadInput(f"{path.name} {what}; expected {expected}")
+            other_members = [each for each in members if each not in files]
+            unexpected = next(
+                (each.filename for each in other_members if Path(each.filename).name not in json_names), None
+            )
+            if unexpected is not None or len(members) > MOST_ARRAYS:
+                fault = f"holds {unexpected!r:.80}" if unexpected is not None else f"holds {len(members)} files"
+                raise BadInput(f"{path.name} {fault}; expected {expected}")
             types = set()
             for member in files:
                 if member.file_size > max(LARGEST_PACKED, MOST_PACKED * member.compress_size):
@@ -187,7 +189,7 @@ def _archive(path: Path, expected: str, beside: tuple[str, ...]) -> Stored:
                 with archive.open(member) as file:
                     types.add(_header(file, member.file_size, f"{member.filename!r:.80} of {path.name}"))
             meta = {}
-            for member in others[:1]:
+            for member in other_members[:1]:
                 with archive.open(member) as file:
                     meta = _meta(file, path)
     except (BadInput, OSError):
@@ -251,8 +253,8 @@ def _directory(path: Path) -> Stored:
 
 
 def _single(path: Path) -> Stored:
-    read, kind = _file(path)
-    return Stored({path.stem: read}, {}, types=frozenset({kind}))
+    reader, kind = _file(path)
+    return Stored({path.stem: reader}, {}, types=frozenset({kind}))
 
 
 def _file(path: Path) -> tuple[Reader, str]:

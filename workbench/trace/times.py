@@ -38,8 +38,8 @@ def described_times(part: object) -> dict[str, Any]:
 
 def row_times(meta: Mapping[str, Any], stage: str) -> RowTimes | None:
     """Returns the times of a stage's rows from its trace's metadata; None if they are not there."""
-    named = meta.get(META)
-    for glob, times in named.items() if isinstance(named, Mapping) else ():
+    times_by_glob = meta.get(META)
+    for glob, times in times_by_glob.items() if isinstance(times_by_glob, Mapping) else ():
         if fnmatchcase(stage, glob):
             start, step = times
             return RowTimes(float(start), float(step))

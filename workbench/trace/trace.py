@@ -47,12 +47,12 @@ class Trace(Mapping[str, np.ndarray]):
         return len(self._stages)
 
     def __repr__(self) -> str:
-        kept = (
+        names = (
             list(self) if len(self) <= MOST_SHOWN else [*list(self)[: MOST_SHOWN // 2], *list(self)[-MOST_SHOWN // 2 :]]
         )
-        shapes = [f"{name} {dimensions(self[name].shape) or 'scalar'}" for name in kept]
-        if len(kept) < len(self):
-            shapes.insert(MOST_SHOWN // 2, f"... {len(self) - len(kept)} more ...")
+        shapes = [f"{name} {dimensions(self[name].shape) or 'scalar'}" for name in names]
+        if len(names) < len(self):
+            shapes.insert(MOST_SHOWN // 2, f"... {len(self) - len(names)} more ...")
         return f"Trace({self.meta.get('model')}, {self.meta.get('runtime')}: {', '.join(shapes)})"
 
     def _repr_html_(self) -> str:

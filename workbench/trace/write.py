@@ -51,16 +51,16 @@ def write_trace(path: str | Path, stages: Mapping[str, np.ndarray], meta: Mappin
     """
     place = Path(path)
     _check_folder(path, place)
-    kept = {name: _described(path, name, stages[name]) for name in stages}
+    descriptions = {name: _described(path, name, stages[name]) for name in stages}
     # Larger types first, so that each array starts at a multiple of its type's size.
-    order = sorted(kept, key=lambda name: -kept[name][1].itemsize)
-    header = _header(kept, order, meta)
+    order = sorted(descriptions, key=lambda name: -descriptions[name][1].itemsize)
+    header = _header(descriptions, order, meta)
     try:
-        with _whole(place) as file:
+        with _replaced_file(place) as file:
             file.write(len(header).to_bytes(8, "little") + header)
             for name in order:
                 array = stages[name]
-                file.write(_bytes(array, kept[name][1]))
+                file.write(_bytes(array, descriptions[name][1]))
                 release(array)
     except OSError as error:
         kind = Unavailable if error.errno in DISK_FULL else BadInput
@@ -85,7 +85,7 @@ def _partial(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _whole(path: Path) -> Iterator[Any]:
+def _replaced_file(path: Path) -> Iterator[Any]:
     """Yields a file to write to. Renames it at the end of the block, or removes it if the block fails."""
     try:
         with _partial(path).open("wb") as file:
@@ -108,13 +108,15 @@ def _described(path: str | Path, name: str, array: np.ndarray) -> tuple[tuple[in
     return array.shape, kind, False
 
 
-def _header(kept: Mapping[str, tuple[tuple[int, ...], np.dtype[Any], bool]], order: list[str], meta: Any) -> bytes:
-    texts = [name for name, (_, _, text) in kept.items() if text]
-    ours = {"meta": json.dumps(meta), "stages": json.dumps(list(kept)), "strings": json.dumps(texts)}
-    found: dict[str, Any] = {"__metadata__": ours}
+def _header(
+    descriptions: Mapping[str, tuple[tuple[int, ...], np.dtype[Any], bool]], order: list[str], meta: Any
+) -> bytes:
+    texts = [name for name, (_, _, text) in descriptions.items() if text]
+    metadata = {"meta": json.dumps(meta), "stages": json.dumps(list(descriptions)), "strings": json.dumps(texts)}
+    found: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name in order:
-        shape, kind, _ = kept[name]
+        shape, kind, _ = descriptions[name]
         start, end = end, end + math.prod(shape) * kind.itemsize
         found[name] = {"dtype": _NAMES[kind], "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(found).encode()

@@ -19,19 +19,23 @@ class Agreement:
     difference: float  # largest difference between the probabilities of a shared token, 0 to 1
 
 
-def agreement(one: Sequence[Alternative], other: Sequence[Alternative]) -> Agreement:
+def agreement(first: Sequence[Alternative], second: Sequence[Alternative]) -> Agreement:
     """Returns the agreement of two lists, each with the likeliest token first. Raises `ValueError` if one is empty.
 
     Tokens are equal if their ids are, or, if a server reports no ids, if their texts are.
     """
-    if not one or not other:
+    if not first or not second:
         raise ValueError("a list of likeliest tokens is empty")
-    known = all(each.id >= 0 for each in (*one, *other))
-    ours, theirs = ({each.id if known else each.text: math.exp(each.logprob) for each in side} for side in (one, other))
-    shared = ours.keys() & theirs.keys()
+    have_ids = all(each.id >= 0 for each in (*first, *second))
+    first_probabilities, second_probabilities = (
+        {each.id if have_ids else each.text: math.exp(each.logprob) for each in side} for side in (first, second)
+    )
+    shared = first_probabilities.keys() & second_probabilities.keys()
     return Agreement(
-        same=next(iter(ours)) == next(iter(theirs)),
+        same=next(iter(first_probabilities)) == next(iter(second_probabilities)),
         shared=len(shared),
-        of=min(len(ours), len(theirs)),
-        difference=max((abs(ours[token] - theirs[token]) for token in shared), default=1.0),
+        of=min(len(first_probabilities), len(second_probabilities)),
+        difference=max(
+            (abs(first_probabilities[token] - second_probabilities[token]) for token in shared), default=1.0
+        ),
     )

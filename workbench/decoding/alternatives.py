@@ -34,8 +34,8 @@ def likeliest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     rows, vocabulary = logits.shape
     count = min(count, vocabulary)
     ids, found = np.empty((rows, count), dtype=np.int64), np.empty((rows, count), dtype=np.float64)
-    for row, given in enumerate(logits):
-        scores = np.where(np.isnan(given), -np.inf, given.astype(np.float64))
+    for row, row_logits in enumerate(logits):
+        scores = np.where(np.isnan(row_logits), -np.inf, row_logits.astype(np.float64))
         edge = np.partition(scores, vocabulary - count)[vocabulary - count] if count else np.inf
         among = np.flatnonzero(scores >= edge)
         ids[row] = among[np.argsort(-scores[among], kind="stable")[:count]]

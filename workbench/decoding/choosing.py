@@ -68,8 +68,8 @@ def _keep_likeliest(row: np.ndarray, top_k: int, top_p: float) -> None:
     if 0 < top_k < len(row):
         row[row < np.partition(row, -top_k)[-top_k]] = -np.inf
     if top_p < 1.0:
-        kept = np.flatnonzero(row > -np.inf)
-        order = kept[np.argsort(row[kept], kind="stable")]  # from the least likely
+        possible = np.flatnonzero(row > -np.inf)
+        order = possible[np.argsort(row[possible], kind="stable")]  # from the least likely
         reached = np.cumsum(_probabilities(row[order]))
         reached[-1] = np.inf  # the likeliest token always stays
         row[order[reached <= 1 - top_p]] = -np.inf

@@ -106,13 +106,13 @@ class BeamsRecorder(Recorder):
     """A recorder of one step of a beam search, in whose passes each row belongs to one hypothesis.
 
     Args:
-        whole: the recorder of all steps.
+        recorder: the recorder of all steps.
     """
 
-    def __init__(self, whole: Recorder, step: int, beams: int, room: StepRoom):
-        self._rows = tuple(StepRecorder(whole, step, room, beam) for beam in range(beams))
+    def __init__(self, recorder: Recorder, step: int, beams: int, room: StepRoom):
+        self._rows = tuple(StepRecorder(recorder, step, room, beam) for beam in range(beams))
         self._filled: dict[str, np.ndarray] = {}
-        self.isolated = whole.isolated
+        self.isolated = recorder.isolated
 
     @property
     def rows(self) -> tuple[Recorder, ...]:

@@ -71,8 +71,8 @@ class Decoding:
         return likeliest and self.repetition_penalty == 1.0 and not self.min_new_tokens
 
 
-def decoding_of(options: GenerationOptions, stop_ids: tuple[int, ...], **more: int | float | np.ndarray) -> Decoding:
-    """Returns the options for a runtime; `more` sets fields of `Decoding` that the family decides."""
+def decoding_of(options: GenerationOptions, stop_ids: tuple[int, ...], **fields: int | float | np.ndarray) -> Decoding:
+    """Returns the options for a runtime; `fields` sets those of `Decoding` that the family decides."""
     chosen: dict[str, int | float | np.ndarray] = {
         "max_new_tokens": options.max_new_tokens,
         "min_new_tokens": options.min_new_tokens,
@@ -82,4 +82,4 @@ def decoding_of(options: GenerationOptions, stop_ids: tuple[int, ...], **more: i
         "repetition_penalty": options.repetition_penalty,
         "seed": options.seed,
     }
-    return Decoding(stop_ids, **{**chosen, **more})  # type: ignore[arg-type]
+    return Decoding(stop_ids, **{**chosen, **fields})  # type: ignore[arg-type]

@@ -63,18 +63,18 @@ class NeuralModel:
         before, words = np.asarray(states).tolist(), np.asarray(symbols).tolist()
         after = [self._state(*pair) for pair in zip(before, words, strict=True)]
         sums = self._sums_of([*before, *after])
-        found = np.array([_difference(sums[one], sums[other]) for one, other in zip(before, after)], dtype=np.float64)
+        found = np.array([_difference(sums[start], sums[end]) for start, end in zip(before, after)], dtype=np.float64)
         return found, np.array(after, dtype=np.int64)
 
     def final(self, states: np.ndarray) -> np.ndarray:
         """See `LanguageModel.final`."""
-        wanted = np.asarray(states).tolist()
-        known = {state: self._ends[state] for state in wanted if state in self._ends}
-        missing = [state for state in dict.fromkeys(wanted) if state not in known]
+        requested_states = np.asarray(states).tolist()
+        ends = {state: self._ends[state] for state in requested_states if state in self._ends}
+        missing = [state for state in dict.fromkeys(requested_states) if state not in ends]
         for state, score in self._scored(missing, end=True).items():
-            known[state] = float(score.end or 0.0)
-        _remember(self._ends, known, self._most)
-        return np.array([known[state] for state in wanted], dtype=np.float64)
+            ends[state] = float(score.end or 0.0)
+        _remember(self._ends, ends, self._most)
+        return np.array([ends[state] for state in requested_states], dtype=np.float64)
 
     def words_of(self, state: int) -> list[str]:
         """Returns the words of a history."""
@@ -98,30 +98,30 @@ class NeuralModel:
 
     def _sums_of(self, states: Sequence[int]) -> Mapping[int, float]:
         """Returns ln P of the texts of histories, without their ends."""
-        known = {state: self._sums[state] for state in states if state in self._sums}
-        known[START] = 0.0
-        missing = [state for state in dict.fromkeys(states) if state not in known]
+        sums = {state: self._sums[state] for state in states if state in self._sums}
+        sums[START] = 0.0
+        missing = [state for state in dict.fromkeys(states) if state not in sums]
         for state, score in self._scored(missing, end=False).items():
-            known[state] = score.total
-        _remember(self._sums, known, self._most)
-        return known
+            sums[state] = score.total
+        _remember(self._sums, sums, self._most)
+        return sums
 
     def _scored(self, states: Sequence[int], end: bool) -> Mapping[int, TextScore]:
         """Returns the scores of histories, by one call for all; equal texts are sent once."""
         if not states:
             return {}
         texts = {state: " ".join(self.words_of(state)) for state in states}
-        asked = list(dict.fromkeys(texts.values()))
-        found = dict(zip(asked, self._score_texts(asked, end=end), strict=True))
+        unique_texts = list(dict.fromkeys(texts.values()))
+        found = dict(zip(unique_texts, self._score_texts(unique_texts, end=end), strict=True))
         self.calls += 1
-        self.sequences += len(asked)
+        self.sequences += len(unique_texts)
         self.tokens += sum(len(score.ids) for score in found.values())
         return {state: found[text] for state, text in texts.items()}
 
 
-def _remember(memory: OrderedDict[Key, Value], known: Mapping[Key, Value], most: int) -> None:
+def _remember(memory: OrderedDict[Key, Value], values: Mapping[Key, Value], most: int) -> None:
     """Remembers values, and forgets those that were not used for longest where there are more than `most`."""
-    for key, value in known.items():
+    for key, value in values.items():
         memory[key] = value
         memory.move_to_end(key)
     while len(memory) > most:

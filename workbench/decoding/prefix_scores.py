@@ -113,17 +113,17 @@ class PrefixScorer(ABC):
 
     def _computes(self, group: Sequence[Sequence[int]]) -> bool:
         tree = self.tree
-        asked = {node for row in group for node in tree.add(row)[1:] if math.isnan(tree.logprobs[node])}
-        return not asked or self.compute(sorted(asked))
+        nodes = {node for row in group for node in tree.add(row)[1:] if math.isnan(tree.logprobs[node])}
+        return not nodes or self.compute(sorted(nodes))
 
     def _restart(self) -> None:
         self.tree = PrefixTree()
         self.forget()
 
-    def needed(self, asked: Sequence[int]) -> list[int]:
+    def needed(self, nodes: Sequence[int]) -> list[int]:
         """Returns the ancestors of these nodes that are not computed yet, in the order of their numbers."""
         found: set[int] = set()
-        for node in asked:
+        for node in nodes:
             above = self.tree.parents[node]
             while above >= 0 and above not in found and not self.computed(above):
                 found.add(above)

@@ -42,7 +42,11 @@ class Rival:
     def terms(self) -> dict[str, float]:
         """What each term adds to the lead, by display name; terms that are zero in both hypotheses are left out."""
         pairs = {name: (getattr(self.chosen, field), getattr(self.rival, field)) for field, name in TERMS.items()}
-        return {name: mine - other for name, (mine, other) in pairs.items() if mine or other}
+        return {
+            name: chosen_value - rival_value
+            for name, (chosen_value, rival_value) in pairs.items()
+            if chosen_value or rival_value
+        }
 
 
 def find_rival(hypotheses: Sequence[Hypothesis], words: Sequence[Sequence[str]], place: int) -> Rival | None:
@@ -56,15 +60,17 @@ def find_rival(hypotheses: Sequence[Hypothesis], words: Sequence[Sequence[str]],
         words: the words of each hypothesis.
         place: index of the word in the first hypothesis.
     """
-    mine = list(words[0])
-    for hypothesis, others in zip(hypotheses[1:], words[1:]):
-        for kind, start, end, first, last in SequenceMatcher(None, mine, list(others), autojunk=False).get_opcodes():
+    best_words = list(words[0])
+    for hypothesis, rival_words in zip(hypotheses[1:], words[1:]):
+        for kind, start, end, first, last in SequenceMatcher(
+            None, best_words, list(rival_words), autojunk=False
+        ).get_opcodes():
             if kind == "equal" or not start <= place < end:
                 continue
-            found = list(others[first:last])
+            found = list(rival_words[first:last])
             if kind == "replace" and last - first == end - start:  # as many words: each stands for its own
-                found = [others[first + place - start]]
-            if found == [mine[place]]:
+                found = [rival_words[first + place - start]]
+            if found == [best_words[place]]:
                 continue
-            return Rival(place, mine[place], tuple(found), tuple(others), hypotheses[0], hypothesis)
+            return Rival(place, best_words[place], tuple(found), tuple(rival_words), hypotheses[0], hypothesis)
     return None

@@ -95,43 +95,43 @@ class WeightSweep:
 
 
 def sweep_weights(
-    kept: Sequence[NBestList], first: Sequence[float], second: Sequence[float], draws: int = DRAWS
+    lists: Sequence[NBestList], first: Sequence[float], second: Sequence[float], draws: int = DRAWS
 ) -> WeightSweep:
     """Returns the error rates of the lists over the grid of weights.
 
     Of hypotheses with equal scores, the first in its list counts. Raises `ValueError` for an empty grid, no lists, or
     an empty list.
     """
-    if not kept or not first or not second or not all(each.candidates for each in kept):
+    if not lists or not first or not second or not all(each.candidates for each in lists):
         raise ValueError("a sweep needs recordings with hypotheses, and a value of each weight")
-    table = np.stack([_errors(each, np.asarray(first, float), np.asarray(second, float)) for each in kept])
-    units = np.array([each.units for each in kept])
+    table = np.stack([_errors(each, np.asarray(first, float), np.asarray(second, float)) for each in lists])
+    units = np.array([each.units for each in lists])
     total = table.sum(axis=0)
     best = _middle(np.argwhere(total == total.min()))
-    cells = table.reshape(len(kept), -1)
-    drawn = np.random.default_rng(SEED).multinomial(len(kept), np.full(len(kept), 1 / len(kept)), size=draws)
-    lengths = np.maximum(drawn @ units, 1)[:, None]
-    rates = drawn @ cells / lengths
-    mine = rates[:, best[0] * len(second) + best[1]]
-    low, high = np.quantile(mine, (0.025, 0.975))
-    alike = np.quantile(rates - mine[:, None], 0.025, axis=0) <= 0
+    cells = table.reshape(len(lists), -1)
+    draw_counts = np.random.default_rng(SEED).multinomial(len(lists), np.full(len(lists), 1 / len(lists)), size=draws)
+    lengths = np.maximum(draw_counts @ units, 1)[:, None]
+    rates = draw_counts @ cells / lengths
+    best_rates = rates[:, best[0] * len(second) + best[1]]
+    low, high = np.quantile(best_rates, (0.025, 0.975))
+    like_best = np.quantile(rates - best_rates[:, None], 0.025, axis=0) <= 0
     return WeightSweep(
         tuple(first),
         tuple(second),
         total,
-        alike.reshape(total.shape),
+        like_best.reshape(total.shape),
         best,
         float(low),
         float(high),
         int(units.sum()),
-        len(kept),
+        len(lists),
     )
 
 
-def _errors(kept: NBestList, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def _errors(n_best: NBestList, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Returns the errors int64 [first, second] of the hypothesis that each pair of weights ranks first."""
-    parts = np.array([(each.fixed, each.first, each.second) for each in kept.candidates])
-    errors = np.array([each.errors for each in kept.candidates])
+    parts = np.array([(each.fixed, each.first, each.second) for each in n_best.candidates])
+    errors = np.array([each.errors for each in n_best.candidates])
     lines = parts[:, 0, None] + parts[:, 1, None] * first  # [candidates, first]
     picked = (lines[:, :, None] + (parts[:, 2, None] * second)[:, None, :]).argmax(axis=0)
     found: np.ndarray = errors[picked]

@@ -17,20 +17,25 @@ def word_spans(tokens: Sequence[int], words: Sequence[str], lexicon: Lexicon) ->
     """
     symbols = {word: number for number, word in enumerate(lexicon.words)}
     spellings = [lexicon.pronunciations[symbols[word]] for word in words]
-    whole = tuple(tokens)
+    all_tokens = tuple(tokens)
     # From the end: the places at which the words from each one on can begin.
-    places = [{len(whole)}]
+    places = [{len(all_tokens)}]
     for each in reversed(spellings):
         lengths = [(len(spelling), spelling) for spelling in each]
         places.append(
-            {end - n for end in places[-1] for n, spelling in lengths if n <= end and whole[end - n : end] == spelling}
+            {
+                end - n
+                for end in places[-1]
+                for n, spelling in lengths
+                if n <= end and all_tokens[end - n : end] == spelling
+            }
         )
     places.reverse()
     if 0 not in places[0]:
-        raise ValueError(f"the tokens {list(whole)} do not spell the words {list(words)}")
+        raise ValueError(f"the tokens {list(all_tokens)} do not spell the words {list(words)}")
     starts = [0]
     for each, ends in zip(spellings, places[1:], strict=True):
         begin = starts[-1]
-        fitting = [begin + len(s) for s in each if begin + len(s) in ends and whole[begin : begin + len(s)] == s]
+        fitting = [begin + len(s) for s in each if begin + len(s) in ends and all_tokens[begin : begin + len(s)] == s]
         starts.append(max(fitting))
     return list(pairwise(starts))

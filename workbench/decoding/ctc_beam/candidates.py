@@ -55,27 +55,27 @@ class Extensions:
     word: np.ndarray  # the word that the token completes, or -1
     score: np.ndarray
 
-    def take(self, wanted: np.ndarray) -> Extensions:
+    def take(self, indices: np.ndarray) -> Extensions:
         """Returns the hypotheses at these indices."""
         return Extensions(
-            self.parents.take(wanted),
-            self.utterances.take(wanted),
-            self.tokens.take(wanted),
-            self.blank_mass.take(wanted),
-            self.token_mass.take(wanted),
-            self.mass.take(wanted),
-            {name: column.take(wanted) for name, column in self.ints.items()},
-            {name: column.take(wanted) for name, column in self.floats.items()},
-            self.word.take(wanted),
-            self.score.take(wanted),
+            self.parents.take(indices),
+            self.utterances.take(indices),
+            self.tokens.take(indices),
+            self.blank_mass.take(indices),
+            self.token_mass.take(indices),
+            self.mass.take(indices),
+            {name: column.take(indices) for name, column in self.ints.items()},
+            {name: column.take(indices) for name, column in self.floats.items()},
+            self.word.take(indices),
+            self.score.take(indices),
         )
 
     def __len__(self) -> int:
         return len(self.parents)
 
 
-def among(keys: np.ndarray, known: np.ndarray) -> np.ndarray:
+def among(keys: np.ndarray, sorted_keys: np.ndarray) -> np.ndarray:
     """Returns which keys are in a sorted array, bool [n]."""
-    if not len(known):
+    if not len(sorted_keys):
         return np.zeros(len(keys), dtype=bool)
-    return known.take(known.searchsorted(keys), mode="clip") == keys
+    return sorted_keys.take(sorted_keys.searchsorted(keys), mode="clip") == keys

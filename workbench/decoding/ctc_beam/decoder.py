@@ -85,10 +85,10 @@ class CtcDecoder:
         """
         recordings = []
         for number, logits in enumerate(batch):
-            what = f"the logits of recording {number + 1}" if len(batch) > 1 else "the logits"
-            recordings.append(Frames(logits, self.vocabulary, what=what))
+            name = f"the logits of recording {number + 1}" if len(batch) > 1 else "the logits"
+            recordings.append(Frames(logits, self.vocabulary, what=name))
             if not len(recordings[-1]):
-                raise BadInput(f"{what} have no frames; expected at least one")
+                raise BadInput(f"{name} have no frames; expected at least one")
         order = sorted(range(len(recordings)), key=lambda number: -len(recordings[number]))
         rows = self._search.begin(len(order))
         self._search.run(rows, [recordings[number] for number in order])

@@ -145,13 +145,13 @@ class Extender:
         repeated = rows.ints[LAST].take(parents) == tokens
         mass = np.where(repeated, rows.floats[BLANK_MASS].take(parents), rows.floats[MASS].take(parents))
         mass += pairs.log_probs
-        known = np.sort(rows.arcs.take(frame.who, axis=0), axis=None)
-        fresh = ~among(rows.arc(rows.ints[PREFIX].take(parents), tokens), known)
+        beam_arcs = np.sort(rows.arcs.take(frame.who, axis=0), axis=None)
+        fresh = ~among(rows.arc(rows.ints[PREFIX].take(parents), tokens), beam_arcs)
         if self._knowledge.bounded:
             fresh &= mass + rows.floats[REACH].take(parents) >= frame.floor.take(pairs.utterances)
-        wanted = fresh.nonzero()[0]
+        indices = fresh.nonzero()[0]
         pairs = Pairs(parents, tokens, pairs.utterances, pairs.log_probs)
-        return pairs.take(wanted), mass.take(wanted)
+        return pairs.take(indices), mass.take(indices)
 
     def _columns(self, rows: Rows, places: np.ndarray) -> tuple[Columns, Columns]:
         """Returns the columns that may change, with the parents' values."""

@@ -63,12 +63,12 @@ def read_lexicon(path: str | Path, tokens: Sequence[str], blank: int = 0) -> Lex
             raise BadInput(f"{where} is {line.strip()!r:.80}; expected a word, a tab and the word's tokens")
         for name in names:
             if name not in ids or ids[name] == blank:
-                what = "the blank" if name in ids else "not a token of the vocabulary"
-                raise BadInput(f"{where} spells {word} with {name!r:.40}, which is {what}")
+                fault = "the blank" if name in ids else "not a token of the vocabulary"
+                raise BadInput(f"{where} spells {word} with {name!r:.40}, which is {fault}")
         spelling = tuple(ids[name] for name in names)
-        known = spellings.setdefault(word, [])
-        if spelling not in known:
-            known.append(spelling)
+        pronunciations = spellings.setdefault(word, [])
+        if spelling not in pronunciations:
+            pronunciations.append(spelling)
     if not spellings:
         raise BadInput(f"the lexicon {Path(path).name} has no words; expected lines with a word, a tab and its tokens")
     return Lexicon(tuple(spellings), tuple(map(tuple, spellings.values())))
@@ -82,15 +82,15 @@ def token_ids(tokens: Sequence[str]) -> dict[str, int]:
     return ids
 
 
-def text_lines(path: str | Path, what: str) -> Iterator[tuple[int, str]]:
+def text_lines(path: str | Path, kind: str) -> Iterator[tuple[int, str]]:
     """Yields the lines of a UTF-8 file that hold text, with their numbers from 1.
 
-    Raises `BadInput` for a file that cannot be read, described by `what`.
+    Raises `BadInput` for a file that cannot be read, described by `kind`.
     """
     try:
         text = read_text(Path(path))
     except BadInput as error:
-        raise BadInput(f"the {what} {Path(path).name} cannot be read: {error}") from None
+        raise BadInput(f"the {kind} {Path(path).name} cannot be read: {error}") from None
     for number, line in enumerate(lines_of(text), 1):
         if line.strip(BLANKS):
             yield number, line

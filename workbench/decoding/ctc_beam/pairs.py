@@ -21,13 +21,13 @@ class Pairs:
     utterances: np.ndarray  # int64
     log_probs: np.ndarray  # float64: of the tokens in this frame
 
-    def take(self, wanted: np.ndarray) -> Pairs:
+    def take(self, indices: np.ndarray) -> Pairs:
         """Returns the pairs at these indices."""
         return Pairs(
-            self.parents.take(wanted),
-            self.tokens.take(wanted),
-            self.utterances.take(wanted),
-            self.log_probs.take(wanted),
+            self.parents.take(indices),
+            self.tokens.take(indices),
+            self.utterances.take(indices),
+            self.log_probs.take(indices),
         )
 
 
@@ -83,9 +83,9 @@ def _best_tokens(log_probs: np.ndarray, limit: np.ndarray, most: int) -> tuple[n
     suggested = np.partition(sample, rank, axis=1)[:, rank : rank + 1]
     limit = np.maximum(limit, LOWEST)
     found, utterances, counts = _reaching(log_probs, np.maximum(limit, suggested))
-    few = (counts < most)[:, None] & (limit < suggested)
-    if few.any():
-        found, utterances, counts = _reaching(log_probs, np.where(few, limit, np.maximum(limit, suggested)))
+    is_short = (counts < most)[:, None] & (limit < suggested)
+    if is_short.any():
+        found, utterances, counts = _reaching(log_probs, np.where(is_short, limit, np.maximum(limit, suggested)))
     width = _rounded(int(counts.max(initial=0)))
     places = np.arange(len(found)) + (np.arange(count) * width - counts.cumsum() + counts).take(utterances)
     chances, tokens = np.full(count * width, -np.inf), np.zeros(count * width, dtype=np.int64)

@@ -23,11 +23,11 @@ class Phrases:
 
     sequences: tuple[tuple[int, ...], ...]
 
-    def check(self, symbols: int, what: str, blank: int | None = None) -> None:
+    def check(self, symbols: int, kind: str, blank: int | None = None) -> None:
         """Raises `BadInput` if a phrase is empty, or holds the blank or something else than so many tokens or words."""
         for sequence in self.sequences:
             if not sequence or not all(0 <= symbol < symbols for symbol in sequence):
-                raise BadInput(f"a phrase is {list(sequence)}; expected one or more {what} from 0 to {symbols - 1}")
+                raise BadInput(f"a phrase is {list(sequence)}; expected one or more {kind} from 0 to {symbols - 1}")
             if blank in sequence:
                 raise BadInput(f"a phrase is {list(sequence)}; it has the blank {blank}, which is never in a result")
 
@@ -86,23 +86,23 @@ class PhraseCounter:
     def _connect(self, children: list[dict[int, int]], ends: list[bool]) -> None:
         """Finds, from short to long, what each node earns and where it goes on when its text cannot grow."""
         queue: list[tuple[int, list[int], int]] = [(0, [], 0)]  # node, its text, length of its longest whole phrase
-        for node, text, whole in queue:
+        for node, text, phrase_length in queue:
             if node:
-                decided = max(whole, 1)
-                rest, earned = self.advance_one(0, text[decided:])
-                self._lost_earned[node] = whole + earned
-                self._lost_node[node] = rest
-                self.at_end[node] = self._lost_earned[node] + self.at_end[rest]
+                decided = max(phrase_length, 1)
+                next_node, earned = self.advance_one(0, text[decided:])
+                self._lost_earned[node] = phrase_length + earned
+                self._lost_node[node] = next_node
+                self.at_end[node] = self._lost_earned[node] + self.at_end[next_node]
             for symbol, child in children[node].items():
                 self.depth[child] = len(text) + 1
-                queue.append((child, [*text, symbol], len(text) + 1 if ends[child] else whole))
+                queue.append((child, [*text, symbol], len(text) + 1 if ends[child] else phrase_length))
 
     def advance_one(self, state: int, symbols: Sequence[int]) -> tuple[int, int]:
         """Returns the state after some symbols, and how many symbols were earned on the way."""
         states, earned = np.array([state]), 0
         for symbol in symbols:
-            states, more = self.advance(states, np.array([symbol]))
-            earned += int(more[0])
+            states, newly_earned = self.advance(states, np.array([symbol]))
+            earned += int(newly_earned[0])
         return int(states[0]), earned
 
     def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,9 +113,9 @@ class PhraseCounter:
             return after, earned
         rows, nodes = np.arange(len(states)), states
         while len(rows):
-            wanted = nodes * self._symbols + symbols[rows]
-            found = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-            grows = self._keys[found] == wanted
+            keys = nodes * self._symbols + symbols[rows]
+            found = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+            grows = self._keys[found] == keys
             after[rows[grows]] = self._children[found[grows]]
             lost = ~grows & (nodes > 0)  # from the root, a symbol that starts no phrase leads to the root
             rows, nodes = rows[lost], nodes[lost]

@@ -75,14 +75,14 @@ class Progress:
         for each in np.flatnonzero(self.running & (self._places == self._ends)).tolist():
             self._done[each] += self._places[each] - self._starts[each]
             start = int(self._starts[each])
-            many = min(self._size, int(self._lengths[each] - self._done[each]))
-            self._places[each], self._ends[each] = start, start + many
-            if not many:
+            count = min(self._size, int(self._lengths[each] - self._done[each]))
+            self._places[each], self._ends[each] = start, start + count
+            if not count:
                 self.running[each] = False
                 continue
-            block = self._recordings[each].read(int(self._done[each]), self._blocks[each, :many])
-            self._blanks[start : start + many] = block[:, self._blank]
+            block = self._recordings[each].read(int(self._done[each]), self._blocks[each, :count])
+            self._blanks[start : start + count] = block[:, self._blank]
             block[:, self._blank] = -np.inf
-            self._tops[start : start + many] = block.max(axis=1)
+            self._tops[start : start + count] = block.max(axis=1)
         self.active = int(np.flatnonzero(self.running).max(initial=-1)) + 1
         self._certain = int((self._ends - self._places)[self.running].min(initial=self._size))

@@ -50,10 +50,10 @@ class Recorder:
     def frame(self, rows: Rows, stays: UnextendedRows, new: Extensions, chosen: Chosen) -> None:
         """Records which hypotheses the frame prunes and merges."""
         ints, floats = rows.ints[:, 0], rows.floats[:, 0]
-        numbers = self._known(ints)
+        numbers = self._numbers_of(ints)
         joined = rows.joined(np.array([0]))
-        kept = joined[chosen.stays[0, joined]]
-        self._merges = np.stack([numbers[kept], numbers[rows.rows_of(ints[PARENT][kept])]], axis=1)
+        survivors = joined[chosen.stays[0, joined]]
+        self._merges = np.stack([numbers[survivors], numbers[rows.rows_of(ints[PARENT][survivors])]], axis=1)
         self._cut = float(chosen.cut[0])
 
         dropped = np.flatnonzero((stays.score > -np.inf) & ~chosen.stays[0])
@@ -81,7 +81,7 @@ class Recorder:
         ints = rows.ints[:, 0, alive]
         floats = rows.floats[:, 0, alive]
         living = self._scores(
-            self._known(ints),
+            self._numbers_of(ints),
             floats[MASS],
             {name: ints[name] for name in INTS},
             {name: floats[name] for name in FLOATS},
@@ -106,7 +106,7 @@ class Recorder:
             tuple(hypotheses),
         )
 
-    def _known(self, ints: np.ndarray) -> np.ndarray:
+    def _numbers_of(self, ints: np.ndarray) -> np.ndarray:
         """Returns the numbers of the hypotheses in the rows; -1 for empty rows."""
         pairs = zip(ints[PREFIX].tolist(), ints[HISTORY].tolist(), strict=True)
         return np.array([self._numbers.get(pair, -1) for pair in pairs], dtype=np.int64)

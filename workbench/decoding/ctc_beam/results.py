@@ -31,7 +31,7 @@ def ask_ends(rows: Rows, knowledge: Knowledge) -> None:
         return
     alive = (rows.ints[PREFIX] >= 0) & (rows.floats[MASS] > -np.inf)
     if knowledge.spelling is not None:
-        alive &= knowledge.spelling.whole[rows.ints[SPELLING]]
+        alive &= knowledge.spelling.complete[rows.ints[SPELLING]]
     if alive.any():
         knowledge.neural_lm.final(np.unique(rows.ints[NEURAL_STATE][alive]))
 
@@ -44,7 +44,7 @@ def hypotheses(rows: Rows, utterance: int, knowledge: Knowledge, most: int) -> l
     ints, floats = rows.ints[:, utterance], rows.floats[:, utterance]
     alive = (ints[PREFIX] >= 0) & (floats[MASS] > -np.inf)
     if knowledge.spelling is not None:
-        alive &= knowledge.spelling.whole[ints[SPELLING]]
+        alive &= knowledge.spelling.complete[ints[SPELLING]]
     ints, floats = ints[:, alive], floats[:, alive]
     options = knowledge.options
     parts = {TOKEN_LM: floats[TOKEN_LM], WORD_LM: floats[WORD_LM], NEURAL_LM: floats[NEURAL_LM]}

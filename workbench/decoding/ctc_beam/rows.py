@@ -62,11 +62,11 @@ class Rows:
     def grow(self, rows: int) -> None:
         """Makes room for at least so many rows of an utterance."""
         if rows > self.capacity:
-            more = max(rows, self.capacity * 9 // 8) - self.capacity
-            ints = np.zeros((INTS, self.utterances, more), dtype=np.int64)
+            added = max(rows, self.capacity * 9 // 8) - self.capacity
+            ints = np.zeros((INTS, self.utterances, added), dtype=np.int64)
             ints[[PREFIX, PARENT, LAST]] = -1
             self.ints = np.concatenate([self.ints, ints], axis=2)
-            floats = np.full((FLOATS, self.utterances, more), -np.inf)
+            floats = np.full((FLOATS, self.utterances, added), -np.inf)
             self._set_floats(np.concatenate([self.floats, floats], axis=2))
             self.link(np.arange(self.utterances))
 
@@ -125,8 +125,8 @@ class Rows:
         capacity = self.capacity
         free = (~stays).ravel().nonzero()[0]
         utterance = free // capacity
-        many, free_counts = np.bincount(at, minlength=len(who)), np.bincount(utterance, minlength=len(who))
-        needed = int((many - free_counts).max())
+        new_counts, free_counts = np.bincount(at, minlength=len(who)), np.bincount(utterance, minlength=len(who))
+        needed = int((new_counts - free_counts).max())
         if needed > 0:
             self.grow(capacity + needed)
             added = np.zeros((len(who), self.capacity - capacity), dtype=bool)
@@ -140,12 +140,12 @@ class Rows:
             # The first free rows of each utterance are for its new hypotheses.
             all_ints[PREFIX, gone] = all_ints[PARENT, gone] = -1
             all_floats[: MASS + 1, gone] = -np.inf
-            starts = free_counts.cumsum() - free_counts - many.cumsum() + many
+            starts = free_counts.cumsum() - free_counts - new_counts.cumsum() + new_counts
             places = gone.take(starts.take(at) + np.arange(len(at)))
         ints[PREFIX] = self.prefixes.number(ints[PARENT], ints[LAST])
         if len(self._row_of) <= len(self.prefixes.parents):
-            more = len(self.prefixes.parents) + 1 - len(self._row_of)
-            self._row_of = np.concatenate([self._row_of, np.full(more, -1, dtype=np.int64)])
+            missing = len(self.prefixes.parents) + 1 - len(self._row_of)
+            self._row_of = np.concatenate([self._row_of, np.full(missing, -1, dtype=np.int64)])
         all_ints[:, places] = ints
         all_floats[:, places] = floats
         self._row_of[ints[PREFIX]] = places % capacity

@@ -147,8 +147,8 @@ class Search:
         """Returns for each next frame whether the beam keeps the same hypotheses, bool [active]."""
         quiet = self._extender.quiet(rows, progress, stays, floor)
         if self._may_drop(rows) and quiet.any():
-            whole = self._whole(rows.ints[SPELLING, : progress.active])
-            keep = staying(stays.score, self._size, self._options.threshold, whole, self._options.nbest)
+            complete = self._complete(rows.ints[SPELLING, : progress.active])
+            keep = staying(stays.score, self._size, self._options.threshold, complete, self._options.nbest)
             quiet &= (keep | (stays.score == -np.inf)).all(axis=1)
         return quiet
 
@@ -156,9 +156,9 @@ class Search:
         """Returns whether hypotheses may be dropped without new ones in their place."""
         return self._options.threshold is not None or rows.capacity > self._size
 
-    def _whole(self, spelling: np.ndarray) -> np.ndarray | None:
+    def _complete(self, spelling: np.ndarray) -> np.ndarray | None:
         """Returns which rows have no unfinished word, in the shape of their states; None without a lexicon."""
-        return None if self._knowledge.spelling is None else self._knowledge.spelling.whole.take(spelling)
+        return None if self._knowledge.spelling is None else self._knowledge.spelling.complete.take(spelling)
 
     def _frame(
         self, rows: Rows, who: np.ndarray, progress: Progress, stays: UnextendedRows, floor: np.ndarray
@@ -179,11 +179,11 @@ class Search:
         if not len(new) and observer is None and not self._may_drop(rows):
             rows.floats[: len(masses), who] = masses
             return
-        whole = None
+        complete = None
         if self._knowledge.spelling is not None:
-            whole = self._whole(rows.ints[SPELLING].take(who, axis=0))
+            complete = self._complete(rows.ints[SPELLING].take(who, axis=0))
         size, threshold = self._size, self._options.threshold
-        chosen = choose(frame.stays.score, new.score, new.utterances, size, threshold, whole, self._options.nbest)
+        chosen = choose(frame.stays.score, new.score, new.utterances, size, threshold, complete, self._options.nbest)
         if observer is not None:
             observer.frame(
                 rows, UnextendedRows(masses.reshape(len(masses), -1), frame.stays.score.ravel()), new, chosen
@@ -199,9 +199,9 @@ class Search:
         if most is None or most >= self._vocabulary - 1:
             return log_probs
         best = np.argsort(-log_probs, axis=1, kind="stable")[:, :most]
-        kept = np.full(log_probs.shape, -np.inf)
-        np.put_along_axis(kept, best, np.take_along_axis(log_probs, best, axis=1), axis=1)
-        return kept
+        allowed = np.full(log_probs.shape, -np.inf)
+        np.put_along_axis(allowed, best, np.take_along_axis(log_probs, best, axis=1), axis=1)
+        return allowed
 
     def _replace(self, rows: Rows, who: np.ndarray, new: Extensions, chosen: Chosen) -> None:
         """Drops the hypotheses that were not chosen, and writes the chosen new ones into free rows."""

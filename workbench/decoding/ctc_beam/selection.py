@@ -60,8 +60,8 @@ def choose(
     utterances: np.ndarray,
     size: int,
     threshold: float | None = None,
-    whole: np.ndarray | None = None,
-    whole_size: int = 0,
+    complete: np.ndarray | None = None,
+    complete_size: int = 0,
 ) -> Chosen:
     """Returns the best `size` hypotheses of each utterance.
 
@@ -71,8 +71,8 @@ def choose(
         utterances: the utterance of each new one, ascending, int64 [n].
         size: how many to choose.
         threshold: the most by which a chosen one may be worse than the best.
-        whole: which old hypotheses have no unfinished word, bool [utterances, rows].
-        whole_size: the number of these that stay in any case.
+        complete: which old hypotheses have no unfinished word, bool [utterances, rows].
+        complete_size: the number of these that stay in any case.
     """
     count, rows = old.shape
     news = np.bincount(utterances, minlength=count)
@@ -84,17 +84,17 @@ def choose(
     scores.put(places, new)
     chosen, cut = _best_within(scores, size, threshold)
     stays = chosen[:, :rows]
-    if whole is not None:
-        stays = stays | _best(np.where(whole, old, -np.inf), whole_size)[0]
+    if complete is not None:
+        stays = stays | _best(np.where(complete, old, -np.inf), complete_size)[0]
     return Chosen(stays, chosen.take(places).nonzero()[0], cut)
 
 
 def staying(
-    old: np.ndarray, size: int, threshold: float | None, whole: np.ndarray | None, whole_size: int
+    old: np.ndarray, size: int, threshold: float | None, complete: np.ndarray | None, complete_size: int
 ) -> np.ndarray:
     """Returns which old hypotheses stay in `choose` without new ones, bool [utterances, rows]."""
     stays = _best_within(old, size, threshold)[0]
-    return stays if whole is None else stays | _best(np.where(whole, old, -np.inf), whole_size)[0]
+    return stays if complete is None else stays | _best(np.where(complete, old, -np.inf), complete_size)[0]
 
 
 def _best_within(scores: np.ndarray, size: int, threshold: float | None) -> tuple[np.ndarray, np.ndarray]:

@@ -45,8 +45,8 @@ class Spelling:
         inner[keys // vocabulary] = True
         # The same state without the nodes at which no word goes on; -1 if none is left.
         self._open = np.where(inner, np.arange(nodes), -1)
-        self.whole = np.zeros(nodes, dtype=bool)  # whether all words are complete: the state holds the root
-        self.whole[0] = True
+        self.complete = np.zeros(nodes, dtype=bool)  # whether all words are complete: the state holds the root
+        self.complete[0] = True
         self.ahead = self._look_ahead(scores, ends, depths) if scores is not None else np.zeros(nodes)
         # The look-ahead after each arc. Where it completes a word, that word's own score counts, which is at most 0.
         still = self._open[self._targets]
@@ -114,16 +114,16 @@ class Spelling:
             nodes = np.array(key)
             words = sorted({int(word) for node in key for word in self._words_at(node)})
             self._open = np.append(self._open, state)
-            self.whole = np.append(self.whole, 0 in members)
+            self.complete = np.append(self.complete, 0 in members)
             self.ahead = np.append(self.ahead, self.ahead[nodes].max())
             self._word_starts = np.append(self._word_starts, len(self._words))
             self._word_counts = np.append(self._word_counts, len(words))
             self._words = np.append(self._words, np.array(words, dtype=np.int64))
-            following = sorted({int(token) for node in key for token in self._tokens_at(node)})
+            next_tokens = sorted({int(token) for node in key for token in self._tokens_at(node)})
             self._arc_starts = np.append(self._arc_starts, len(self._arc_tokens))
-            self._arc_counts = np.append(self._arc_counts, len(following))
-            self._arc_tokens = np.append(self._arc_tokens, np.array(following, dtype=np.int64))
-            self._arc_ahead = np.append(self._arc_ahead, np.zeros(len(following)))
+            self._arc_counts = np.append(self._arc_counts, len(next_tokens))
+            self._arc_tokens = np.append(self._arc_tokens, np.array(next_tokens, dtype=np.int64))
+            self._arc_ahead = np.append(self._arc_ahead, np.zeros(len(next_tokens)))
             still = self._open[nodes]
             self._open[state] = self._state(set(still[still >= 0].tolist()))
         return self._set_states[key]
@@ -140,8 +140,8 @@ class Spelling:
         """Returns the tokens that may follow some states, as three arrays: the state's position in `states`, the token,
         and the most that its look-ahead or its word adds.
         """
-        positions, within = _ragged(self._arc_counts[states])
-        arcs = self._arc_starts[states][positions] + within
+        positions, offsets = _ragged(self._arc_counts[states])
+        arcs = self._arc_starts[states][positions] + offsets
         return positions, self._arc_tokens[arcs], self._arc_ahead[arcs]
 
     def unfinished(self, states: np.ndarray) -> np.ndarray:
@@ -151,8 +151,8 @@ class Spelling:
 
     def words(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the words that are complete in some states: for each its position in `states`, and the word."""
-        positions, within = _ragged(self._word_counts[states])
-        return positions, self._words[self._word_starts[states][positions] + within]
+        positions, offsets = _ragged(self._word_counts[states])
+        return positions, self._words[self._word_starts[states][positions] + offsets]
 
     def with_root(self, states: np.ndarray) -> np.ndarray:
         """Returns the states that are at the root as well, int64 [n]."""

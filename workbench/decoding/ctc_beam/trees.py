@@ -29,8 +29,8 @@ class Tree:
         found = np.fromiter(map(self._numbers.setdefault, keys, free), dtype=np.int64, count=len(keys))
         self.size = max(self.size, int(found.max(initial=-1)) + 1)
         if self.size > len(self.parents):
-            more = np.full(max(len(self.parents), self.size - len(self.parents)), -1, dtype=np.int64)
-            self.parents, self.last = np.concatenate([self.parents, more]), np.concatenate([self.last, more])
+            added = np.full(max(len(self.parents), self.size - len(self.parents)), -1, dtype=np.int64)
+            self.parents, self.last = np.concatenate([self.parents, added]), np.concatenate([self.last, added])
         self.parents[found], self.last[found] = parents, symbols
         return found
 
@@ -56,10 +56,10 @@ class Tree:
             numbers = np.unique(numbers[~needed[numbers]])
             needed[numbers] = True
             numbers = self.parents[numbers]
-        kept = np.flatnonzero(needed)  # a parent has a lower number than its children
+        old_numbers = np.flatnonzero(needed)  # a parent has a lower number than its children
         renamed = np.full(self.size, -1, dtype=np.int64)
-        renamed[kept] = np.arange(len(kept))
+        renamed[old_numbers] = np.arange(len(old_numbers))
         smaller = Tree(self.roots, self.symbols)
-        inner = kept[self.roots :]
+        inner = old_numbers[self.roots :]
         smaller.number(renamed[self.parents[inner]], self.last[inner])
         return smaller, renamed

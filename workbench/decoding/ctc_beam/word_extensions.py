@@ -137,8 +137,8 @@ class WordExtender(Extender):
         prefixes, parent_prefixes = all_prefixes[by_prefix], frame.ints(PARENT)[children]
         first = np.searchsorted(prefixes, parent_prefixes, "left")
         counts = np.searchsorted(prefixes, parent_prefixes, "right") - first
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        parents, children = by_prefix[np.repeat(first, counts) + within], np.repeat(children, counts)
+        offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        parents, children = by_prefix[np.repeat(first, counts) + offsets], np.repeat(children, counts)
         language = frame.floats(LANGUAGE) - self._spelling.ahead[frame.ints(SPELLING)]
         mass = mass[children]
         hopeful = (mass + language[parents] >= frame.cut[parents // capacity]) & (mass > -np.inf)

@@ -107,29 +107,31 @@ class _Reader:
     def _section(self, order: int, count: int) -> Ngrams:
         parts: list[Ngrams] = []
         places: list[np.ndarray] = []  # the lines of the n-grams
-        read = 0
+        read_count = 0
         for first, block in self._lines.blocks(end=b"\\"):
             part, lines = self._block(order, first, block)
-            if read + len(part) > count:
+            if read_count + len(part) > count:
                 raise self._fault(
-                    f"holds one {order}-gram more than the head promises", f"{count} of them", int(lines[count - read])
+                    f"holds one {order}-gram more than the head promises",
+                    f"{count} of them",
+                    int(lines[count - read_count]),
                 )
-            read += len(part)
+            read_count += len(part)
             parts.append(part)
             places.append(lines)
-        if read < count:
+        if read_count < count:
             line = self._line()  # raises if the file ends here
             raise self._fault(
-                f"is {_shown(line)} after {read} {order}-grams",
+                f"is {_shown(line)} after {read_count} {order}-grams",
                 f"{count} of them, as the head promises",
                 self._lines.number,
             )
-        whole = _join(parts, order)
-        if order > 1 and (repeated := _find_repeated(whole.words)) is not None:
+        ngrams = _join(parts, order)
+        if order > 1 and (repeated := _find_repeated(ngrams.words)) is not None:
             raise self._fault(
                 f"repeats a {order}-gram of an earlier line", "each once", int(np.concatenate(places)[repeated])
             )
-        return whole
+        return ngrams
 
     def _block(self, order: int, first: int, block: bytes) -> tuple[Ngrams, np.ndarray]:
         """Returns the n-grams of whole lines, and the number of the line of each.
@@ -158,20 +160,20 @@ class _Reader:
         ending = np.flatnonzero(lengths == order + 2)
         backoff[ending] = self._numbers(fields[starts[ending] + order + 1], lines[ending], "back-off weight")
         names = fields[(starts[:, None] + np.arange(1, order + 1)).ravel()].tolist()
-        words = self._new(names, lines) if order == 1 else self._known(names, lines, order)
+        words = self._new(names, lines) if order == 1 else self._word_indices(names, lines, order)
         return Ngrams(words.reshape(-1, order), log10, backoff), lines
 
-    def _numbers(self, texts: np.ndarray, lines: np.ndarray, what: str) -> np.ndarray:
+    def _numbers(self, texts: np.ndarray, lines: np.ndarray, field: str) -> np.ndarray:
         """Returns the numbers of fields, float64; minus infinity is allowed, as the logarithm of 0."""
-        listed = texts.tolist()
+        text_list = texts.tolist()
         try:
-            if b"_" in b"".join(listed):  # Python's numbers may hold underscores
+            if b"_" in b"".join(text_list):  # Python's numbers may hold underscores
                 raise ValueError
-            numbers = np.fromiter(map(float, listed), np.float64, len(listed))
+            numbers = np.fromiter(map(float, text_list), np.float64, len(text_list))
         except ValueError:
-            numbers = np.array([_number_or_nan(text) for text in listed])
+            numbers = np.array([_number_or_nan(text) for text in text_list])
         if len(bad := np.flatnonzero(~(numbers < np.inf))):
-            raise self._fault(f"has the {what} {_shown(texts[bad[0]])}", "a finite number", int(lines[bad[0]]))
+            raise self._fault(f"has the {field} {_shown(texts[bad[0]])}", "a finite number", int(lines[bad[0]]))
         return numbers
 
     def _new(self, names: Sequence[bytes], lines: np.ndarray) -> np.ndarray:
@@ -185,7 +187,7 @@ class _Reader:
             self._ids[name] = before + number
         return np.arange(before, before + len(names), dtype=np.int32)
 
-    def _known(self, names: Sequence[bytes], lines: np.ndarray, order: int) -> np.ndarray:
+    def _word_indices(self, names: Sequence[bytes], lines: np.ndarray, order: int) -> np.ndarray:
         """Returns the indices of the words of longer n-grams."""
         try:
             return np.fromiter(map(self._ids.__getitem__, names), np.int32, len(names))
@@ -195,8 +197,8 @@ class _Reader:
                 f"has the word {_shown(names[place])}", "a word of the 1-grams", int(lines[place // order])
             ) from None
 
-    def _fault(self, what: str, expected: str, line: int) -> BadInput:
-        return BadInput(f"line {line} of {self._name} {what}; expected {expected}")
+    def _fault(self, fault: str, expected: str, line: int) -> BadInput:
+        return BadInput(f"line {line} of {self._name} {fault}; expected {expected}")
 
 
 def _fields_per_line(block: bytes) -> np.ndarray:

@@ -66,16 +66,16 @@ class Automaton:
         """The number of words."""
         return self._vocabulary
 
-    def largest(self, wanted: np.ndarray) -> np.ndarray:
-        """Returns for each state a bound float64 [states]: no wanted word has a larger ln P(word | state).
+    def largest(self, mask: np.ndarray) -> np.ndarray:
+        """Returns for each state a bound float64 [states]: no word of the mask has a larger ln P(word | state).
 
         It is the largest of the state's own arcs and of the bound of the state to which it backs off. (A word may have
         an arc and count there with its probability after the shorter history as well, so the bound may be too large.)
 
         Args:
-            wanted: bool [words].
+            mask: bool [words].
         """
-        ln = np.where(wanted[self._keys % self._vocabulary], self._ln, -np.inf)
+        ln = np.where(mask[self._keys % self._vocabulary], self._ln, -np.inf)
         starts = np.searchsorted(self._keys, np.arange(self.states + 1) * self._vocabulary)
         having = np.flatnonzero(np.diff(starts))
         found = np.full(self.states, -np.inf)
@@ -134,12 +134,12 @@ class Automaton:
     def _longest_context(self, states: np.ndarray, words: np.ndarray, link: np.ndarray) -> np.ndarray:
         """Returns the state of the longest ending of (history of the state, word) that is a context."""
         result = np.full(len(states), ROOT)
-        left = np.arange(len(states))
-        while len(left):
+        pending = np.arange(len(states))
+        while len(pending):
             found, hit = self._context(states * self._vocabulary + words)
-            result[left[hit]] = found[hit]
+            result[pending[hit]] = found[hit]
             on = ~hit & (states != ROOT)
-            left, states, words = left[on], link[states[on]], words[on]
+            pending, states, words = pending[on], link[states[on]], words[on]
         return result
 
     def _make_links(self) -> np.ndarray:
@@ -159,8 +159,8 @@ class Automaton:
         """
         keys = _distinct([*entries, self._contexts])
         ln = np.full(len(keys), np.nan)
-        for listed, ngrams in zip(entries, orders):
-            ln[np.searchsorted(keys, listed)] = ngrams.log10 * LN10
+        for entry_keys, ngrams in zip(entries, orders):
+            ln[np.searchsorted(keys, entry_keys)] = ngrams.log10 * LN10
         states, words = np.divmod(keys, self._vocabulary)
         after = self._longest_context(states, words, self._link)
         missing = np.isnan(ln)

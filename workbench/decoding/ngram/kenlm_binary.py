@@ -68,7 +68,7 @@ class KenlmModel:
         self._symbols = list(symbols)
         self._states: list[Any] = []
         self._numbers: dict[Any, int] = {}
-        self._known: dict[tuple[int, int], tuple[float, int]] = {}
+        self._cache: dict[tuple[int, int], tuple[float, int]] = {}
         self._finals: dict[int, float] = {}
         beginning = kenlm.State()
         self._model.BeginSentenceWrite(beginning)
@@ -95,13 +95,13 @@ class KenlmModel:
         return np.array([self._final(state) for state in states.tolist()], np.float64)
 
     def _advance(self, state: int, symbol: int) -> tuple[float, int]:
-        if (state, symbol) not in self._known:
-            if len(self._known) == MOST_KEPT:
-                self._known.clear()
+        if (state, symbol) not in self._cache:
+            if len(self._cache) == MOST_KEPT:
+                self._cache.clear()
             after = self._new_state()
             log10 = self._model.BaseScore(self._states[state], self._symbols[symbol], after)
-            self._known[state, symbol] = log10 * LN10, self._number(after)
-        return self._known[state, symbol]
+            self._cache[state, symbol] = log10 * LN10, self._number(after)
+        return self._cache[state, symbol]
 
     def _final(self, state: int) -> float:
         if state not in self._finals:

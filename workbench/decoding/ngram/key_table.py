@@ -21,15 +21,15 @@ class KeyTable:
         self._last = np.int64((1 << bits) - 1)
         self._keys = np.full(1 << bits, _EMPTY)
         self._places = np.zeros(1 << bits, np.int32)
-        left = np.arange(len(keys), dtype=np.int32)
+        pending = np.arange(len(keys), dtype=np.int32)
         slots = self._first_slots(keys)
-        while len(left):
+        while len(pending):
             free = self._keys[slots] == _EMPTY
-            self._keys[slots[free]] = keys[left[free]]  # of several keys for one slot, one is kept
-            kept = self._keys[slots] == keys[left]
-            self._places[slots[kept]] = left[kept]
-            left = left[~kept]
-            slots = (slots[~kept] + 1) & self._last
+            self._keys[slots[free]] = keys[pending[free]]  # of several keys for one slot, one is kept
+            stored = self._keys[slots] == keys[pending]
+            self._places[slots[stored]] = pending[stored]
+            pending = pending[~stored]
+            slots = (slots[~stored] + 1) & self._last
         self._filled = self._keys != _EMPTY  # small, so that most keys that are not in the set are told quickly
 
     def find(self, keys: np.ndarray) -> np.ndarray:
@@ -39,10 +39,10 @@ class KeyTable:
         open_ = self._filled.take(slots).nonzero()[0]
         slots, keys = slots.take(open_), keys.take(open_)
         while len(open_):
-            there = self._keys.take(slots)
-            hit = there == keys
+            slot_keys = self._keys.take(slots)
+            hit = slot_keys == keys
             found[open_[hit]] = self._places[slots[hit]]
-            on = (~hit & (there != _EMPTY)).nonzero()[0]
+            on = (~hit & (slot_keys != _EMPTY)).nonzero()[0]
             open_, slots, keys = open_.take(on), (slots.take(on) + 1) & self._last, keys.take(on)
         return found
 

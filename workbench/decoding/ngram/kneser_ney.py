@@ -46,18 +46,19 @@ def estimate(counts: Sequence[Counted], words: int, start: int) -> Estimate:
         discounts = _discounts(adjusted)
         if discounts is None:
             guessed.append(order)
-        taken = np.array([0.0, *(discounts or FALLBACK)])[np.minimum(adjusted, 3)]
+        discount = np.array([0.0, *(discounts or FALLBACK)])[np.minimum(adjusted, 3)]
         histories = 1 if order == 1 else len(orders[-1])
         totals = np.bincount(counted.prefix, adjusted, histories)
-        taken_of = np.bincount(counted.prefix, taken, histories)
-        left = np.divide(taken_of, totals, out=np.ones(histories), where=totals > 0)  # for the shorter history
-        seen = (adjusted - taken) / totals[counted.prefix]
-        probability = seen + left[counted.prefix] * lower[counted.suffix]
+        discount_sums = np.bincount(counted.prefix, discount, histories)
+        # For the shorter history.
+        backoff_weight = np.divide(discount_sums, totals, out=np.ones(histories), where=totals > 0)
+        own_share = (adjusted - discount) / totals[counted.prefix]
+        probability = own_share + backoff_weight[counted.prefix] * lower[counted.suffix]
         log10 = np.log10(probability)
         if order == 1:
             log10[start] = NEVER
         else:
-            orders[-1].backoff[:] = np.log10(left)
+            orders[-1].backoff[:] = np.log10(backoff_weight)
         orders.append(Ngrams(counted.words, log10, np.zeros(len(log10))))
         lower = probability
     return Estimate(tuple(orders), tuple(guessed))
@@ -85,5 +86,5 @@ def _discounts(adjusted: np.ndarray) -> tuple[float, float, float] | None:
     if not (n1 and n2 and n3):
         return None
     share = n1 / (n1 + 2 * n2)
-    one, two, three = (1 - 2 * share * n2 / n1, 2 - 3 * share * n3 / n2, 3 - 4 * share * n4 / n3)
-    return (one, two, three) if one > 0 and two > 0 and three > 0 else None
+    discount_1, discount_2, discount_3 = (1 - 2 * share * n2 / n1, 2 - 3 * share * n3 / n2, 3 - 4 * share * n4 / n3)
+    return (discount_1, discount_2, discount_3) if discount_1 > 0 and discount_2 > 0 and discount_3 > 0 else None

@@ -36,7 +36,7 @@ class LineBlocks:
         self._returned = False  # whether the bytes so far ended in a carriage return, which may begin a line's end
         self._fault: Exception | None = None
         self._file: BufferedReader | gzip.GzipFile = file
-        with self._told():
+        with self._errors_as_bad_input():
             if file.peek(len(GZIP))[: len(GZIP)] == GZIP:
                 self._file = gzip.GzipFile(fileobj=file, mode="rb")
             self._fill()
@@ -85,7 +85,7 @@ class LineBlocks:
             )
         pieces: list[bytes] = []
         size = 0
-        with self._told():
+        with self._errors_as_bad_input():
             if self._fault is not None:
                 raise self._fault
             try:
@@ -108,7 +108,7 @@ class LineBlocks:
         return content.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in content else content
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_as_bad_input(self) -> Iterator[None]:
         """Turns a failure to read into `BadInput`."""
         try:
             yield

@@ -37,16 +37,16 @@ class NgramModel:
         orders = tables.orders if tables.unknown is not None else _with_unknown(tables)
         end = tables.find([END])
         start = tables.ids.get(START)
-        named = tables.find(symbols)
-        kept = np.unique(np.concatenate([named, end, [] if start is None else [start]]).astype(np.int64))
-        self._words = np.searchsorted(kept, named)
-        self._automaton = Automaton(_only(orders, kept), len(kept), dense)
+        symbol_words = tables.find(symbols)
+        used_words = np.unique(np.concatenate([symbol_words, end, [] if start is None else [start]]).astype(np.int64))
+        self._words = np.searchsorted(used_words, symbol_words)
+        self._automaton = Automaton(_only(orders, used_words), len(used_words), dense)
         self._start = ROOT
         if start is not None:
-            first = np.searchsorted(kept, [start])
+            first = np.searchsorted(used_words, [start])
             self._start = int(self._automaton.follow(np.array([ROOT]), first)[1][0])
         states = np.arange(self.states)
-        self._final = self._automaton.follow(states, np.repeat(np.searchsorted(kept, end), len(states)))[0]
+        self._final = self._automaton.follow(states, np.repeat(np.searchsorted(used_words, end), len(states)))[0]
 
     @property
     def states(self) -> int:
@@ -76,9 +76,9 @@ class NgramModel:
 
     @cached_property
     def _largest(self) -> np.ndarray:
-        named = np.zeros(self._automaton.words, dtype=bool)
-        named[self._words] = True
-        return self._automaton.largest(named)
+        mask = np.zeros(self._automaton.words, dtype=bool)
+        mask[self._words] = True
+        return self._automaton.largest(mask)
 
     def largest(self, states: np.ndarray) -> np.ndarray:
         """Returns for each state a bound float64 [n]: no symbol has a larger ln P(symbol | state)."""
@@ -96,7 +96,11 @@ def _notes(tables: NgramTables) -> list[str]:
         END: (END not in tables.ids, "the end of a sentence counts as an unknown word"),
         START: (START not in tables.ids, "the first word follows no history"),
     }
-    return [f"{tables.source} has no {name}: {what}" for name, (is_missing, what) in missing.items() if is_missing]
+    return [
+        f"{tables.source} has no {name}: {consequence}"
+        for name, (is_missing, consequence) in missing.items()
+        if is_missing
+    ]
 
 
 def _with_unknown(tables: NgramTables) -> tuple[Ngrams, ...]:
@@ -110,10 +114,10 @@ def _with_unknown(tables: NgramTables) -> tuple[Ngrams, ...]:
     return (added, *tables.orders[1:])
 
 
-def _only(orders: Sequence[Ngrams], kept: np.ndarray) -> list[Ngrams]:
-    """Returns the n-grams whose words are all in `kept` (ascending); their words become places in it."""
-    place = np.full(max(int(kept[-1]), *(int(each.words.max(initial=0)) for each in orders)) + 1, -1, np.int64)
-    place[kept] = np.arange(len(kept))
+def _only(orders: Sequence[Ngrams], used_words: np.ndarray) -> list[Ngrams]:
+    """Returns the n-grams whose words are all in `used_words` (ascending); their words become places in it."""
+    place = np.full(max(int(used_words[-1]), *(int(each.words.max(initial=0)) for each in orders)) + 1, -1, np.int64)
+    place[used_words] = np.arange(len(used_words))
     found = []
     for ngrams in orders:
         words = place[ngrams.words]

@@ -43,9 +43,9 @@ def serve(socket: int) -> None:
     waiting: queue.SimpleQueue[tuple[str, int, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, waiting), daemon=True).start()
     try:
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         worker = Worker(job, name)
-        _answer(connection, "opened", 0, time.perf_counter() - begun)
+        _answer(connection, "opened", 0, time.perf_counter() - start_time)
         while True:
             _, number, utterances = waiting.get()
             for result in worker.results(utterances):

@@ -23,11 +23,11 @@ class LocalWorkers:
 
     def __init__(self) -> None:
         self._workers: dict[int, _WorkerProcess] = {}
-        self._said: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
 
     def start(self, number: int, job: Job) -> None:
         """Starts a process and does not wait until it has loaded the model."""
-        worker = self._workers[number] = _WorkerProcess(number, self._said)
+        worker = self._workers[number] = _WorkerProcess(number, self._replies)
         threading.Thread(target=worker.run, args=(job, f"local-{number}"), daemon=True).start()
 
     def submit(self, number: int, batch: int, utterances: Sequence[Utterance]) -> None:
@@ -39,9 +39,9 @@ class LocalWorkers:
         """Waits up to `seconds` for replies of workers, and returns them."""
         found: list[Reply] = []
         try:
-            found.append(self._said.get(timeout=seconds))
+            found.append(self._replies.get(timeout=seconds))
             while True:
-                found.append(self._said.get_nowait())
+                found.append(self._replies.get_nowait())
         except queue.Empty:
             return [each for each in found if each.worker in self._workers]
 
@@ -68,10 +68,10 @@ class LocalWorkers:
 class _WorkerProcess:
     """One worker's process, and the thread that reads its replies."""
 
-    def __init__(self, number: int, said: queue.SimpleQueue[Reply]):
+    def __init__(self, number: int, replies: queue.SimpleQueue[Reply]):
         self.number = number
         self.channel: Channel | None = None
-        self._said = said
+        self._replies = replies
         self._ended = False
         self._starting = threading.Lock()
 
@@ -87,25 +87,25 @@ class _WorkerProcess:
             while True:
                 kind, batch, value = self.channel.receive()
                 if kind == "opened":
-                    self._said.put(Opened(self.number, value))
+                    self._replies.put(Opened(self.number, value))
                 elif kind == "result":
-                    self._said.put(Finished(self.number, batch, [value], False))
+                    self._replies.put(Finished(self.number, batch, [value], False))
                 elif kind == "done":
-                    self._said.put(Finished(self.number, batch, [], True))
+                    self._replies.put(Finished(self.number, batch, [], True))
                 else:
                     error, sentence = value
                     self.channel.end()
-                    self._said.put(Failed(self.number, error(sentence)))
+                    self._replies.put(Failed(self.number, error(sentence)))
                     return
         except ConnectionLost:
             assert self.channel is not None
-            how = self.channel.how_it_ended()
+            ending = self.channel.how_it_ended()
             self.channel.end()
-            self._said.put(Died(self.number, how))
+            self._replies.put(Died(self.number, ending))
         except WorkbenchError as error:
-            self._said.put(Failed(self.number, error))
+            self._replies.put(Failed(self.number, error))
         except Exception as error:
-            self._said.put(Died(self.number, f"sent a message that cannot be read ({error})"))
+            self._replies.put(Died(self.number, f"sent a message that cannot be read ({error})"))
 
     def send(self, batch: int, utterances: Sequence[Utterance]) -> None:
         """Sends a batch; raises `ConnectionLost` if the process is gone."""

@@ -118,16 +118,16 @@ def _chosen(
     if runtime not in RUNTIMES:
         raise BadInput(f"there is no runtime {runtime!r:.40} ({text!r:.80}); expected one of {', '.join(RUNTIMES)}")
     has = RUNTIMES[runtime].settings
-    chosen = {name: value for name, value in settings.items() if name in has}
+    model_settings = {name: value for name, value in settings.items() if name in has}
     if len(rest) == 2 and rest[1].strip():
         kind = rest[1].strip()
         which = "quantization" if "quantization" in has else "dtype"
-        chosen[which] = kind if which == "quantization" else DTYPES.get(kind, kind)
-    spec = resolve(card, runtime, chosen, options, on_progress)
+        model_settings[which] = kind if which == "quantization" else DTYPES.get(kind, kind)
+    spec = resolve(card, runtime, model_settings, options, on_progress)
     quantization = quantization_of(spec)
     kind = quantization or ("" if spec.settings.dtype == DEFAULT_DTYPE else spec.settings.dtype)
     key = SEPARATOR.join(filter(None, (card.id, runtime, kind)))
-    kept = {each: value for each, value in chosen.items() if each not in OF_THE_MACHINE}
+    recorded_settings = {each: value for each, value in model_settings.items() if each not in OF_THE_MACHINE}
     recorded = Model(
         key,
         card.id,
@@ -135,14 +135,14 @@ def _chosen(
         quantization,
         json.loads(json.dumps(asdict(card), default=dict)),
         checkpoint_digest(card, on_progress),
-        kept,
+        recorded_settings,
         json.loads(json.dumps(dict(options), default=str)),
     )
-    more = (
+    more_servers = (
         tuple(replace(spec.server, url=url.rstrip("/").removesuffix("/v1")) for url in servers) if spec.server else ()
     )
-    all_servers = tuple(dict.fromkeys((spec.server, *more))) if spec.server else ()
-    return Chosen(recorded, card, spec, chosen, all_servers)
+    all_servers = tuple(dict.fromkeys((spec.server, *more_servers))) if spec.server else ()
+    return Chosen(recorded, card, spec, model_settings, all_servers)
 
 
 def checkpoint_digest(card: Card, on_progress: OnProgress | None = None) -> str | None:
@@ -151,13 +151,13 @@ def checkpoint_digest(card: Card, on_progress: OnProgress | None = None) -> str 
     if place is None:
         return None
     digests = Digests(user_cache() / "evaluation" / DIGESTS)
-    told = on_progress or report
-    read = partial(_reading, told, f"reading the weights of {card.id}")
-    return digests.of(place, read) if place.is_dir() else digests.of_file(place, read)
+    on_share = on_progress or report
+    on_read = partial(_reading, on_share, f"reading the weights of {card.id}")
+    return digests.of(place, on_read) if place.is_dir() else digests.of_file(place, on_read)
 
 
-def _reading(told: OnProgress, activity: str, share: float) -> None:
-    told(share, activity)
+def _reading(on_progress: OnProgress, activity: str, share: float) -> None:
+    on_progress(share, activity)
 
 
 def split_models(texts: Sequence[str]) -> Iterator[str]:

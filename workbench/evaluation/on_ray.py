@@ -41,14 +41,14 @@ class Actor:
 
     def open(self, job: Job, version: str) -> float | tuple[type[WorkbenchError], str]:
         """Loads the model; returns the seconds of the load, or an error's class and sentence."""
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         try:
             if version != __version__:
                 raise Unavailable(f"{self.name} has version {__version__} of the workbench; expected {version}")
             self.worker = Worker(job, self.name, elsewhere=socket.gethostname() != self.driver)
         except Exception as error:
             return portable(error)
-        return time.perf_counter() - begun
+        return time.perf_counter() - start_time
 
     def compute(self, utterances: Sequence[Utterance]) -> list[Result] | tuple[type[WorkbenchError], str]:
         """Returns the results of a batch, or an error's class and sentence."""
@@ -104,14 +104,14 @@ class RayWorkers:
 
     def _connect(self, address: str) -> None:
         if address == LOCAL:
-            how: dict[str, Any] = {"include_dashboard": False}
+            arguments: dict[str, Any] = {"include_dashboard": False}
         elif address == "auto" or "://" in address or ":" in address:
-            how = {"address": address}
+            arguments = {"address": address}
         else:
             raise BadInput(f"{address!r:.80} is not a Ray cluster's address; expected auto, local or ray://HOST:PORT")
         try:
             with warnings.catch_warnings(action="ignore"):  # one sentence is enough
-                self._ray.init(**how, log_to_driver=False, logging_level=logging.ERROR)
+                self._ray.init(**arguments, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # ConnectionError, RuntimeError, ValueError and others
             raise Unavailable(f"the Ray cluster {address} cannot be reached: {message_of(error)}") from error
 

@@ -63,8 +63,8 @@ def opened_address(address: str) -> BinaryIO:
 
     kind = address.partition("://")[0].rpartition("::")[2]
     try:
-        opened: BinaryIO = fsspec.open(address, "rb").open()
-        return opened
+        file: BinaryIO = fsspec.open(address, "rb").open()
+        return file
     except ImportError as error:
         raise Unavailable(f"{address:.200} needs another package: {message_of(error)}") from error
     except PermissionError as error:
@@ -76,8 +76,8 @@ def opened_address(address: str) -> BinaryIO:
             raise BadInput(f"there is nothing at {address:.200}") from error
         if isinstance(status, int) and 400 <= status < 500 and status not in BUSY:
             raise BadInput(f"{address:.200} may not be read: the server answers {status}") from error
-        said = f"the server answers {status}" if isinstance(status, int) else message_of(cause)
-        raise Unavailable(f"{address:.200} cannot be read: {said}") from error
+        reason = f"the server answers {status}" if isinstance(status, int) else message_of(cause)
+        raise Unavailable(f"{address:.200} cannot be read: {reason}") from error
     except ValueError as error:
         raise BadInput(f"{address:.200} is of a kind that cannot be read ({kind}: {message_of(error)})") from error
     except Exception as error:  # each kind has errors of its own
@@ -108,11 +108,11 @@ class Recordings:
         Returns None if no other place is known.
         """
         host = _host(place_of(self.root, utterance.audio))
-        known = self._reached.get(host)
-        if known is None:
+        reached_place = self._reached.get(host)
+        if reached_place is None:
             return True if self._reached else None
         try:
-            with opened_address(_divided(known)[0] or known) as file:
+            with opened_address(_divided(reached_place)[0] or reached_place) as file:
                 file.read(1)
         except Exception:  # each kind has errors of its own
             return False
@@ -120,7 +120,7 @@ class Recordings:
 
     def _source(self, place: str, utterance: Utterance) -> AudioSource:
         archive, member = _divided(place)
-        whole = not utterance.offset and utterance.duration is None and utterance.channel is None
+        is_whole_file = not utterance.offset and utterance.duration is None and utterance.channel is None
         if member:
             return _segment(self._archive(archive).open(member), PurePosixPath(member).name, utterance)
         if is_address(place):
@@ -128,13 +128,13 @@ class Recordings:
                 watched = _Watched(file)
                 sound = cast(BinaryIO, watched) if _seeks(file) else io.BytesIO(watched.read())
                 try:
-                    found = _segment(sound, PurePosixPath(place).name, utterance)
+                    source = _segment(sound, PurePosixPath(place).name, utterance)
                 except BadInput:
                     watched.check(place)
                     raise
                 watched.check(place)
-                return found
-        if whole:
+                return source
+        if is_whole_file:
             return place
         return _segment(Path(place), PurePosixPath(place).name, utterance)
 
@@ -158,49 +158,53 @@ class _Archive:
 
     def __init__(self, path: str):
         self.path = path
-        self._held: Any
+        self._container: Any
         with _archive_errors(path, f"the archive {path:.200}"):
             self._file = opened_address(path) if is_address(path) else _file(path)
             if path.lower().endswith(".zip"):
-                self._held = zipfile.ZipFile(self._file)
+                self._container = zipfile.ZipFile(self._file)
                 self._members: dict[str, Any] = {
-                    posixpath.normpath(each.filename): each for each in self._held.infolist()
+                    posixpath.normpath(each.filename): each for each in self._container.infolist()
                 }
             else:
-                self._held = tarfile.TarFile.open(fileobj=self._file)
-                self._members = {posixpath.normpath(each.name): each for each in self._held if each.isfile()}
+                self._container = tarfile.TarFile.open(fileobj=self._file)
+                self._members = {posixpath.normpath(each.name): each for each in self._container if each.isfile()}
 
     def open(self, member: str) -> BinaryIO:
         """Returns the bytes of a member as a file; raises `BadInput` if no member has that name."""
-        found = self._members.get(member)
-        if found is None:
+        info = self._members.get(member)
+        if info is None:
             raise BadInput(f"the archive {self.path:.200} has no member {member:.200}")
         with _archive_errors(self.path, f"{member:.200} in {self.path:.200}"):
-            held = self._held.open(found) if isinstance(self._held, zipfile.ZipFile) else self._held.extractfile(found)
-            with held:
-                return io.BytesIO(held.read())
+            file = (
+                self._container.open(info)
+                if isinstance(self._container, zipfile.ZipFile)
+                else self._container.extractfile(info)
+            )
+            with file:
+                return io.BytesIO(file.read())
 
     def close(self) -> None:
-        self._held.close()
+        self._container.close()
         self._file.close()
 
 
 @contextlib.contextmanager
-def _archive_errors(path: str, what: str) -> Iterator[None]:
+def _archive_errors(path: str, subject: str) -> Iterator[None]:
     """Raises `BadInput` for a missing or damaged archive, and `Unavailable` if its place cannot be reached."""
     try:
         yield
     except FileNotFoundError:
         raise BadInput(f"there is no archive {path:.200}") from None
     except DAMAGE as error:
-        raise BadInput(f"{what} cannot be read: {message_of(error)}") from error
+        raise BadInput(f"{subject} cannot be read: {message_of(error)}") from error
     except WorkbenchError:
         raise
     except Exception as error:  # each kind of address has errors of its own
         if needs_password(error):
-            raise BadInput(f"{what} needs a password; expected one without") from error
+            raise BadInput(f"{subject} needs a password; expected one without") from error
         kind = Unavailable if is_address(path) else BadInput
-        raise kind(f"{what} cannot be read: {message_of(error)}") from error
+        raise kind(f"{subject} cannot be read: {message_of(error)}") from error
 
 
 def needs_password(error: Exception) -> bool:
@@ -287,15 +291,15 @@ def _segment(file: Path | BinaryIO, name: str, utterance: Utterance) -> AudioSou
 
 def _read_from(sound: soundfile.SoundFile, name: str, utterance: Utterance) -> AudioSource:
     rate = sound.samplerate
-    whole = whole_of(sound) if sound.frames >= UNSTATED else None
-    seconds = (sound.frames if whole is None else len(whole)) / rate
+    all_samples = whole_of(sound) if sound.frames >= UNSTATED else None
+    seconds = (sound.frames if all_samples is None else len(all_samples)) / rate
     first = round(utterance.offset * rate)
     _check_within(name, utterance, seconds)
     if utterance.channel is not None and utterance.channel >= sound.channels:
         raise BadInput(f"{name:.200} has {sound.channels} channels, but channel {utterance.channel} is requested")
     count = -1 if utterance.duration is None else round(utterance.duration * rate)
-    if whole is not None:
-        samples = whole[first : None if count < 0 else first + count]
+    if all_samples is not None:
+        samples = all_samples[first : None if count < 0 else first + count]
     else:
         if first:
             sound.seek(first)

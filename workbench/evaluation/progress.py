@@ -43,9 +43,9 @@ class Estimate:
         first = self._seen[0] if self._seen else (now, state.computed, state.seconds)
         passed, computed = now - first[0], state.computed - first[1]
         if passed >= LEAST_SECONDS and computed >= LEAST_RESULTS:
-            left = (state.model_total - state.model_done) * passed / computed
+            seconds_left = (state.model_total - state.model_done) * passed / computed
             parts.append(f"{(state.seconds - first[2]) / passed:.3g} × real time")
-            parts.append(f"about {duration(max(round(left), 1))} left")
+            parts.append(f"about {duration(max(round(seconds_left), 1))} left")
         if state.left_models:
             parts.append(f"then {counted(state.left_models, 'more model')}")
         return ", ".join(parts)

@@ -89,9 +89,9 @@ class Result:
             raise ValueError("not a result")
         if not _is_counted(plain.get("scores")):
             raise ValueError("a result without its counts")
-        given: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in plain.items()}
+        fields: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in plain.items()}
         try:
-            return cls(**given)
+            return cls(**fields)
         except TypeError as error:
             raise ValueError("not a result") from error
 

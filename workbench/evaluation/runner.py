@@ -114,34 +114,38 @@ def run(
     """
     _check_counts(workers, batch_size, limit)
     normaliser_version = find_normaliser(normaliser).version
-    found = read_manifest(manifest)
+    corpus = read_manifest(manifest)
     directory = Path(out).expanduser().absolute()
-    own = nullcontext(registry) if registry is not None else Registry()
-    with own as cards, claimed(directory), drafted(directory, _told(found, on_skipped)) as draft:
+    registry_context = nullcontext(registry) if registry is not None else Registry()
+    with (
+        registry_context as cards,
+        claimed(directory),
+        drafted(directory, _utterances_or_skipped(corpus, on_skipped)) as draft,
+    ):
         assert cards is not None
-        chosen = choose_models(cards, models, settings or {}, options or {}, servers, on_progress)
-        wanted = Run(
-            Manifest(found.path, found.root, found.format, draft.digest, draft.utterances, draft.skipped),
+        chosen_models = choose_models(cards, models, settings or {}, options or {}, servers, on_progress)
+        requested_run = Run(
+            Manifest(corpus.path, corpus.root, corpus.format, draft.digest, draft.utterances, draft.skipped),
             {"name": normaliser, "version": normaliser_version},
-            tuple(each.model for each in chosen),
+            tuple(each.model for each in chosen_models),
             _versions(),
             SHARD_ROWS,
             measured={"created": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.platform()},
         )
-        whole = merged(directory, wanted)
+        merged_run = merged(directory, requested_run)
         draft.accept()
-        write_run(directory, whole)
-        writer = Writer(directory, whole, [each.key for each in chosen], retry_failed)
-        begun = time.monotonic()
-        pool, count = _pool(address, chosen, workers)
+        write_run(directory, merged_run)
+        writer = Writer(directory, merged_run, [each.key for each in chosen_models], retry_failed)
+        start_time = time.monotonic()
+        pool, count = _pool(address, chosen_models, workers)
         schedule = Schedule(
             writer,
-            chosen,
+            chosen_models,
             pool,
             count,
             batch_size,
             limit,
-            lambda each, sample: _job(each, sample, whole, batch_size, options or {}),
+            lambda each, sample: _job(each, sample, merged_run, batch_size, options or {}),
             _beat(on_progress),
         )
         _compute(schedule, writer)
@@ -151,7 +155,7 @@ def run(
             tuple(summarise(evaluation)),
             schedule.computed,
             schedule.seconds,
-            time.monotonic() - begun,
+            time.monotonic() - start_time,
             writer.torn,
             count,
             pool.place,
@@ -159,13 +163,13 @@ def run(
 
 
 def _check_counts(workers: int | None, batch_size: int | None, limit: int | None) -> None:
-    for name, number, most in (
+    for name, number, highest in (
         ("number of workers", workers, MOST_WORKERS),
         ("batch size", batch_size, MOST_RECORDINGS),
         ("limit", limit, MOST_RECORDINGS),
     ):
-        if number is not None and not 1 <= number <= most:
-            raise BadInput(f"the {name} is {number!r:.40}; expected 1 to {most}")
+        if number is not None and not 1 <= number <= highest:
+            raise BadInput(f"the {name} is {number!r:.40}; expected 1 to {highest}")
 
 
 def _compute(schedule: Schedule, writer: Writer) -> None:
@@ -181,14 +185,14 @@ def _compute(schedule: Schedule, writer: Writer) -> None:
     writer.close()
 
 
-def _pool(address: str | None, chosen: Sequence[Chosen], asked: int | None) -> tuple[Workers, int]:
+def _pool(address: str | None, models: Sequence[Chosen], count: int | None) -> tuple[Workers, int]:
     """Returns the place of the workers, and how many run at a time."""
     if address is None:
-        return LocalWorkers(), _local_count(chosen, asked)
+        return LocalWorkers(), _local_count(models, count)
     from workbench.evaluation.on_ray import RayWorkers
 
-    cluster = RayWorkers(address, chosen)
-    return cluster, asked or cluster.usual_count
+    cluster = RayWorkers(address, models)
+    return cluster, count or cluster.usual_count
 
 
 def _closed(writer: Writer) -> None:
@@ -199,8 +203,8 @@ def _closed(writer: Writer) -> None:
         writer.abandon()
 
 
-def _told(found: FoundCorpus, on_skipped: Callable[[Bad], None] | None) -> Any:
-    for row in found.rows():
+def _utterances_or_skipped(corpus: FoundCorpus, on_skipped: Callable[[Bad], None] | None) -> Any:
+    for row in corpus.rows():
         if isinstance(row, Utterance):
             yield row
         else:
@@ -209,48 +213,48 @@ def _told(found: FoundCorpus, on_skipped: Callable[[Bad], None] | None) -> Any:
             yield row.to_dict()
 
 
-def _job(chosen: Chosen, sample: str, whole: Run, batch_size: int | None, options: Mapping[str, Any]) -> Job:
-    spec = chosen.spec
-    if spec.settings.threads is None and "threads" in RUNTIMES[spec.runtime].settings and not _has_engine(chosen):
+def _job(model: Chosen, sample: str, run: Run, batch_size: int | None, options: Mapping[str, Any]) -> Job:
+    spec = model.spec
+    if spec.settings.threads is None and "threads" in RUNTIMES[spec.runtime].settings and not _has_engine(model):
         spec = replace(spec, settings=replace(spec.settings, threads=THREADS))
-    side_by_side = {BATCH: batch_size} if batch_size is not None and chosen.batches else {}
+    side_by_side = {BATCH: batch_size} if batch_size is not None and model.batches else {}
     return Job(
-        chosen.key,
-        chosen.card,
+        model.key,
+        model.card,
         spec,
-        dict(chosen.settings),
+        dict(model.settings),
         {**side_by_side, **options},
-        whole.normaliser["name"],
-        whole.manifest.root,
-        chosen.model.checkpoint,
+        run.normaliser["name"],
+        run.manifest.root,
+        model.model.checkpoint,
         sample,
     )
 
 
-def _has_engine(chosen: Chosen) -> bool:
-    return RUNTIMES[chosen.spec.runtime].parallel
+def _has_engine(model: Chosen) -> bool:
+    return RUNTIMES[model.spec.runtime].parallel
 
 
-def _local_count(chosen: Sequence[Chosen], asked: int | None) -> int:
+def _local_count(models: Sequence[Chosen], count: int | None) -> int:
     """Returns how many workers run on this machine at a time.
 
     Raises `Unavailable` if no worker fits, or fewer than were asked for.
     """
-    need = max(estimated_bytes(each.spec) for each in chosen)
+    need = max(estimated_bytes(each.spec) for each in models)
     room = default_budget() // max(need, 1)
-    if (asked or 1) > room:
+    if (count or 1) > room:
         advice = f"ask for at most {room}" if room else "choose a smaller quantization"
         raise Unavailable(
-            f"{asked or 1} worker{'s' if (asked or 1) > 1 else ''} need{'' if (asked or 1) > 1 else 's'} about "
+            f"{count or 1} worker{'s' if (count or 1) > 1 else ''} need{'' if (count or 1) > 1 else 's'} about "
             f"{size(need)} each, more than the {size(default_budget())} that all may have; {advice}, or set "
             "WORKBENCH_MEMORY_GB to allow more"
         )
-    if asked:
-        return asked
-    servers = max(len(each.servers) for each in chosen)
+    if count:
+        return count
+    servers = max(len(each.servers) for each in models)
     if servers:
         return servers
-    if any(_has_engine(each) or each.spec.settings.device != "cpu" for each in chosen):
+    if any(_has_engine(each) or each.spec.settings.device != "cpu" for each in models):
         return 1
     return max(1, min(available_processors(), int(room)))
 

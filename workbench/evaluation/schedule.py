@@ -56,9 +56,9 @@ class _Work:
 
     chosen: Chosen
     waiting: deque[list[Position]]
-    left: set[Position]
+    remaining: set[Position]
     total: int
-    begun: bool = False
+    started: bool = False
     bad_starts: int = 0
     outages: int = 0
     deaths: Counter[Position] = field(default_factory=Counter)
@@ -114,17 +114,17 @@ class Schedule:
         self._batches = 0
         self._pause: dict[Server | None, tuple[float, float]] = {}  # its end and its seconds
 
-    def _work(self, chosen: Chosen, limit: int | None) -> _Work:
-        todo = self.writer.todo(chosen.key, limit)
-        size = self.batch or usual_batch(chosen)
+    def _work(self, model: Chosen, limit: int | None) -> _Work:
+        todo = self.writer.todo(model.key, limit)
+        size = self.batch or usual_batch(model)
         batches = deque(todo[first : first + size] for first in range(0, len(todo), size))
-        return _Work(chosen, batches, set(todo), self.total)
+        return _Work(model, batches, set(todo), self.total)
 
     def run(self) -> None:
         """Computes everything. Raises the error of a model that cannot be loaded or reached; finished results stay."""
         try:
             self._beat()
-            while any(work.left for work in self.works):
+            while any(work.remaining for work in self.works):
                 self._employ()
                 for reply in self.workers.replies(BEAT_SECONDS):
                     self._take_reply(reply)
@@ -160,7 +160,7 @@ class Schedule:
         server = min(rested, key=lambda each: busy[each])
         self._numbers += 1
         self.worker_states[self._numbers] = _WorkerState(work, server)
-        work.begun = True
+        work.started = True
         [first] = self.writer.corpus.at([work.waiting[0][0]])
         job = self.job(work.chosen, first.audio)
         if server is not None:
@@ -208,13 +208,13 @@ class Schedule:
         for result in reply.results:
             self._write(worker.work, result)
         positions = worker.batches.get(reply.batch, [])
-        left = [each for each in positions if each in worker.work.left]
-        if reply.whole:
+        remaining = [each for each in positions if each in worker.work.remaining]
+        if reply.is_last:
             worker.batches.pop(reply.batch, None)
-            if left:  # it skipped some; a recording that is computed alone is never skipped
-                self._suspect(worker.work, left, "ended without a result")
+            if remaining:  # it skipped some; a recording that is computed alone is never skipped
+                self._suspect(worker.work, remaining, "ended without a result")
         elif reply.batch in worker.batches:
-            worker.batches[reply.batch] = left
+            worker.batches[reply.batch] = remaining
 
     def _write(self, work: _Work, result: Result) -> None:
         position = self.writer.position(result.id)
@@ -222,12 +222,12 @@ class Schedule:
             self.computed += 1
             self.seconds += result.audio_seconds
             self.failed += result.error is not None
-        work.left.discard(position)
+        work.remaining.discard(position)
 
     def _lost(self, number: int, worker: _WorkerState, reply: Died | Failed) -> None:
         """Gives the batches of a worker that has ended to other workers."""
         work = worker.work
-        batches = [[each for each in positions if each in work.left] for positions in worker.batches.values()]
+        batches = [[each for each in positions if each in work.remaining] for positions in worker.batches.values()]
         batches = [positions for positions in batches if positions]
         self._dismiss(number)
         if isinstance(reply, Failed):
@@ -240,13 +240,13 @@ class Schedule:
         if not worker.ready:
             work.bad_starts += 1
             if work.bad_starts >= STARTS:
-                raise WorkbenchError(f"{work.key} cannot be loaded: its process {reply.how} {STARTS} times in a row")
+                raise WorkbenchError(f"{work.key} cannot be loaded: its process {reply.ending} {STARTS} times in a row")
             return
         work.waiting.extendleft(reversed(batches[1:]))
         if batches:
-            self._suspect(work, batches[0], reply.how)
+            self._suspect(work, batches[0], reply.ending)
 
-    def _suspect(self, work: _Work, positions: Sequence[Position], how: str) -> None:
+    def _suspect(self, work: _Work, positions: Sequence[Position], ending: str) -> None:
         """Tries recordings again, each alone, after a worker has ended at one of them; gives up those that end every
         worker.
         """
@@ -256,7 +256,9 @@ class Schedule:
         for position in positions:
             if work.deaths[position] >= LIVES:
                 [utterance] = self.writer.corpus.at([position])
-                sentence = f"the model's process ended {LIVES} times while it transcribed this (it {how.strip(' ,')})"
+                sentence = (
+                    f"the model's process ended {LIVES} times while it transcribed this (it {ending.strip(' ,')})"
+                )
                 self._write(work, Result(utterance.id, work.key, "", sentence, measured=_nobody()))
 
     def _failed(self, worker: _WorkerState, error: WorkbenchError) -> None:
@@ -265,8 +267,8 @@ class Schedule:
         work.outages += 1
         hopeless = isinstance(error, BadInput) and not worker.ready
         alone = not work.chosen.servers and not worker.ready and isinstance(error, Unavailable)
-        most = OUTAGES * len(work.chosen.servers) or PLACE_OUTAGES
-        if hopeless or alone or work.outages >= most:
+        most_outages = OUTAGES * len(work.chosen.servers) or PLACE_OUTAGES
+        if hopeless or alone or work.outages >= most_outages:
             raise error
         pause = min(2 * self._pause.get(worker.server, (0.0, 0.5))[1], LONGEST_PAUSE)
         self._pause[worker.server] = time.monotonic() + pause, pause
@@ -276,28 +278,28 @@ class Schedule:
     def _beat(self) -> None:
         if self.on_beat is None:
             return
-        left = sum(len(work.left) for work in self.works)
+        remaining = sum(len(work.remaining) for work in self.works)
         total = sum(work.total for work in self.works)
-        current = next((work for work in self.works if work.left), self.works[-1])
+        current = next((work for work in self.works if work.remaining), self.works[-1])
         self.on_beat(
             EvaluationState(
                 current.key,
-                total - left,
+                total - remaining,
                 total,
-                current.total - len(current.left),
+                current.total - len(current.remaining),
                 current.total,
                 self.computed,
                 self.seconds,
                 sum(1 for worker in self.worker_states.values() if worker.ready),
                 self.failed,
-                sum(1 for work in self.works if work.left and not work.begun and work is not current),
+                sum(1 for work in self.works if work.remaining and not work.started and work is not current),
             )
         )
 
 
-def usual_batch(chosen: Chosen) -> int:
+def usual_batch(model: Chosen) -> int:
     """Returns how many utterances a worker gets at a time: an engine computes many side by side."""
-    return 64 if RUNTIMES[chosen.spec.runtime].parallel else 8
+    return 64 if RUNTIMES[model.spec.runtime].parallel else 8
 
 
 def _nobody() -> dict[str, Any]:

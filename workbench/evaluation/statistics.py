@@ -87,31 +87,31 @@ class Difference:
     @property
     def sentence(self) -> str:
         """What the comparison found, in one sentence."""
-        one, two = self.other, self.base
+        other, base = self.other, self.base
         if self.difference is None:
-            return f"{one} and {two} have no scored recording in common."
+            return f"{other} and {base} have no scored recording in common."
         if self.verdict == "same":
-            return f"{one} makes as many errors as {two} on every recording."
+            return f"{other} makes as many errors as {base} on every recording."
         if self.verdict == "unknown":
             return (
-                f"Whether {one} is worse than {two} is not known: difference {_points(self.difference)} points; an "
+                f"Whether {other} is worse than {base} is not known: difference {_points(self.difference)} points; an "
                 "interval needs at least two recordings."
             )
-        found = (
+        details = (
             f"difference {_points(self.difference)} points, {self.level * 100:g} % interval {_points(self.low)} to "
             f"{_points(self.high)}"
         )
         if self.verdict == "open":
-            return f"Whether {one} is worse than {two} is open: {found}; more recordings are needed."
+            return f"Whether {other} is worse than {base} is open: {details}; more recordings are needed."
         beyond = f", all of it below {_points(self.margin)}" if self.verdict == "not worse" else ""
-        return f"{one} is {self.verdict} than {two}: {found}{beyond}."
+        return f"{other} is {self.verdict} than {base}: {details}{beyond}."
 
 
 def _points(rate: float | None) -> str:
     """Returns a rate in percentage points, with a second decimal if the first alone would be 0."""
     value = 100 * (rate or 0.0)
-    written = f"{value:.1f}" if abs(value) >= 0.095 or abs(value) < 0.005 else f"{value:.2f}"
-    return "0.0" if float(written) == 0 else written
+    digits = f"{value:.1f}" if abs(value) >= 0.095 or abs(value) < 0.005 else f"{value:.2f}"
+    return "0.0" if float(digits) == 0 else digits
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,14 @@ class Blocks:
     @property
     def about(self) -> str:
         """Returns a sentence on what was drawn, and whether that is too little."""
-        said = f"Intervals are over {self.count} {self.by}."
+        sentence = f"Intervals are over {self.count} {self.by}."
         if self.count < 2:
             return f"There are no intervals: they need at least two {self.by}."
         if self.count < FEW_BLOCKS:
-            said += f" {self.count} are few: the intervals may be too narrow; from {FEW_BLOCKS} on they can be trusted."
-        return said
+            sentence += (
+                f" {self.count} are few: the intervals may be too narrow; from {FEW_BLOCKS} on they can be trusted."
+            )
+        return sentence
 
 
 def blocks_of(speakers: Sequence[Hashable | None]) -> Blocks:
@@ -144,15 +146,15 @@ def blocks_of(speakers: Sequence[Hashable | None]) -> Blocks:
     numbers: dict[Any, int] = {}
     of = np.array(
         [
-            numbers.setdefault(("", place) if who in (None, "") else who, len(numbers))
-            for place, who in enumerate(speakers)
+            numbers.setdefault(("", place) if speaker in (None, "") else speaker, len(numbers))
+            for place, speaker in enumerate(speakers)
         ],
         dtype=np.int64,
     )
-    known = sum(who not in (None, "") for who in speakers)
-    if known == 0 or (len(numbers) < 2 and len(speakers) > 1):
+    known_speakers = sum(speaker not in (None, "") for speaker in speakers)
+    if known_speakers == 0 or (len(numbers) < 2 and len(speakers) > 1):
         return Blocks(np.arange(len(speakers)), len(speakers), "recordings")
-    by = "speakers" if known == len(speakers) else "speakers, and recordings without one"
+    by = "speakers" if known_speakers == len(speakers) else "speakers, and recordings without one"
     return Blocks(of, len(numbers), by)
 
 
@@ -163,15 +165,15 @@ def resampled_sums(sums: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
     """
     count = len(sums)
     source = np.random.default_rng(seed)
-    found = np.empty((draws, sums.shape[1]))
+    resampled = np.empty((draws, sums.shape[1]))
     at_once = max(1, DRAWN_AT_ONCE // max(count, 1))
     for begin in range(0, draws, at_once):
         rows = min(at_once, draws - begin)
-        drawn = source.integers(0, count, (rows, count), dtype=np.int32)
-        drawn += (np.arange(rows, dtype=np.int32) * count)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
-        found[begin : begin + rows] = times.astype(np.float64) @ sums
-    return found
+        block_numbers = source.integers(0, count, (rows, count), dtype=np.int32)
+        block_numbers += (np.arange(rows, dtype=np.int32) * count)[:, None]
+        times = np.bincount(block_numbers.ravel(), minlength=rows * count).reshape(rows, count)
+        resampled[begin : begin + rows] = times.astype(np.float64) @ sums
+    return resampled
 
 
 def resamples_for(blocks: int, pairs: int = 1, level: float = LEVEL) -> int:
@@ -179,8 +181,8 @@ def resamples_for(blocks: int, pairs: int = 1, level: float = LEVEL) -> int:
 
     At least 20 draws lie beyond either end, if that is not too much work.
     """
-    wanted = max(LEAST_DRAWS, min(MOST_DRAWS, WORK // max(blocks, 1)))
-    return min(max(wanted, round(40 * pairs / (1 - level))), MOST_DRAWS)
+    draws = max(LEAST_DRAWS, min(MOST_DRAWS, WORK // max(blocks, 1)))
+    return min(max(draws, round(40 * pairs / (1 - level))), MOST_DRAWS)
 
 
 def _block_sums(columns: np.ndarray, blocks: Blocks) -> np.ndarray:
@@ -190,13 +192,13 @@ def _block_sums(columns: np.ndarray, blocks: Blocks) -> np.ndarray:
     return np.stack([np.bincount(blocks.of, each, blocks.count) for each in columns.T], axis=1)
 
 
-def _ends(drawn: np.ndarray, outside: float, blocks: int) -> tuple[float | None, float | None]:
+def _ends(rates: np.ndarray, outside: float, blocks: int) -> tuple[float | None, float | None]:
     """Returns the ends with `outside` / 2 beyond either of them; draws without a unit do not count."""
-    drawn = drawn[np.isfinite(drawn)]
-    if not len(drawn):
+    rates = rates[np.isfinite(rates)]
+    if not len(rates):
         return None, None
     outside = widened(outside, blocks)
-    low, high = np.quantile(drawn, (outside / 2, 1 - outside / 2))
+    low, high = np.quantile(rates, (outside / 2, 1 - outside / 2))
     return float(low), float(high)
 
 
@@ -240,18 +242,18 @@ def rate_intervals(
         units: [recordings, models], the numbers of units in the references; NaN likewise.
     """
     scored = np.isfinite(errors) & np.isfinite(units)
-    two = np.nan_to_num(np.stack([errors, units], axis=2).astype(np.float64))
-    found = []
-    for place, (drawn, count) in enumerate(
-        _drawn(list(two.swapaxes(0, 1)), list(scored.T), blocks, 1, level, draws, seed)
+    errors_and_units = np.nan_to_num(np.stack([errors, units], axis=2).astype(np.float64))
+    intervals = []
+    for place, (drawn_sums, count) in enumerate(
+        _drawn(list(errors_and_units.swapaxes(0, 1)), list(scored.T), blocks, 1, level, draws, seed)
     ):
-        wrong, whole = two[:, place].sum(axis=0)
-        rate = _pooled(wrong, whole, bool(scored[:, place].any()))
+        all_errors, all_units = errors_and_units[:, place].sum(axis=0)
+        rate = _pooled(all_errors, all_units, bool(scored[:, place].any()))
         ends: tuple[float | None, float | None] = (None, None)
-        if drawn is not None and rate is not None:
-            ends = _ends(_rates(drawn[:, 0], drawn[:, 1]), 1 - level, count)
-        found.append(Interval(rate, *ends))
-    return found
+        if drawn_sums is not None and rate is not None:
+            ends = _ends(_rates(drawn_sums[:, 0], drawn_sums[:, 1]), 1 - level, count)
+        intervals.append(Interval(rate, *ends))
+    return intervals
 
 
 def _drawn(
@@ -271,22 +273,22 @@ def _drawn(
         tables: each [recordings, columns].
         scored: for each table, which recordings count, bool [recordings]. Blocks without any are left out.
     """
-    there = [_block_sums(each[:, None].astype(np.float64), blocks)[:, 0] > 0 for each in scored]
+    is_scored = [_block_sums(each[:, None].astype(np.float64), blocks)[:, 0] > 0 for each in scored]
     together: dict[bytes, list[int]] = {}
-    for number, each in enumerate(there):
+    for number, each in enumerate(is_scored):
         together.setdefault(each.tobytes(), []).append(number)
-    found: dict[int, np.ndarray | None] = {}
+    drawn_sums: dict[int, np.ndarray | None] = {}
     for numbers in together.values():
-        kept = there[numbers[0]]
-        count = int(kept.sum())
-        sums = _block_sums(np.concatenate([tables[number] for number in numbers], axis=1), blocks)[kept]
+        used = is_scored[numbers[0]]
+        count = int(used.sum())
+        sums = _block_sums(np.concatenate([tables[number] for number in numbers], axis=1), blocks)[used]
         enough = count > 1
-        drawn = resampled_sums(sums, draws or resamples_for(count, pairs, level), seed) if enough else None
+        table_sums = resampled_sums(sums, draws or resamples_for(count, pairs, level), seed) if enough else None
         width = tables[0].shape[1]
         for place, number in enumerate(numbers):
-            found[number] = None if drawn is None else drawn[:, width * place : width * (place + 1)]
-    for number, each in enumerate(there):
-        yield found[number], int(each.sum())
+            drawn_sums[number] = None if table_sums is None else table_sums[:, width * place : width * (place + 1)]
+    for number, each in enumerate(is_scored):
+        yield drawn_sums[number], int(each.sum())
 
 
 def _pooled(errors: float, units: float, some: bool) -> float | None:
@@ -316,25 +318,27 @@ def differences(
         return []
     scored = np.isfinite(errors) & np.isfinite(units)
     tables = list(_paired_columns(pairs, errors, units, scored))
-    both = [scored[:, one] & scored[:, two] for one, two in pairs]
+    both = [scored[:, first] & scored[:, second] for first, second in pairs]
     outside = (1 - level) / len(pairs)
-    found = []
-    for number, (drawn, count) in enumerate(_drawn(tables, both, blocks, len(pairs), level, draws, seed)):
-        one, two = pairs[number]
+    results = []
+    for number, (drawn_sums, count) in enumerate(_drawn(tables, both, blocks, len(pairs), level, draws, seed)):
+        first, second = pairs[number]
         table, common = tables[number], int(both[number].sum())
         base, other, of_base, of_other = table.sum(axis=0)
         rates = _pooled(base, of_base, common > 0), _pooled(other, of_other, common > 0)
-        apart = None if rates[0] is None or rates[1] is None else rates[1] - rates[0]
+        difference = None if rates[0] is None or rates[1] is None else rates[1] - rates[0]
         alike = bool(np.array_equal(table[:, 0], table[:, 1]))
         ends: tuple[float | None, float | None] = (None, None)
-        if drawn is not None and apart is not None:
-            ends = _ends(_rates(drawn[:, 1], drawn[:, 3]) - _rates(drawn[:, 0], drawn[:, 2]), outside, count)
-        found.append(
+        if drawn_sums is not None and difference is not None:
+            ends = _ends(
+                _rates(drawn_sums[:, 1], drawn_sums[:, 3]) - _rates(drawn_sums[:, 0], drawn_sums[:, 2]), outside, count
+            )
+        results.append(
             Difference(
-                names[one],
-                names[two],
+                names[first],
+                names[second],
                 common,
-                apart,
+                difference,
                 *ends,
                 alike=alike,
                 pairs=len(pairs),
@@ -342,16 +346,16 @@ def differences(
                 margin=margin,
             )
         )
-    return found
+    return results
 
 
 def _paired_columns(
     pairs: Sequence[tuple[int, int]], errors: np.ndarray, units: np.ndarray, scored: np.ndarray
 ) -> Iterator[np.ndarray]:
     """Yields [recordings, 4] for each pair: errors of both and units of both, zero where one has no score."""
-    for one, two in pairs:
-        both = scored[:, one] & scored[:, two]
-        four = np.stack([errors[:, one], errors[:, two], units[:, one], units[:, two]], axis=1)
+    for first, second in pairs:
+        both = scored[:, first] & scored[:, second]
+        four = np.stack([errors[:, first], errors[:, second], units[:, first], units[:, second]], axis=1)
         yield np.where(both[:, None], four, 0.0).astype(np.float64)
 
 

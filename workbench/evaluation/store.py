@@ -127,8 +127,8 @@ class Evaluation:
             except (ValueError, TypeError) as error:
                 raise BadInput(f"line {number} of {self.path / UTTERANCES} is damaged; {AGAIN}") from error
         if number != self.run.manifest.utterances:
-            there = f"{number} of {self.run.manifest.utterances} recordings"
-            raise BadInput(f"{self.path / UTTERANCES} holds {there}; {AGAIN}")
+            present = f"{number} of {self.run.manifest.utterances} recordings"
+            raise BadInput(f"{self.path / UTTERANCES} holds {present}; {AGAIN}")
 
     def skipped(self) -> list[dict[str, str]]:
         """Returns the rows of the manifest that cannot be used, each with `where` and `reason`."""
@@ -153,11 +153,11 @@ class Evaluation:
         """
         keys = self.models if model is None else (self.run.model(model).key,)
         for key in keys:
-            seen: set[str] = set()
+            yielded_ids: set[str] = set()
             for shard in shards(self.path, key):
                 for result in read_shard(shard):
-                    if result.id not in seen:
-                        seen.add(result.id)
+                    if result.id not in yielded_ids:
+                        yielded_ids.add(result.id)
                         yield result
 
     def done(self) -> dict[str, int]:
@@ -182,9 +182,9 @@ def read_run(path: Path) -> Run:
     try:
         if plain["format"] != FORMAT:
             raise BadInput(f"{path / RUN} is of format {plain['format']!r:.20}; this version reads format {FORMAT}")
-        given = {**plain, "manifest": Manifest(**plain["manifest"])}
+        fields = {**plain, "manifest": Manifest(**plain["manifest"])}
         _ = plain["normaliser"]["name"], plain["normaliser"]["version"]
-        return Run(**{**given, "models": tuple(Model(**each) for each in plain["models"])})
+        return Run(**{**fields, "models": tuple(Model(**each) for each in plain["models"])})
     except (TypeError, KeyError) as error:
         raise BadInput(f"{path / RUN} is not whole ({error}); {EXPECTED}") from error
 

@@ -113,24 +113,24 @@ class Worker:
         self, utterances: Sequence[Utterance], sources: Sequence[AudioSource], clock: _Clock
     ) -> Iterator[Result]:
         """Yields the results of a batch. If the whole batch fails, each of the rest is tried alone."""
-        left = dict(enumerate(utterances))
+        remaining = dict(enumerate(utterances))
         failure: Exception | None = None
         try:
             with contextlib.closing(self.session.stream_batch(sources, **self.options)) as events:
                 for place, event in events:
                     if isinstance(event, Transcript):
-                        yield self._result(left.pop(place), event, clock)
+                        yield self._result(remaining.pop(place), event, clock)
                     elif isinstance(event, BadInput):
-                        yield self._failed(left.pop(place), str(event), clock)
+                        yield self._failed(remaining.pop(place), str(event), clock)
         except (Unavailable, SessionDied):
             raise
         except Exception as error:
             failure = error
-        if len(left) == 1 and len(utterances) == 1:
-            [only] = left.values()
+        if len(remaining) == 1 and len(utterances) == 1:
+            [only] = remaining.values()
             yield self._failed(only, _sentence(failure), clock)
         else:
-            for place, each in left.items():
+            for place, each in remaining.items():
                 yield from self._transcribed([each], [sources[place]], clock)
 
     def _result(self, utterance: Utterance, transcript: Transcript, clock: _Clock) -> Result:

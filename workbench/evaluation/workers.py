@@ -30,7 +30,7 @@ class Finished:
     worker: int
     batch: int
     results: Sequence[Result]
-    whole: bool  # whether these are the last ones of the batch
+    is_last: bool  # whether these are the last ones of the batch
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Died:
     """A worker has ended without a message: it crashed, was killed, or its machine is gone."""
 
     worker: int
-    how: str  # as the middle of a sentence
+    ending: str  # as the middle of a sentence
 
 
 Reply = Opened | Finished | Failed | Died

@@ -102,8 +102,8 @@ def claimed(directory: Path) -> Iterator[None]:
                 f"another evaluation is at work in {directory}; wait until it ends, stop it, or name another directory"
             ) from None
     try:
-        for left in directory.rglob(f"*{UNFINISHED}"):  # of a process that was killed
-            left.unlink(missing_ok=True)
+        for unfinished in directory.rglob(f"*{UNFINISHED}"):  # of a process that was killed
+            unfinished.unlink(missing_ok=True)
         yield
     finally:
         if new and not (directory / RUN).exists():  # it came to nothing
@@ -167,50 +167,52 @@ def write_run(directory: Path, run: Run) -> None:
         new.replace(directory / RUN)
 
 
-def merged(directory: Path, wanted: Run) -> Run:
+def merged(directory: Path, requested: Run) -> Run:
     """Returns the continued run of a directory: the earlier run with the new models.
 
     Raises `BadInput`, in one sentence, if the corpus, the normaliser, or anything that affects a model's results has
     changed.
     """
     if not (directory / RUN).exists():
-        return wanted
+        return requested
     earlier = read_run(directory)
     elsewhere = "; name another directory for it"
-    _check_manifest(directory, earlier.manifest, wanted.manifest, elsewhere)
-    if dict(earlier.normaliser) != dict(wanted.normaliser):
+    _check_manifest(directory, earlier.manifest, requested.manifest, elsewhere)
+    if dict(earlier.normaliser) != dict(requested.normaliser):
         raise BadInput(
-            f"{directory} was scored with the normaliser {_named(earlier.normaliser)}, and {_named(wanted.normaliser)} "
-            f"is asked for{elsewhere}"
+            f"{directory} was scored with the normaliser {_named(earlier.normaliser)}, and "
+            f"{_named(requested.normaliser)} is asked for{elsewhere}"
         )
-    known = {each.key: each for each in earlier.models}
-    for each in wanted.models:
-        if each.key in known:
-            _check_model(directory, known[each.key], each, elsewhere)
-    added = tuple(each for each in wanted.models if each.key not in known)
-    return replace(earlier, manifest=wanted.manifest, models=(*earlier.models, *added))
+    earlier_models = {each.key: each for each in earlier.models}
+    for each in requested.models:
+        if each.key in earlier_models:
+            _check_model(directory, earlier_models[each.key], each, elsewhere)
+    added = tuple(each for each in requested.models if each.key not in earlier_models)
+    return replace(earlier, manifest=requested.manifest, models=(*earlier.models, *added))
 
 
 def _named(normaliser: Any) -> str:
     return f"{normaliser['name']} (version {normaliser['version']})"
 
 
-def _check_manifest(directory: Path, earlier: Manifest, wanted: Manifest, elsewhere: str) -> None:
-    if earlier.digest != wanted.digest:
-        sizes = f"{earlier.utterances} recordings then, {wanted.utterances} now"
-        raise BadInput(f"{wanted.path} is not the corpus that {directory} was made from ({sizes}){elsewhere}")
+def _check_manifest(directory: Path, earlier: Manifest, requested: Manifest, elsewhere: str) -> None:
+    if earlier.digest != requested.digest:
+        sizes = f"{earlier.utterances} recordings then, {requested.utterances} now"
+        raise BadInput(f"{requested.path} is not the corpus that {directory} was made from ({sizes}){elsewhere}")
 
 
-def _check_model(directory: Path, earlier: Model, wanted: Model, elsewhere: str) -> None:
-    if earlier.checkpoint != wanted.checkpoint:
-        raise BadInput(f"the checkpoint of {wanted.key} has changed since {directory} was made{elsewhere}")
-    for what in ("options", "settings"):
-        before, now = getattr(earlier, what), json.loads(json.dumps(getattr(wanted, what), default=list))
+def _check_model(directory: Path, earlier: Model, requested: Model, elsewhere: str) -> None:
+    if earlier.checkpoint != requested.checkpoint:
+        raise BadInput(f"the checkpoint of {requested.key} has changed since {directory} was made{elsewhere}")
+    for group in ("options", "settings"):
+        before, now = getattr(earlier, group), json.loads(json.dumps(getattr(requested, group), default=list))
         names = sorted({name for name in {*before, *now} if before.get(name) != now.get(name)})
         if names:
             then = f"{before[names[0]]!r:.60}" if names[0] in before else "unset"
-            given = f"{now[names[0]]!r:.60}" if names[0] in now else "unset"
-            raise BadInput(f"{wanted.key} ran in {directory} with {names[0]} {then}, and now it is {given}{elsewhere}")
+            current = f"{now[names[0]]!r:.60}" if names[0] in now else "unset"
+            raise BadInput(
+                f"{requested.key} ran in {directory} with {names[0]} {then}, and now it is {current}{elsewhere}"
+            )
 
 
 class Writer:
@@ -236,24 +238,24 @@ class Writer:
 
     def _take_up(self, key: str) -> None:
         """Takes over the existing results of a model, without rows that are torn, invalid or repeated."""
-        done = self._done[key] = bytearray(len(self.corpus))
+        is_done = self._done[key] = bytearray(len(self.corpus))
         folder = self.directory / RESULTS / slug(key)
         with explained_file_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             for path in sorted(folder.glob("[0-9]*.jsonl")):
                 number = int(path.stem)
-                kept: list[tuple[Position, bytes]] = []
+                valid_lines: list[tuple[Position, bytes]] = []
                 content = path.read_bytes()
                 for line in content.splitlines(keepends=True):
                     position = self._place_of(line, key)
-                    if position is None or done[position] or position // self.rows != number:
+                    if position is None or is_done[position] or position // self.rows != number:
                         self.torn += 1
                         continue
-                    done[position] = 1
-                    kept.append((position, line if line.endswith(b"\n") else line + b"\n"))
-                if b"".join(line for _, line in kept) != content:
-                    self._replace(path, [line for _, line in kept])
-                positions = [position for position, _ in kept]
+                    is_done[position] = 1
+                    valid_lines.append((position, line if line.endswith(b"\n") else line + b"\n"))
+                if b"".join(line for _, line in valid_lines) != content:
+                    self._replace(path, [line for _, line in valid_lines])
+                positions = [position for position, _ in valid_lines]
                 if positions != sorted(positions) or len(positions) < self._full(number):
                     self._shards[key, number] = _Shard(path, positions)
 
@@ -277,9 +279,11 @@ class Writer:
 
     def todo(self, key: str, limit: int | None = None) -> list[Position]:
         """Returns, in order, those of the first `limit` positions that have no result of a model yet."""
-        done = self._done[key]
+        is_done = self._done[key]
         return [
-            position for position in range(len(done) if limit is None else min(limit, len(done))) if not done[position]
+            position
+            for position in range(len(is_done) if limit is None else min(limit, len(is_done)))
+            if not is_done[position]
         ]
 
     def add(self, result: Result) -> bool:
@@ -308,9 +312,9 @@ class Writer:
             shard.file = os.open(shard.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         before = os.fstat(shard.file).st_size
         try:
-            left = line
-            while left:
-                left = left[os.write(shard.file, left) :]
+            rest = line
+            while rest:
+                rest = rest[os.write(shard.file, rest) :]
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(shard.file, before)

@@ -129,7 +129,7 @@ def listing_of(path: Path) -> Listing:
 def folder_rows(path: Path) -> Rows:
     """Yields the recordings of a folder or an archive with their transcripts, in the order of their names."""
     listing = listing_of(path)
-    there = set(listing.names)
+    names = set(listing.names)
     recordings = [name for name in listing.names if PurePosixPath(name).suffix.lower() in SOUNDS]
     if not recordings:
         raise no_corpus(path, "holds no recordings")
@@ -146,19 +146,19 @@ def folder_rows(path: Path) -> Rows:
                 yield name, str(error)
     for name in recordings:
         stem = name.removesuffix(PurePosixPath(name).suffix)
-        beside = next((stem + end for end in TRANSCRIPTS if stem + end in there), None)
+        transcript = next((stem + end for end in TRANSCRIPTS if stem + end in names), None)
         speaker = None
         if stem in listed:
             text = listed[stem]
             # LibriSpeech names its recordings SPEAKER-CHAPTER-NUMBER.
             parts = PurePosixPath(stem).name.split("-")
             speaker = parts[0] if len(parts) == 3 and all(part.isdigit() for part in parts) else None
-        elif beside is None:
+        elif transcript is None:
             yield name, f"there is no transcript beside it; expected {PurePosixPath(stem).name}.txt or .lab"
             continue
         else:
             try:
-                text = " ".join(_lines(_content(listing, beside), beside))
+                text = " ".join(_lines(_content(listing, transcript), transcript))
             except BadInput as error:
                 yield name, str(error)
                 continue
@@ -169,8 +169,8 @@ def _content(listing: Listing, name: str) -> bytes:
     try:
         return listing.read(name)
     except (*DAMAGE, OSError, RuntimeError) as error:
-        why = "it needs a password" if needs_password(error) else message_of(error, 100)
-        raise BadInput(f"{name} cannot be read ({why})") from error
+        reason = "it needs a password" if needs_password(error) else message_of(error, 100)
+        raise BadInput(f"{name} cannot be read ({reason})") from error
 
 
 def _lines(content: bytes, name: str) -> list[str]:

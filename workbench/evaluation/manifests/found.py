@@ -69,8 +69,10 @@ def named(plain: Mapping[str, Any], columns: Mapping[str, str] | None = None) ->
     """
     found = columns_of(plain) if columns is None else columns
     raw: dict[str, Any] = {name: plain[column] for name, column in found.items() if column in plain}
-    used = set(found.values())
-    raw["extra"] = {name: value for name, value in plain.items() if name not in used and value not in (None, "")}
+    used_columns = set(found.values())
+    raw["extra"] = {
+        name: value for name, value in plain.items() if name not in used_columns and value not in (None, "")
+    }
     return raw
 
 
@@ -91,20 +93,22 @@ def checked(rows: Iterable[tuple[str, Raw | str]], root: str) -> Iterator[Uttera
         rows: the place of each row, and the row or the reason why it cannot be read.
         root: paths of audio below this root become relative to it.
     """
-    seen: dict[str, str] = {}
+    places_of_ids: dict[str, str] = {}
     for where, raw in rows:
         try:
             if isinstance(raw, str):
                 raise UnusableRow(raw)
             utterance = _utterance(raw, root)
             name = utterance.id
-            if name in seen and raw.get("id") not in (None, ""):
-                raise UnusableRow(f"its id {name!r:.80} already appears at {seen[name]}; expected an id of its own")
+            if name in places_of_ids and raw.get("id") not in (None, ""):
+                raise UnusableRow(
+                    f"its id {name!r:.80} already appears at {places_of_ids[name]}; expected an id of its own"
+                )
             number = 1
-            while utterance.id in seen:  # the manifest has no ids: another segment of the same recording
+            while utterance.id in places_of_ids:  # the manifest has no ids: another segment of the same recording
                 number += 1
                 utterance = replace(utterance, id=f"{name} ({number})")
-            seen[utterance.id] = where.rpartition(", ")[2]
+            places_of_ids[utterance.id] = where.rpartition(", ")[2]
             yield utterance
         except UnusableRow as row:
             yield Bad(where, str(row))
@@ -131,8 +135,10 @@ def _utterance(raw: Raw, root: str) -> Utterance:
     if len(name) > LONGEST_ID:
         raise UnusableRow(f"its id has {len(name)} characters; expected at most {LONGEST_ID}")
     channel = _channel(raw.get("channel"))
-    others = {each: _text(raw, each, "a text") or None for each in ("language", "speaker", "noise")}
-    return Utterance(name, audio, text, offset, duration, channel, **others, extra=_plain(raw.get("extra") or {}))
+    optional_texts = {each: _text(raw, each, "a text") or None for each in ("language", "speaker", "noise")}
+    return Utterance(
+        name, audio, text, offset, duration, channel, **optional_texts, extra=_plain(raw.get("extra") or {})
+    )
 
 
 def relative_to(audio: str, root: str) -> str:
@@ -209,9 +215,9 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def no_corpus(path: str | Path, what: str) -> BadInput:
+def no_corpus(path: str | Path, fault: str) -> BadInput:
     """Returns the error for a manifest that cannot be read at all."""
     return BadInput(
-        f"{path} {what}; expected a manifest: .csv, .tsv, .jsonl, a lhotse cut set, a Kaldi data directory, or a "
+        f"{path} {fault}; expected a manifest: .csv, .tsv, .jsonl, a lhotse cut set, a Kaldi data directory, or a "
         "folder of recordings with their transcripts beside"
     )

@@ -76,13 +76,13 @@ def _of_folder(path: Path) -> FoundCorpus:
     return _found(str(path), str(path), "folder", lambda: folder_rows(path))
 
 
-def _listed(path: str, root: str, name: str, opened: Callable[[], BinaryIO]) -> FoundCorpus:
+def _listed(path: str, root: str, name: str, open_file: Callable[[], BinaryIO]) -> FoundCorpus:
     """Returns the corpus of a file with a row on each line."""
     stem = name.lower().removesuffix(".gz")
     suffix = PurePosixPath(stem).suffix
     if suffix not in TABLES and suffix not in OBJECTS:
         raise no_corpus(path, f"has the ending {suffix!r:.20}, of no known format")
-    as_text = partial(_text, path, opened, packed=name.lower().endswith(".gz"))
+    as_text = partial(_text, path, open_file, packed=name.lower().endswith(".gz"))
     if suffix in TABLES:
         return _found(path, root, suffix[1:], lambda: _table(as_text, name, path, TABLES[suffix]))
     with as_text() as file:
@@ -106,14 +106,14 @@ def _first_is_cut(file: TextIO, path: str) -> bool:
     return isinstance(plain, dict) and is_cut(plain)
 
 
-def _text(path: str, opened: Callable[[], BinaryIO], packed: bool) -> TextIO:
+def _text(path: str, open_file: Callable[[], BinaryIO], packed: bool) -> TextIO:
     try:
-        file = opened()
+        file = open_file()
         head = file.read(8)
-        for magic, what in KINDS.items():
-            if head.startswith(magic) and not (packed and what == "is compressed"):
+        for magic, fault in KINDS.items():
+            if head.startswith(magic) and not (packed and fault == "is compressed"):
                 file.close()
-                raise no_corpus(path, what)
+                raise no_corpus(path, fault)
         if not packed and (head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head):
             file.close()
             raise no_corpus(path, "is not written in UTF-8")

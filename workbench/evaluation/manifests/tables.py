@@ -127,8 +127,8 @@ def json_rows(file: TextIO, name: str) -> csv_rows:
         try:
             plain = json.loads(line.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
-            why = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:80]
-            yield where, f"it is not JSON ({why}); expected an object on each line"
+            reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:80]
+            yield where, f"it is not JSON ({reason}); expected an object on each line"
             continue
         if not isinstance(plain, dict):
             yield where, f"it is {type(plain).__name__}; expected a JSON object with audio and text"
@@ -172,13 +172,13 @@ def _cut(plain: Mapping[str, Any]) -> Raw | str:
     channel = plain.get("channel")
     several = len(recording.get("channel_ids") or sources[0].get("channels") or [0])
     custom = {**(ordered[0].get("custom") or {}), **(plain.get("custom") or {})}
-    whole = not plain.get("start") and plain.get("duration") == recording.get("duration")
+    is_whole_recording = not plain.get("start") and plain.get("duration") == recording.get("duration")
     return {
         "id": plain.get("id"),
         "audio": sources[0].get("source"),
         "text": " ".join(text.strip() for text in texts if text),
         "offset": plain.get("start"),
-        "duration": None if whole else plain.get("duration"),
+        "duration": None if is_whole_recording else plain.get("duration"),
         "channel": channel if isinstance(channel, int) and several != 1 else None,
         "language": ordered[0].get("language"),
         "speaker": ordered[0].get("speaker"),

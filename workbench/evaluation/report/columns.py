@@ -54,10 +54,10 @@ class Columns:
     def rate(self) -> RateName:
         """The primary rate over all utterances: WER or CER if all have the same, else MER."""
         units = self.units()
-        scored, said = np.isfinite(units).any(axis=1), np.nan_to_num(units).any(axis=1)
+        scored, spoken = np.isfinite(units).any(axis=1), np.nan_to_num(units).any(axis=1)
         # As in `pool_scores`: a recording of silence decides nothing where another one has words.
-        found = {*np.array(self.names, dtype=object)[said]} or {*np.array(self.names, dtype=object)[scored]}
-        return next(iter(found)) if len(found) == 1 else "MER" if found else "WER"
+        rate_names = {*np.array(self.names, dtype=object)[spoken]} or {*np.array(self.names, dtype=object)[scored]}
+        return next(iter(rate_names)) if len(rate_names) == 1 else "MER" if rate_names else "WER"
 
     def errors(self, kind: str = "primary") -> np.ndarray:
         """The numbers of errors [utterances, models]."""
@@ -80,16 +80,20 @@ class Columns:
 
     def blocks(self, chosen: np.ndarray) -> Blocks:
         """Returns the blocks of a bootstrap, by speaker, for the chosen utterances, bool [utterances]."""
-        return blocks_of([each.speaker for each, taken in zip(self.utterances, chosen, strict=True) if taken])
+        return blocks_of([each.speaker for each, is_chosen in zip(self.utterances, chosen, strict=True) if is_chosen])
 
 
 def columns_of(
-    utterances: Sequence[Utterance], results: Mapping[str, Iterable[Result]], normaliser: str, version: str, **more: Any
+    utterances: Sequence[Utterance],
+    results: Mapping[str, Iterable[Result]],
+    normaliser: str,
+    version: str,
+    **other_fields: Any,
 ) -> Columns:
     """Returns results by model as columns. Results of utterances that are not in the list are left out.
 
     Args:
-        more: other fields of `Columns`.
+        other_fields: other fields of `Columns`.
     """
     models = tuple(results)
     places = {each.id: place for place, each in enumerate(utterances)}
@@ -102,12 +106,12 @@ def columns_of(
     failures: dict[str, dict[int, str]] = {model: {} for model in models}
     memory = dict.fromkeys(models, 0)
     for column, (model, found) in enumerate(results.items()):
-        said = texts[model]
+        transcripts = texts[model]
         for result in found:
             place = places.get(result.id)
             if place is None:
                 continue
-            said[place] = result.text
+            transcripts[place] = result.text
             if result.error is not None:
                 failures[model][place] = result.error
             if result.audio_seconds:
@@ -140,7 +144,7 @@ def columns_of(
         memory,
         normaliser,
         version,
-        **{"expected": len(utterances), "short": short_names(models), **more},
+        **{"expected": len(utterances), "short": short_names(models), **other_fields},
     )
 
 
@@ -181,7 +185,7 @@ def chosen_rows(columns: Columns, rows: np.ndarray) -> Columns:
         utterances=[columns.utterances[row] for row in rows],
         texts={model: [each[row] for row in rows] for model, each in columns.texts.items()},
         failures={
-            model: {at[row]: said for row, said in each.items() if row in at}
+            model: {at[row]: error for row, error in each.items() if row in at}
             for model, each in columns.failures.items()
         },
         counts={kind: each[rows] for kind, each in columns.counts.items()},

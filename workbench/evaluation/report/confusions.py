@@ -69,7 +69,7 @@ def _score(columns: Columns, model: str, row: int) -> Score:
 def _counted(model: str, scores: Iterable[Score], aligned: int, wrong: int) -> Confusions:
     swapped: Counter[tuple[str, str]] = Counter()
     one_sided = {"delete": Counter[str](), "insert": Counter[str]()}
-    at: dict[str, Counter[str]] = {"delete": Counter(), "insert": Counter()}
+    positions: dict[str, Counter[str]] = {"delete": Counter(), "insert": Counter()}
     for each in scores:
         right = [place for place, piece in enumerate(each.alignment) if piece.kind == "equal"]
         first, last = (right[0], right[-1]) if right else (len(each.alignment), -1)
@@ -79,20 +79,20 @@ def _counted(model: str, scores: Iterable[Score], aligned: int, wrong: int) -> C
             elif piece.kind != "equal":
                 one_sided[piece.kind][piece.reference or piece.hypothesis] += 1
                 # Without a right word there is no start and no end.
-                where = "middle" if last < 0 or first < place < last else "start" if place < first else "end"
-                at[piece.kind][where] += 1
+                part = "middle" if last < 0 or first < place < last else "start" if place < first else "end"
+                positions[piece.kind][part] += 1
     return Confusions(
         model,
         tuple((*pair, count) for pair, count in _most(swapped)),
         tuple(_most(one_sided["delete"])),
         tuple(_most(one_sided["insert"])),
-        Borders(**at["insert"]),
-        Borders(**at["delete"]),
+        Borders(**positions["insert"]),
+        Borders(**positions["delete"]),
         aligned,
         wrong,
     )
 
 
-def _most(counted: Counter[Key]) -> list[tuple[Key, int]]:
+def _most(counter: Counter[Key]) -> list[tuple[Key, int]]:
     """Returns the most frequent keys with their counts; equal counts are in alphabetical order."""
-    return sorted(counted.items(), key=lambda pair: (-pair[1], str(pair[0])))[:MOST_SHOWN]
+    return sorted(counter.items(), key=lambda pair: (-pair[1], str(pair[0])))[:MOST_SHOWN]

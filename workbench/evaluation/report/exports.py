@@ -21,9 +21,9 @@ _LEADING = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would take the cell
 def table_rows(columns: Columns) -> Iterator[dict[str, Any]]:
     """Yields a row of plain values for each recording and model that has a result; times are seconds."""
     for place, model in enumerate(columns.models):
-        said, failed = columns.texts[model], columns.failures[model]
+        transcripts, failed = columns.texts[model], columns.failures[model]
         for row, each in enumerate(columns.utterances):
-            if said[row] is None:
+            if transcripts[row] is None:
                 continue
             yield {
                 "id": each.id,
@@ -35,7 +35,7 @@ def table_rows(columns: Columns) -> Iterator[dict[str, Any]]:
                 "speaker": each.speaker,
                 "noise": each.noise,
                 "reference": each.text,
-                "text": said[row],
+                "text": transcripts[row],
                 "error": failed.get(row),
                 "rate": columns.names[row],
                 **_counts(columns, "primary", "", row, place),

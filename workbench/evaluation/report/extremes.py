@@ -9,23 +9,23 @@ from workbench.evaluation.report.columns import Columns
 MOST = 20  # recordings of each kind
 
 
-def worst(columns: Columns, most: int = MOST) -> list[int]:
+def worst(columns: Columns, count: int = MOST) -> list[int]:
     """Returns the rows with the highest rates over all models together; of equal ones those with more errors first."""
     errors = np.nan_to_num(columns.errors()).sum(axis=1)
     units = np.nan_to_num(columns.units()).sum(axis=1)
     order = np.lexsort((np.arange(len(columns)), -errors, -errors / np.maximum(units, 1)))
-    return [int(row) for row in order[:most] if errors[row] > 0]
+    return [int(row) for row in order[:count] if errors[row] > 0]
 
 
-def most_different(columns: Columns, most: int = MOST) -> list[int]:
+def most_different(columns: Columns, count: int = MOST) -> list[int]:
     """Returns the rows on which the rates of two models are farthest apart; none for a single model."""
     if len(columns.models) < 2 or not len(columns):
         return []
-    apart = spread(columns)
+    differences = spread(columns)
     errors = columns.errors()
     wide = _range(errors)
-    order = np.lexsort((np.arange(len(columns)), -wide, -apart))
-    return [int(row) for row in order[:most] if apart[row] > 0]
+    order = np.lexsort((np.arange(len(columns)), -wide, -differences))
+    return [int(row) for row in order[:count] if differences[row] > 0]
 
 
 def spread(columns: Columns) -> np.ndarray:
@@ -34,7 +34,7 @@ def spread(columns: Columns) -> np.ndarray:
 
 
 def _range(values: np.ndarray) -> np.ndarray:
-    known = np.isfinite(values)
-    high = np.where(known, values, -np.inf).max(axis=1, initial=-np.inf)
-    low = np.where(known, values, np.inf).min(axis=1, initial=np.inf)
-    return np.where(known.sum(axis=1) > 1, high - low, 0.0)
+    is_known = np.isfinite(values)
+    high = np.where(is_known, values, -np.inf).max(axis=1, initial=-np.inf)
+    low = np.where(is_known, values, np.inf).min(axis=1, initial=np.inf)
+    return np.where(is_known.sum(axis=1) > 1, high - low, 0.0)

@@ -162,19 +162,19 @@ def _figures(columns: Columns, place: int, intervals: dict[str, list[Interval]])
 def _breakdowns(columns: Columns, seed: int) -> list[Breakdown]:
     scored = np.isfinite(columns.units()).any(axis=1)
     units = np.where(scored, np.nanmax(columns.units(), axis=1, initial=0), np.nan)
-    named: list[tuple[str, Callable[[], tuple[Sequence[str], Sequence[Any]]]]] = [
+    properties: list[tuple[str, Callable[[], tuple[Sequence[str], Sequence[Any]]]]] = [
         ("Duration", lambda: _ranges(columns.seconds, SECONDS, "s")),
         ("Length of the reference", lambda: _ranges(units, UNITS, _unit(columns))),
         ("Language", lambda: _values([each.language for each in columns.utterances])),
         ("Noise", lambda: _values([each.noise for each in columns.utterances])),
         ("Speaker", lambda: _values([each.speaker for each in columns.utterances])),
     ]
-    found = []
-    for title, grouped in named:
+    breakdowns = []
+    for title, grouped in properties:
         of, order = grouped()
         if len(order) > 1:
-            found.append(_breakdown(columns, title, of, order, seed))
-    return found
+            breakdowns.append(_breakdown(columns, title, of, order, seed))
+    return breakdowns
 
 
 def _unit(columns: Columns) -> str:
@@ -184,21 +184,21 @@ def _unit(columns: Columns) -> str:
 def _ranges(values: np.ndarray, begins: Sequence[float], unit: str) -> tuple[list[str], list[str]]:
     """Returns the group of each value, empty for one that is not known, and the groups in order."""
     ends = [*begins[1:], None]
-    whole = all(isinstance(each, int) for each in begins)
+    counts_units = all(isinstance(each, int) for each in begins)
     names = []
     for begin, end in zip(begins, ends):
         if end is None:
             name = f"{begin:g} {unit} and more"
-        elif whole:
+        elif counts_units:
             name = f"{begin:g} {unit}" if end == begin + 1 else f"{begin:g} to {end - 1:g} {unit}"
         else:
             name = f"{begin:g} to {end:g} {unit}"
         names.append(name)
-    known = np.isfinite(values)
-    places = np.searchsorted(np.array(begins), np.where(known, values, 0), side="right") - 1
-    of = [names[place] if there else "" for place, there in zip(places, known)]
-    there_are = set(of)
-    return of, [name for name in names if name in there_are]
+    is_known = np.isfinite(values)
+    places = np.searchsorted(np.array(begins), np.where(is_known, values, 0), side="right") - 1
+    of = [names[place] if known else "" for place, known in zip(places, is_known)]
+    used_names = set(of)
+    return of, [name for name in names if name in used_names]
 
 
 def _values(values: Sequence[str | None]) -> tuple[list[str], list[str]]:

@@ -47,8 +47,10 @@ def packed(columns: Columns) -> Packed:
     """Returns the columns in parts."""
     numbers = _numbers(columns)
     head = _json({**_head(columns), "numbers": list(numbers)})
-    whole = np.concatenate([*numbers.values(), np.zeros(0, np.int32)]).astype("<i4").tobytes()
-    return Packed(_deflated(head), _deflated(whole), tuple(_deflated(_json(block)) for block in text_blocks(columns)))
+    all_numbers = np.concatenate([*numbers.values(), np.zeros(0, np.int32)]).astype("<i4").tobytes()
+    return Packed(
+        _deflated(head), _deflated(all_numbers), tuple(_deflated(_json(block)) for block in text_blocks(columns))
+    )
 
 
 def _head(columns: Columns) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def _head(columns: Columns) -> dict[str, Any]:
             {
                 "key": model,
                 "name": columns.short[model],
-                "failed": {str(row): _short(why) for row, why in columns.failures[model].items()},
+                "failed": {str(row): _short(reason) for row, reason in columns.failures[model].items()},
             }
             for model in columns.models
         ],
@@ -94,23 +96,23 @@ def text_blocks(columns: Columns) -> Iterator[dict[str, Any]]:
     for first in range(0, len(columns), BLOCK):
         rows = slice(first, first + BLOCK)
         utterances, names = columns.utterances[rows], columns.names[rows]
-        given = [_short(each.text) for each in utterances]
-        normal = [units(text, name) for text, name in zip(given, names)]
+        references = [_short(each.text) for each in utterances]
+        reference_units = [units(text, name) for text, name in zip(references, names)]
         models = []
         for model in columns.models:
-            said = [None if text is None else _short(text) for text in columns.texts[model][rows]]
-            heard = [None if text is None else units(text, name) for text, name in zip(said, names)]
+            transcripts = [None if text is None else _short(text) for text in columns.texts[model][rows]]
+            transcript_units = [None if text is None else units(text, name) for text, name in zip(transcripts, names)]
             models.append(
                 {
-                    "text": [_told(text, raw) for text, raw in zip(said, given)],
-                    "units": [_units_told(text, raw) for text, raw in zip(heard, said)],
+                    "text": [_text_or_code(text, raw) for text, raw in zip(transcripts, references)],
+                    "units": [_units_or_code(text, raw) for text, raw in zip(transcript_units, transcripts)],
                 }
             )
         yield {
             "ids": [_short(each.id) for each in utterances],
             "audio": [_short(each.audio) for each in utterances],
-            "reference": given,
-            "units": [_units_told(text, raw) for text, raw in zip(normal, given)],
+            "reference": references,
+            "units": [_units_or_code(text, raw) for text, raw in zip(reference_units, references)],
             "models": models,
         }
 
@@ -135,13 +137,13 @@ def _units(normaliser: str) -> Any:
     return units
 
 
-def _told(text: str | None, known: str | None) -> str | int:
-    return 0 if text is None else 1 if text == known else text
+def _text_or_code(text: str | None, original: str | None) -> str | int:
+    return 0 if text is None else 1 if text == original else text
 
 
-def _units_told(text: str | None, raw: str | None) -> str | int:
-    known = _told(text, raw)
-    return 2 if isinstance(known, str) and raw is not None and text == plain(raw) else known
+def _units_or_code(text: str | None, raw: str | None) -> str | int:
+    text_or_code = _text_or_code(text, raw)
+    return 2 if isinstance(text_or_code, str) and raw is not None and text == plain(raw) else text_or_code
 
 
 def plain(text: str) -> str:
@@ -161,8 +163,8 @@ def _short(text: str) -> str:
 
 def _whole(values: np.ndarray) -> np.ndarray:
     """Returns rounded numbers as 32-bit integers, -1 for unknown ones."""
-    known = np.nan_to_num(np.round(values), nan=-1, posinf=-1, neginf=-1)
-    return np.clip(known, -1, LARGEST).astype(np.int32)
+    rounded = np.nan_to_num(np.round(values), nan=-1, posinf=-1, neginf=-1)
+    return np.clip(rounded, -1, LARGEST).astype(np.int32)
 
 
 def _different(columns: Columns, name: str) -> Sequence[str]:

@@ -38,48 +38,48 @@ WORST = "Those with the highest rates, over all models together."
 DIFFERENT = "Those on which the rates of two models are farthest apart."
 
 
-def page(columns: Columns, sound_of: SoundOf, found: Overview | None = None) -> str:
+def page(columns: Columns, sound_of: SoundOf, figures: Overview | None = None) -> str:
     """Returns the report.
 
     Args:
         sound_of: returns the sound of an utterance.
-        found: the figures, if they are known already.
+        figures: the overview, if it is computed already.
     """
-    found = found or overview(columns)
-    bad, apart = worst(columns), most_different(columns)
-    sounds = players(columns, [*bad, *apart], sound_of)
-    shown: list[tuple[str, str, Html]] = [("overview", "Overview", sections.overview_section(columns, found))]
-    if found.pairs:
-        shown.append(("differences", "Differences", sections.differences_section(columns, found.pairs)))
-    if found.breakdowns:
-        shown.append(("parts", "Parts", sections.breakdowns_section(columns, found.breakdowns)))
-    shown.append(("confusions", "Confusions", sections.confusions_section(columns, confusions(columns))))
+    figures = figures or overview(columns)
+    bad, different = worst(columns), most_different(columns)
+    sounds = players(columns, [*bad, *different], sound_of)
+    parts: list[tuple[str, str, Html]] = [("overview", "Overview", sections.overview_section(columns, figures))]
+    if figures.pairs:
+        parts.append(("differences", "Differences", sections.differences_section(columns, figures.pairs)))
+    if figures.breakdowns:
+        parts.append(("parts", "Parts", sections.breakdowns_section(columns, figures.breakdowns)))
+    parts.append(("confusions", "Confusions", sections.confusions_section(columns, confusions(columns))))
     for key, title, about, rows in (
         ("worst", "Worst recordings", WORST, bad),
-        ("different", "Most different recordings", DIFFERENT, apart),
+        ("different", "Most different recordings", DIFFERENT, different),
     ):
         if rows:
             content = sections.recordings_section(key, title, about, columns, rows, sounds)
-            shown.append((key, title, content))
-    shown += [
+            parts.append((key, title, content))
+    parts += [
         ("rows", "All recordings", sections.table_section()),
         ("origin", "Origin", sections.origin_section(columns)),
     ]
-    return _document(columns, found, shown)
+    return _document(columns, figures, parts)
 
 
-def _document(columns: Columns, found: Overview, shown: list[tuple[str, str, Html]]) -> str:
+def _document(columns: Columns, corpus_figures: Overview, parts: list[tuple[str, str, Html]]) -> str:
     style, script = ((assets() / PLACE / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; media-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    figures = json.dumps(found.to_dict(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
+    figures = json.dumps(corpus_figures.to_dict(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
     count = counted(len(columns), "recording")
-    said = f"{count}, {duration(float(np.nansum(columns.seconds)))} of sound. Speech Workbench {__version__}."
-    head = element("header", element("h1", columns.title), element("p", said, class_="quiet"))
-    navigation = sections.navigation([(key, title) for key, title, _ in shown])
+    summary = f"{count}, {duration(float(np.nansum(columns.seconds)))} of sound. Speech Workbench {__version__}."
+    head = element("header", element("h1", columns.title), element("p", summary, class_="quiet"))
+    navigation = sections.navigation([(key, title) for key, title, _ in parts])
     rows = packed(columns)
     return "\n".join(
         [
@@ -91,7 +91,7 @@ def _document(columns: Columns, found: Overview, shown: list[tuple[str, str, Htm
             f"<title>{escape(columns.title)}</title><style>{style}</style></head><body>",
             head,
             navigation,
-            f"<main>{sections.joined_sections(content for _, _, content in shown)}</main>",
+            f"<main>{sections.joined_sections(content for _, _, content in parts)}</main>",
             f'<script type="application/json" id="figures">{figures}</script>',
             _data("rows-head", rows.head),
             _data("rows-numbers", rows.numbers),

@@ -30,25 +30,25 @@ class Player:
 
 def players(columns: Columns, rows: Iterable[int], sound_of: SoundOf, largest: int = LARGEST) -> dict[int, Player]:
     """Returns a player for each row, in that order, until together they take `largest` bytes."""
-    found: dict[int, Player] = {}
-    left = largest
+    player_of: dict[int, Player] = {}
+    bytes_left = largest
     for row in rows:
-        if row in found:
+        if row in player_of:
             continue
-        if left <= 0:
-            found[row] = Player(note="The players above fill the room that this file has for sound.")
+        if bytes_left <= 0:
+            player_of[row] = Player(note="The players above fill the room that this file has for sound.")
             continue
         try:
             samples, rate = sound_of(columns.utterances[row])
         except (WorkbenchError, OSError) as error:
-            found[row] = Player(note=f"The sound is not here: {error}")
+            player_of[row] = Player(note=f"The sound is not here: {error}")
             continue
         content = flac(samples[: int(LONGEST * rate)], rate)
-        left -= len(content)
+        bytes_left -= len(content)
         cut = len(samples) > LONGEST * rate
         note = f"The player has the first {LONGEST:g} s of {len(samples) / rate:.0f} s." if cut else ""
-        found[row] = Player(f"data:audio/flac;base64,{base64.b64encode(content).decode('ascii')}", note)
-    return found
+        player_of[row] = Player(f"data:audio/flac;base64,{base64.b64encode(content).decode('ascii')}", note)
+    return player_of
 
 
 def flac(samples: np.ndarray, rate: int) -> bytes:

@@ -34,9 +34,9 @@ def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]], words: Sequence[i
         )
         for row in rows
     ]
-    whole = element("table", element("thead", top), element("tbody", *body), class_=css or None)
+    table = element("table", element("thead", top), element("tbody", *body), class_=css or None)
     # A place that scrolls can be reached by the keyboard.
-    return element("div", whole, class_="scroll", tabindex="0")
+    return element("div", table, class_="scroll", tabindex="0")
 
 
 def _interval(found: Interval) -> Html:
@@ -58,7 +58,7 @@ def overview_section(columns: Columns, found: Overview) -> Html:
     kinds = [("WER", "wer"), ("CER", "cer")]
     if columns.rate == "MER":
         kinds.insert(0, ("MER", "primary"))
-    most = max((each.primary.high or each.primary.rate or 0.0 for each in found.models), default=0.0) or 1.0
+    highest = max((each.primary.high or each.primary.rate or 0.0 for each in found.models), default=0.0) or 1.0
     rows = []
     for each in found.models:
         counts = f"{each.substitutions}, {each.deletions}, {each.insertions}"
@@ -67,7 +67,7 @@ def overview_section(columns: Columns, found: Overview) -> Html:
             [
                 columns.short[each.model],
                 *(_interval(getattr(each, name)) for _, name in kinds),
-                _range_bar(each.primary, most),
+                _range_bar(each.primary, highest),
                 counts,
                 f"{each.done} of {columns.expected}" if each.done < columns.expected else str(each.done),
                 str(each.failed),
@@ -79,7 +79,7 @@ def overview_section(columns: Columns, found: Overview) -> Html:
     head = [
         "Model",
         *(name for name, _ in kinds),
-        f"{columns.rate}, 0 to {100 * most:.0f} %",
+        f"{columns.rate}, 0 to {100 * highest:.0f} %",
         "Wrong, missing, added",
         "Recordings",
         "Failed",
@@ -88,21 +88,21 @@ def overview_section(columns: Columns, found: Overview) -> Html:
         "Memory",
     ]
     failed = sum(each.failed for each in found.models)
-    said = [
+    notes = [
         f"The small numbers are 95 % intervals. {found.blocks.about}",
         f"Both texts are compared after the normaliser {columns.normaliser}, version {columns.normaliser_version}.",
         "RTFx is seconds of sound per second of computing; memory is the most that a worker's process had in use.",
         *([f"{failed} failed recordings have no score and do not count in the rates."] if failed else []),
     ]
-    return _section("overview", "Overview", _table(head, rows, css="first"), _notes(said))
+    return _section("overview", "Overview", _table(head, rows, css="first"), _notes(notes))
 
 
-def _range_bar(found: Interval, most: float) -> Html:
-    """A rate as a point on a line from 0 to `most`, its interval as a bar around it."""
+def _range_bar(found: Interval, highest: float) -> Html:
+    """A rate as a point on a line from 0 to `highest`, its interval as a bar around it."""
     if found.rate is None:
         return Html("")
     low, high = (found.rate if end is None else end for end in (found.low, found.high))
-    style = f"--at:{found.rate / most:.4f};--low:{low / most:.4f};--high:{high / most:.4f}"
+    style = f"--at:{found.rate / highest:.4f};--low:{low / highest:.4f};--high:{high / highest:.4f}"
     return element("span", element("i"), element("b"), class_="range", style=style, aria_hidden="true")
 
 
@@ -128,12 +128,12 @@ def differences_section(columns: Columns, pairs: Sequence[Difference]) -> Html:
     """Returns a sentence for each two models."""
     items = [_pair(each) for each in pairs]
     margin = f"{100 * pairs[0].margin:g}" if pairs else ""
-    said = [
+    notes = [
         correction(len(pairs)),
         f"The same recordings are drawn for both models (paired bootstrap of the difference in {columns.rate}). “Not "
         f"worse” means that the whole interval lies below {margin} points.",
     ]
-    return _section("differences", "Is the difference real?", element("ul", *items, class_="pairs"), _notes(said))
+    return _section("differences", "Is the difference real?", element("ul", *items, class_="pairs"), _notes(notes))
 
 
 def _pair(each: Difference) -> Html:
@@ -147,19 +147,19 @@ def breakdowns_section(columns: Columns, found: Sequence[Breakdown]) -> Html:
     parts = []
     for each in found:
         rates = [got.rate or 0.0 for group in each.groups for got in group.intervals]
-        most = max(rates, default=0.0) or 1.0
+        highest = max(rates, default=0.0) or 1.0
         rows = [
-            [group.name, str(group.recordings), *(_shaded(got, most) for got in group.intervals)]
+            [group.name, str(group.recordings), *(_shaded(got, highest) for got in group.intervals)]
             for group in each.groups
         ]
         head = [each.title.partition(":")[0], "Recordings", *(columns.short[model] for model in columns.models)]
-        more = element("p", f"and {each.left_out} more", class_="quiet") if each.left_out else Html("")
-        parts.append(element("div", element("h3", each.title), _table(head, rows), more))
+        omitted = element("p", f"and {each.left_out} more", class_="quiet") if each.left_out else Html("")
+        parts.append(element("div", element("h3", each.title), _table(head, rows), omitted))
     return _section("parts", f"{columns.rate} by part of the corpus", element("div", *parts, class_="tables"))
 
 
-def _shaded(found: Interval, most: float) -> Html:
-    share = (found.rate or 0.0) / most
+def _shaded(found: Interval, highest: float) -> Html:
+    share = (found.rate or 0.0) / highest
     return element("span", _interval(found), class_="heat", style=f"--heat:{min(share, 1):.3f}")
 
 
@@ -177,7 +177,7 @@ def confusions_section(columns: Columns, found: Sequence[Confusions]) -> Html:
             ("Added", ["Heard", "Times"], each.added, (0,)),
             ("Where", ["", "at the start", "in between", "at the end"], borders, (0,)),
         ]
-        shown = [
+        filled_tables = [
             element("div", element("h4", title), _table(head, rows, words))
             for title, head, rows, words in tables
             if rows
@@ -187,7 +187,11 @@ def confusions_section(columns: Columns, found: Sequence[Confusions]) -> Html:
             if each.aligned < each.wrong
             else ""
         )
-        inside = element("div", *shown, class_="tables") if each.wrong else element("p", "No errors.", class_="quiet")
+        inside = (
+            element("div", *filled_tables, class_="tables")
+            if each.wrong
+            else element("p", "No errors.", class_="quiet")
+        )
         title = element("summary", columns.short[each.model], element("small", some))
         parts.append(element("details", title, inside, open="open" if len(found) < 4 or each is found[0] else None))
     return _section("confusions", "What is confused with what", *parts)
@@ -205,14 +209,14 @@ def recordings_section(
     return _section(key, title, element("p", about, class_="quiet"), *cards)
 
 
-def _recording(columns: Columns, row: int, sound: Player | None, opened: bool) -> Html:
+def _recording(columns: Columns, row: int, sound: Player | None, is_open: bool) -> Html:
     each, rates = columns.utterances[row], columns.rates()[row]
     heads = [
         element("span", columns.short[model], " ", element("b", error_rate(rate if rate == rate else None)))
         for model, rate in zip(columns.models, rates)
     ]
-    known = columns.seconds[row]
-    facts = [each.speaker, each.noise, each.language, f"{known:.1f} s" if known == known else None]
+    seconds = columns.seconds[row]
+    facts = [each.speaker, each.noise, each.language, f"{seconds:.1f} s" if seconds == seconds else None]
     head = element(
         "summary",
         element("span", each.id, class_="name"),
@@ -221,7 +225,9 @@ def _recording(columns: Columns, row: int, sound: Player | None, opened: bool) -
     )
     lines = [element("div", element("dt", "Reference"), element("dd", each.text or "(nothing is said)"))]
     for place, model in enumerate(columns.models):
-        lines.append(element("div", element("dt", columns.short[model]), element("dd", _said(columns, row, place))))
+        lines.append(
+            element("div", element("dt", columns.short[model]), element("dd", _transcript_cell(columns, row, place)))
+        )
     body = [element("dl", *lines, class_="texts")]
     if sound is not None:
         if sound.address:
@@ -229,17 +235,17 @@ def _recording(columns: Columns, row: int, sound: Player | None, opened: bool) -
         if sound.note:
             body.append(element("p", sound.note, class_="quiet"))
     body.append(element("div", class_="doors", data_row=row))
-    return element("details", head, *body, class_="recording", open="open" if opened else None, data_row=row)
+    return element("details", head, *body, class_="recording", open="open" if is_open else None, data_row=row)
 
 
-def _said(columns: Columns, row: int, place: int) -> Html:
+def _transcript_cell(columns: Columns, row: int, place: int) -> Html:
     model = columns.models[place]
     if row in columns.failures[model]:
         return element("span", "Failed: ", columns.failures[model][row], class_="fault")
-    said = columns.texts[model][row]
-    if said is None:
+    text = columns.texts[model][row]
+    if text is None:
         return element("span", "not done", class_="quiet")
-    return marked(score(columns.utterances[row].text, said, columns.normaliser))
+    return marked(score(columns.utterances[row].text, text, columns.normaliser))
 
 
 def origin_section(columns: Columns) -> Html:
@@ -247,10 +253,13 @@ def origin_section(columns: Columns) -> Html:
     parts = []
     run = columns.run
     if run is not None:
-        where = run.manifest
+        corpus = run.manifest
         facts = [
-            ("Manifest", f"{where.path} ({where.format}): {where.utterances} recordings, {where.skipped} rows skipped"),
-            ("Digest of the corpus", where.digest),
+            (
+                "Manifest",
+                f"{corpus.path} ({corpus.format}): {corpus.utterances} recordings, {corpus.skipped} rows skipped",
+            ),
+            ("Digest of the corpus", corpus.digest),
             ("Normaliser", f"{columns.normaliser}, version {columns.normaliser_version}"),
             ("Versions", ", ".join(f"{name} {version}" for name, version in run.versions.items())),
             ("Begun", ", ".join(f"{name}: {value}" for name, value in run.measured.items())),
@@ -265,15 +274,15 @@ def origin_section(columns: Columns) -> Html:
         listed = [
             element("li", element("b", each["where"]), " ", each["reason"]) for each in columns.skipped[:MOST_SKIPPED]
         ]
-        more = len(columns.skipped) - MOST_SKIPPED
-        after = [element("p", f"and {more} more", class_="quiet")] if more > 0 else []
+        omitted = len(columns.skipped) - MOST_SKIPPED
+        after = [element("p", f"and {omitted} more", class_="quiet")] if omitted > 0 else []
         title = element("summary", f"{len(columns.skipped)} rows of the manifest could not be used")
         parts.append(element("details", title, element("ul", *listed), *after))
     return _section("origin", "What made these results", *parts)
 
 
-def _pairs(given: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in given.items()) or "–"
+def _pairs(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in options.items()) or "–"
 
 
 def navigation(sections: Sequence[tuple[str, str]]) -> Html:

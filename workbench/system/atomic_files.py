@@ -130,8 +130,8 @@ def follow_umask(folder: Path, pattern: str = "*.safetensors") -> None:
 
 def check_room(out: Path, needed: int, advice: str = "make room there, or choose a smaller quantization") -> None:
     """Raises `Unavailable` with the advice if the disk of the file's folder has too little space for `needed` bytes."""
-    left = shutil.disk_usage(out.parent).free
-    if left < needed + ROOM:
+    free = shutil.disk_usage(out.parent).free
+    if free < needed + ROOM:
         raise Unavailable(
-            f"{out.parent} has {left / 1e6:.0f} MB left and {out.name} needs {needed / 1e6:.0f} MB; {advice}"
+            f"{out.parent} has {free / 1e6:.0f} MB left and {out.name} needs {needed / 1e6:.0f} MB; {advice}"
         )

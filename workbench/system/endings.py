@@ -58,23 +58,23 @@ def remove_leftovers() -> list[Path]:
     for place in {Path(tempfile.gettempdir()), Path("/tmp")}:
         with contextlib.suppress(OSError):
             for folder in place.glob(f"{PREFIX}*"):
-                if _is_left(folder):
+                if _is_abandoned(folder):
                     shutil.rmtree(folder, ignore_errors=True)
                     removed.append(folder)
     return removed
 
 
-def _is_left(folder: Path) -> bool:
+def _is_abandoned(folder: Path) -> bool:
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return False
-        pid, begun = (folder / OWNER).read_text().split()
+        pid, start_time = (folder / OWNER).read_text().split()
     except (OSError, ValueError, AttributeError):
         return False
-    return begun_at(int(pid)) != begun if pid.isdecimal() else False
+    return start_time_of(int(pid)) != start_time if pid.isdecimal() else False
 
 
-def begun_at(pid: int) -> str:
+def start_time_of(pid: int) -> str:
     """Returns the start time of a process as a text, which distinguishes processes with the same id; empty if gone."""
     import psutil
 

@@ -69,19 +69,19 @@ def _field(file: Path, name: str) -> int | None:
     return None
 
 
-def limit_data(pid: int, more: int) -> bool:
-    """Limits a process's own memory to `more` bytes beyond its present use; returns False if that is impossible.
+def limit_data(pid: int, extra_bytes: int) -> bool:
+    """Limits a process's own memory to `extra_bytes` beyond its present use; returns False if that is impossible.
 
     The next allocation beyond fails inside the process, which then says that there is not enough memory, while other
     programs of the machine go on. Memory that is mapped from files is not counted. Only on Linux.
     """
-    taken = _field(PROCESSES / str(pid) / "status", "VmData")
-    if taken is None or sys.platform != "linux":
+    used_kilobytes = _field(PROCESSES / str(pid) / "status", "VmData")
+    if used_kilobytes is None or sys.platform != "linux":
         return False
     import resource
 
     with contextlib.suppress(OSError, ValueError):  # it has ended, or has a lower limit already
-        resource.prlimit(pid, resource.RLIMIT_DATA, (taken * 1024 + more,) * 2)
+        resource.prlimit(pid, resource.RLIMIT_DATA, (used_kilobytes * 1024 + extra_bytes,) * 2)
         return True
     return False
 

@@ -41,11 +41,11 @@ def _kill_until_gone(group: int, sparing_trackers: bool) -> set[int]:
     killed = set[int]()
     deadline = time.monotonic() + GROUP_SECONDS
     while _exists(group) and time.monotonic() < deadline:
-        left = [pid for pid in _members(group) if not (sparing_trackers and is_tracker(pid))]
-        if not left:
+        living = [pid for pid in _members(group) if not (sparing_trackers and is_tracker(pid))]
+        if not living:
             break
-        killed.update(left)
-        for pid in left:
+        killed.update(living)
+        for pid in living:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(CHECK_SECONDS)
@@ -68,8 +68,8 @@ def _members(group: int) -> Sequence[int]:
     found = []
     for pid in psutil.pids():
         with contextlib.suppress(OSError, psutil.Error):
-            ours = pid not in (0, os.getpid()) and os.getpgid(pid) == group
-            if ours and psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            is_member = pid not in (0, os.getpid()) and os.getpgid(pid) == group
+            if is_member and psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                 found.append(pid)
     return found
 

@@ -53,6 +53,6 @@ def remove_tempdir(folder: Path, killed: Collection[int] = ()) -> None:
     with contextlib.suppress(OSError):
         patterns = [f"{path.name}-*" for path in folder.iterdir() if len(path.name) >= DISTINCT]
         for pattern in (*patterns, *(f"sem.loky-{pid}-*" for pid in killed)):
-            for left in SHARED_MEMORY.glob(pattern):
-                left.unlink(missing_ok=True)
+            for file in SHARED_MEMORY.glob(pattern):
+                file.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)

@@ -14,6 +14,6 @@ def checked(directory: Path, family: str, file: Path, on_progress: OnProgress | 
 
     Raises `BadInput` for a file or directory that cannot be used, `Unavailable` if a package is missing.
     """
-    given = {"directory": str(directory.resolve()), "family": family, "checked": str(file.absolute())}
-    found = run_child(given, directory.name, on_progress)
+    arguments = {"directory": str(directory.resolve()), "family": family, "checked": str(file.absolute())}
+    found = run_child(arguments, directory.name, on_progress)
     return WeightReport.from_dict(found["report"])

@@ -62,9 +62,9 @@ class Digests:
         return self._of(path, [("", stat.st_size, stat.st_mtime_ns)], on_read)
 
     def _of(self, directory: Path, files: list[tuple[str, int, int]], on_read: Callable[[float], None] | None) -> str:
-        known = self._read()
+        digests = self._read()
         found: dict[str, list[Any]] = {}
-        missing = [each for each in files if known.get(str(directory / each[0]), [])[:2] != [each[1], each[2]]]
+        missing = [each for each in files if digests.get(str(directory / each[0]), [])[:2] != [each[1], each[2]]]
         total, done = sum(size for _, size, _ in missing), 0
 
         def read(count: int) -> None:
@@ -77,8 +77,8 @@ class Digests:
             found[str(directory / name)] = [size, changed, _digest(directory / name, read)]
         if found:
             self._remember(found)
-        known |= found
-        contents = [[name, known[str(directory / name)][2]] for name, _, _ in files]
+        digests |= found
+        contents = [[name, digests[str(directory / name)][2]] for name, _, _ in files]
         return hashlib.sha256(json.dumps(contents).encode()).hexdigest()
 
     def _read(self) -> dict[str, list[Any]]:
@@ -94,9 +94,9 @@ class Digests:
         with explained_file_errors(self.memory):
             self.memory.parent.mkdir(parents=True, exist_ok=True)
             # Read again: another process may have added to it meanwhile. Lost digests are computed again.
-            kept = {name: each for name, each in self._read().items() if Path(name).is_file()}
+            digests = {name: each for name, each in self._read().items() if Path(name).is_file()}
             written = self.memory.with_name(f".{self.memory.name}.{secrets.token_hex(6)}{UNFINISHED}")
-            written.write_text(json.dumps(kept | found), encoding="utf-8")
+            written.write_text(json.dumps(digests | found), encoding="utf-8")
             written.replace(self.memory)
 
 

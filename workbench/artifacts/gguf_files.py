@@ -69,14 +69,14 @@ class Entry:
     @property
     def sizes(self) -> dict[str, int]:
         """The size of the file in bytes by type; empty if not computed yet."""
-        about = self._about()
-        outside = about.get("outside")
+        metadata = self._about()
+        outside = metadata.get("outside")
         if not isinstance(outside, dict) or outside != _stamps(outside):
             return {}
-        sizes = _mapping(about.get("sizes"))
+        sizes = _mapping(metadata.get("sizes"))
         return {name: sizes[name] for name in TYPES if type(sizes.get(name)) is int}
 
-    def whole(self, quantization: str) -> bool:
+    def is_complete(self, quantization: str) -> bool:
         """Returns whether the file of a type exists, unchanged since it was written."""
         path = self.file(quantization)
         return unbroken(path, _mapping(self._about().get("seals")).get(path.name))
@@ -104,8 +104,8 @@ class Entry:
         seals = _mapping(self._about().get("seals"))
         if "path" in found:
             seals[Path(found["path"]).name] = seal(Path(found["path"]))
-        about = {"directory": str(self.directory), "family": self.family, "sizes": found["sizes"], "seals": seals}
-        content = json.dumps({**about, "outside": _stamps(found["outside"])}, indent=1)
+        metadata = {"directory": str(self.directory), "family": self.family, "sizes": found["sizes"], "seals": seals}
+        content = json.dumps({**metadata, "outside": _stamps(found["outside"])}, indent=1)
         written = self.folder / f".{ABOUT}{UNFINISHED}"
         with explained_file_errors(written):
             written.write_text(content, encoding="utf-8")
@@ -117,14 +117,14 @@ class Entry:
             path.unlink(missing_ok=True)
         known = self.sizes  # empty if a file outside the checkpoint has changed
         for path in self.folder.glob("*.gguf"):
-            if known and any(path == self.file(name) and self.whole(name) for name in TYPES):
+            if known and any(path == self.file(name) and self.is_complete(name) for name in TYPES):
                 continue
             if known:
                 log.warning("%s has changed since it was written; it will be made again on the next use", path)
             path.unlink(missing_ok=True)
         for folder in self.folder.parent.iterdir():
-            about = Entry(self.directory, self.family, folder)._about() if folder != self.folder else {}
-            if (about.get("directory"), about.get("family")) == (str(self.directory), self.family):
+            metadata = Entry(self.directory, self.family, folder)._about() if folder != self.folder else {}
+            if (metadata.get("directory"), metadata.get("family")) == (str(self.directory), self.family):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -199,8 +199,8 @@ def _offers(entry: Entry) -> tuple[QuantizationOffer, ...]:
     found = []
     for name in sizes or TYPES:
         path = entry.file(name)
-        there = name in sizes and path.is_file() and path.stat().st_size == sizes[name]
-        found.append(QuantizationOffer(name, sizes.get(name), there, name == default))
+        converted = name in sizes and path.is_file() and path.stat().st_size == sizes[name]
+        found.append(QuantizationOffer(name, sizes.get(name), converted, name == default))
     return tuple(found)
 
 
@@ -217,14 +217,14 @@ def _existing(entry: Entry, quantization: str) -> Path | None:
     if not sizes:
         return None
     chosen = resolve_quantization(quantization, sizes)
-    return entry.file(chosen) if entry.whole(chosen) else None
+    return entry.file(chosen) if entry.is_complete(chosen) else None
 
 
-def _run(entry: Entry, on_progress: OnProgress | None, wanted: Mapping[str, Any] = {}) -> dict[str, Any]:
-    """Runs the child to measure sizes, and to convert if `wanted` is set; stores what it returns."""
-    given = {"directory": str(entry.directory), "family": entry.family, **wanted}
+def _run(entry: Entry, on_progress: OnProgress | None, outputs: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Runs the child to measure sizes, and to convert if `outputs` are named; stores what it returns."""
+    arguments = {"directory": str(entry.directory), "family": entry.family, **outputs}
     try:
-        found = run_child(given, entry.directory.name, on_progress)
+        found = run_child(arguments, entry.directory.name, on_progress)
     except BaseException:
         with contextlib.suppress(OSError):
             entry.folder.rmdir()  # if it is empty

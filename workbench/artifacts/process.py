@@ -33,17 +33,17 @@ Started = tuple[Process, IO[bytes], Callable[[], object]]
 """A process, what it writes, and what closes its input."""
 
 
-def run_child(given: dict[str, Any], name: str, on_progress: OnProgress | None = None) -> dict[str, Any]:
+def run_child(arguments: dict[str, Any], name: str, on_progress: OnProgress | None = None) -> dict[str, Any]:
     """Runs a conversion and returns its results (see `workbench.conversion.child`).
 
     Args:
-        given: the child's arguments.
+        arguments: the child's arguments.
         name: the model's name, for messages.
         on_progress: if it raises, the process is ended.
 
     Raises the child's own `BadInput` or `Unavailable`, and `WorkbenchError` if it failed or died.
     """
-    with tempfile.TemporaryFile() as errors, _process(given, name, errors) as (process, output):
+    with tempfile.TemporaryFile() as errors, _process(arguments, name, errors) as (process, output):
         last: dict[str, Any] = {"fraction": 0.0, "said": f"preparing {name}"}
         result: dict[str, Any] = {}
         for line in chain([b""], _lines(output)):  # first at once: a quick process may end within a beat
@@ -80,13 +80,13 @@ def _reason(status: int, errors: IO[bytes]) -> str:
 
 
 @contextlib.contextmanager
-def _process(given: dict[str, Any], name: str, errors: IO[bytes]) -> Iterator[tuple[Process, IO[bytes]]]:
+def _process(arguments: dict[str, Any], name: str, errors: IO[bytes]) -> Iterator[tuple[Process, IO[bytes]]]:
     """Yields the process and what it writes. It ends with the block: its input closes, and it removes its unfinished
     file.
     """
     environment = session_environment(ROOT, parallel=False)
     try:
-        process, output, hang_up = _forked(given, environment, errors) or _started(given, environment, errors)
+        process, output, hang_up = _forked(arguments, environment, errors) or _started(arguments, environment, errors)
     except OSError as error:
         raise WorkbenchError(f"the conversion of {name} cannot start: {error}") from error
     try:
@@ -102,9 +102,9 @@ def _process(given: dict[str, Any], name: str, errors: IO[bytes]) -> Iterator[tu
             process.wait()
 
 
-def _started(given: dict[str, Any], environment: dict[str, str], errors: IO[bytes]) -> Started:
+def _started(arguments: dict[str, Any], environment: dict[str, str], errors: IO[bytes]) -> Started:
     process = subprocess.Popen(
-        [sys.executable, *CHILD, json.dumps(given)],
+        [sys.executable, *CHILD, json.dumps(arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,
@@ -115,29 +115,31 @@ def _started(given: dict[str, Any], environment: dict[str, str], errors: IO[byte
     return process, process.stdout, process.stdin.close
 
 
-def _forked(given: dict[str, Any], environment: dict[str, str], errors: IO[bytes]) -> Started | None:
+def _forked(arguments: dict[str, Any], environment: dict[str, str], errors: IO[bytes]) -> Started | None:
     """Forks the process from a prepared process that has imported torch; returns None if there is none."""
-    family = FAMILIES.get(given.get("family", ""))
+    family = FAMILIES.get(arguments.get("family", ""))
     if CHILD != ("-m", MODULE) or family is None or family.package:
         return None
     kinds = (Kind("pytorch", language) for language in (family.has_language_model, not family.has_language_model))
     kind = next(filter(PREPARED.is_ready, kinds), None)  # what the other one has not imported, the child imports
     if kind is None:
         return None
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = PREPARED.fork(kind, [json.dumps(given)], environment, theirs.fileno(), MODULE, errors.fileno())
-    output = ours.makefile("rb")
-    ours.close()  # the file keeps it open
+    parent_socket, child_socket = socket.socketpair()
+    with child_socket:
+        process = PREPARED.fork(
+            kind, [json.dumps(arguments)], environment, child_socket.fileno(), MODULE, errors.fileno()
+        )
+    output = parent_socket.makefile("rb")
+    parent_socket.close()  # the file keeps it open
     if process is None:
         output.close()
         return None
-    return process, output, partial(ours.shutdown, socket.SHUT_WR)
+    return process, output, partial(parent_socket.shutdown, socket.SHUT_WR)
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     """Yields the lines of a stream as they come, and an empty line after some time without one."""
-    held = b""
+    buffer = b""
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         beat = time.monotonic()
@@ -146,7 +148,7 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
                 content = os.read(stream.fileno(), 1 << 16)
                 if not content:
                     return
-                *lines, held = (held + content).split(b"\n")
+                *lines, buffer = (buffer + content).split(b"\n")
                 yield from (line for line in lines if line)
             else:
                 yield b""

@@ -51,10 +51,10 @@ def served_directory(directory: Path, family: str, on_progress: OnProgress | Non
         return directory
     digests = Digests(cache_folder("vllm") / DIGESTS)
     entry = _Entry.of(directory, family, digests, on_progress)
-    if entry.whole(digests):
+    if entry.is_complete(digests):
         return entry.place
     with locked(entry.place, directory.name, on_progress):
-        if not entry.whole(digests):  # another caller may have made it in the meantime
+        if not entry.is_complete(digests):  # another caller may have made it in the meantime
             if entry.place.is_dir():
                 log.warning("%s has changed since it was written; it will be made again", entry.place)
             entry.clear()
@@ -89,10 +89,10 @@ class _Entry:
         """
         return _about(self.place)
 
-    def whole(self, digests: Digests) -> bool:
+    def is_complete(self, digests: Digests) -> bool:
         """Returns whether the directory exists, is unchanged, and matches the current files outside the checkpoint."""
-        known = _read(self.about)
-        outside, seals = known.get("outside"), known.get("seals")
+        metadata = _read(self.about)
+        outside, seals = metadata.get("outside"), metadata.get("seals")
         if not isinstance(outside, dict) or not isinstance(seals, dict) or not seals:
             return False
         if not all(unbroken(self.place / name, sealed) for name, sealed in seals.items()):
@@ -102,13 +102,13 @@ class _Entry:
     def make(self, digests: Digests, on_progress: OnProgress | None) -> None:
         """Runs the child that writes the directory."""
 
-        def told_of(fraction: float, said: str) -> None:
+        def report_progress(fraction: float, activity: str) -> None:
             if on_progress is not None:
-                on_progress(READING + (1 - READING) * fraction, said)
+                on_progress(READING + (1 - READING) * fraction, activity)
 
-        given = {"directory": str(self.directory), "family": self.family, "served": str(self.place)}
+        arguments = {"directory": str(self.directory), "family": self.family, "served": str(self.place)}
         try:
-            found = run_child(given, self.directory.name, told_of)
+            found = run_child(arguments, self.directory.name, report_progress)
         except BaseException:
             self.clear()  # it may have finished while it was told to stop
             raise
@@ -119,15 +119,15 @@ class _Entry:
 
     def claim(self) -> None:
         """Records that the entry belongs to this checkpoint directory, and removes those of its older states."""
-        known = _read(self.about)
-        mine = str(self.directory)
-        claimed = known.get("directories")
+        metadata = _read(self.about)
+        directory = str(self.directory)
+        claimed = metadata.get("directories")
         claimed = claimed if isinstance(claimed, list) else []
-        if mine not in claimed:
-            self._remember({**known, "directories": [*claimed, mine]})
+        if directory not in claimed:
+            self._remember({**metadata, "directories": [*claimed, directory]})
         for about in self.place.parent.glob(".*.json"):
-            other = _read(about)
-            if about == self.about or other.get("family") != self.family or other.get("directories") != [mine]:
+            entry = _read(about)
+            if about == self.about or entry.get("family") != self.family or entry.get("directories") != [directory]:
                 continue
             shutil.rmtree(about.parent / about.name[1:].removesuffix(".json"), ignore_errors=True)
             about.unlink(missing_ok=True)
@@ -138,10 +138,10 @@ class _Entry:
             shutil.rmtree(folder, ignore_errors=True)
         self.about.unlink(missing_ok=True)
 
-    def _remember(self, known: dict[str, Any]) -> None:
+    def _remember(self, metadata: dict[str, Any]) -> None:
         written = self.about.with_name(f"{self.about.name}{UNFINISHED}")
         with explained_file_errors(self.about):
-            written.write_text(json.dumps(known, indent=1), encoding="utf-8")
+            written.write_text(json.dumps(metadata, indent=1), encoding="utf-8")
             written.replace(self.about)
 
 

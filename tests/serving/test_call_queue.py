@@ -125,12 +125,12 @@ def test_a_long_call_lets_others_go_between_its_stretches() -> None:
     with queue.turn(long, "model") as turn:
         thread = threading.Thread(target=ask)
         thread.start()
-        until(lambda: turn.wanted)
+        until(lambda: turn.delays_others)
         happened.append("first stretch")
         turn.let_go()
         turn.take_back(long)
         happened.append("second stretch")
-        assert not turn.wanted
+        assert not turn.delays_others
         thread.join(PATIENCE)
     assert happened == ["first stretch", "short", "second stretch"]
 
@@ -145,7 +145,7 @@ def test_new_calls_go_before_one_that_gave_way_for_a_time(
 
     def long() -> None:
         with queue.turn(goes, "model") as turn:
-            until(lambda: turn.wanted)
+            until(lambda: turn.delays_others)
             turn.let_go()
             gave_way.set()
             turn.take_back(goes)
@@ -179,21 +179,21 @@ def test_a_long_call_lets_short_ones_of_other_models_have_the_processors(monkeyp
         back.set()
 
     with ThreadPoolExecutor() as threads, queue.turn(long, "model") as turn:
-        assert not turn.wanted
+        assert not turn.delays_others
         with queue.turn(Work(visitor("b")), "other"):
-            assert turn.wanted
+            assert turn.delays_others
             turn.let_go()
             goes_on = threads.submit(take_back, turn)
             assert not back.wait(2.5 * BEAT_SECONDS) and queue.waiting == 1
         goes_on.result(PATIENCE)
-        assert not turn.wanted  # nobody else works
+        assert not turn.delays_others  # nobody else works
 
 
 def test_a_long_call_goes_on_for_its_share_beside_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.serving.call_queue.OTHERS", 0.0)
     queue, long = CallQueue(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a"))
     with queue.turn(long, "model") as turn, queue.turn(Work(visitor("b")), "other"):
-        assert turn.wanted
+        assert turn.delays_others
         turn.let_go()
         turn.take_back(long)
         assert queue.running == 2
@@ -202,17 +202,17 @@ def test_a_long_call_goes_on_for_its_share_beside_short_ones(monkeypatch: pytest
 def test_long_calls_alone_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = CallQueue(LOCAL, slice_seconds=0.0, processors=1)
     with queue.turn(Work(visitor("a")), "model") as first, queue.turn(Work(visitor("b")), "other") as second:
-        assert first.wanted and not second.wanted  # the second has not said yet that it is long
-        assert not first.wanted
+        assert first.delays_others and not second.delays_others  # the second has not said yet that it is long
+        assert not first.delays_others
     monkeypatch.setattr("workbench.serving.call_queue.SHORT_SECONDS", 0.0)
     with queue.turn(Work(visitor("a")), "model") as first, queue.turn(Work(visitor("b")), "other"):
-        assert not first.wanted  # the other works for long, although it cannot let others go
+        assert not first.delays_others  # the other works for long, although it cannot let others go
 
 
 def test_nobody_gives_way_while_processors_are_idle() -> None:
     queue = CallQueue(LOCAL, slice_seconds=0.0, processors=2)
     with queue.turn(Work(visitor("a")), "model") as turn, queue.turn(Work(visitor("b")), "other"):
-        assert not turn.wanted
+        assert not turn.delays_others
 
 
 def test_a_short_call_keeps_its_turn_although_others_wait() -> None:
@@ -226,7 +226,7 @@ def test_a_short_call_keeps_its_turn_although_others_wait() -> None:
         thread = threading.Thread(target=ask)
         thread.start()
         until(lambda: queue.waiting == 1)
-        assert not turn.wanted
+        assert not turn.delays_others
     thread.join(PATIENCE)
     assert queue.running == queue.waiting == 0
 
@@ -310,7 +310,7 @@ def test_a_visitor_who_leaves_between_two_stretches_leaves_the_others_alone(fake
         with queue.turn(leaving, "model") as turn, working(replace(leaving, turn=turn)):
             for _ in session.stream("x", do="many"):
                 begun.set()
-                until(lambda: turn.wanted)
+                until(lambda: turn.delays_others)
                 leaving.stop.set()
 
     with ThreadPoolExecutor() as threads:

@@ -24,7 +24,7 @@ from tests.support.coroutines import finished
 from tests.support.fake_chat import FakeChatRegistry
 from tests.support.fake_panels import tone
 from workbench.serving import bodies
-from workbench.serving.carried import GONE, ClientGone, events_of, whole
+from workbench.serving.carried import GONE, ClientGone, all_events, events_of
 from workbench.serving.gate import Gate
 from workbench.serving.limits import LOCAL
 from workbench.serving.server import application
@@ -272,7 +272,7 @@ def test_a_client_that_goes_away_stops_the_work() -> None:
     async def ask() -> None:
         request = Request({"type": "http", "headers": []}, disconnected)
         with pytest.raises(ClientGone):
-            await whole(request, work)
+            await all_events(request, work)
         begun.clear()
         ended.clear()
         events = events_of(work)

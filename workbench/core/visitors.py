@@ -40,7 +40,7 @@ class Turn(Protocol):
     """A call's right to run. A call may give it to waiting calls between two parts of its work."""
 
     @property
-    def wanted(self) -> bool:
+    def delays_others(self) -> bool:
         """Whether another call waits for the right to run."""
         ...
 

@@ -333,7 +333,7 @@ class ProcessSession(IsolatedSession):
 def _others_wait() -> bool:
     """Returns whether another call waits in a server's queue for the model of this context."""
     work = present_work()
-    return work is not None and work.turn is not None and work.turn.wanted
+    return work is not None and work.turn is not None and work.turn.delays_others
 
 
 def _here() -> tuple[object, int]:

@@ -81,8 +81,8 @@ class AccessMiddleware:
         self._keys = keys or Keys()
         self._signed_in = signed_in
         self._scripts = "".join(f" '{digest}'" for digest in scripts)
-        near = () if guard.public else ("http://localhost:*", "http://127.0.0.1:*")
-        self._ancestors = " ".join(("'self'", *near, *embedders))
+        local_origins = () if guard.public else ("http://localhost:*", "http://127.0.0.1:*")
+        self._ancestors = " ".join(("'self'", *local_origins, *embedders))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -105,7 +105,7 @@ class AccessMiddleware:
             try:
                 await self._app(scope, body or receive, answer or send)
             except WorkbenchError as error:
-                if answer is None or answer.begun:
+                if answer is None or answer.started:
                     raise
                 await _refuse(scope, receive, answer, error, {})
 
@@ -142,8 +142,8 @@ class AccessMiddleware:
         if origin is None:
             return True
         site = origin.lower().partition("://")[2]
-        own = (headers.get("host", "").lower(), headers.get("x-forwarded-host", "").lower())
-        return bool(site) and (site in own or origin.lower() in self._origins)  # "null" has no site
+        own_hosts = (headers.get("host", "").lower(), headers.get("x-forwarded-host", "").lower())
+        return bool(site) and (site in own_hosts or origin.lower() in self._origins)  # "null" has no site
 
     def _key(self, scope: Scope, headers: Headers, path: str) -> str:
         """Returns the name of the key that a program sends; raises `Refusal` if it needs one and sends none."""
@@ -163,11 +163,11 @@ class AccessMiddleware:
 
     def _largest_body(self, scope: Scope, headers: Headers) -> int:
         limits, path = self._guard.limits, route_path(scope)
-        most = (limits.file_mb if path.startswith(WITH_FILES) else limits.body_mb) << 20
+        max_bytes = (limits.file_mb if path.startswith(WITH_FILES) else limits.body_mb) << 20
         length = headers.get("content-length", "")
-        if length.isdecimal() and int(length[:20]) > most + (1 << 16):
-            raise _too_large(most)
-        return most + (1 << 16)  # the frame of a form
+        if length.isdecimal() and int(length[:20]) > max_bytes + (1 << 16):
+            raise _too_large(max_bytes)
+        return max_bytes + (1 << 16)  # the frame of a form
 
     def _own_headers(self, scope: Scope, nonce: str) -> Mapping[bytes, bytes]:
         path = route_path(scope)
@@ -264,22 +264,22 @@ class _Body:
 
     def __init__(self, receive: Receive, largest: int, guard: Guard):
         self._receive, self._largest = receive, largest
-        self._got, self._complete = 0, False
+        self._received_bytes, self._complete = 0, False
         self._waited = 0.0  # seconds in which the client could send
 
     async def __call__(self) -> Message:
         if self._complete:
             return await self._receive()  # waits for the end of the connection
-        begun = time.monotonic()
-        left = BODY_SECONDS + self._got / BODY_PACE - self._waited
+        start = time.monotonic()
+        patience = BODY_SECONDS + self._received_bytes / BODY_PACE - self._waited
         try:
-            message = await asyncio.wait_for(self._receive(), min(BODY_SECONDS, left))
+            message = await asyncio.wait_for(self._receive(), min(BODY_SECONDS, patience))
         except TimeoutError:
             raise Refusal("the request came too slowly, and was given up", status=408) from None
-        self._waited += time.monotonic() - begun
+        self._waited += time.monotonic() - start
         if message["type"] == "http.request":
-            self._got += len(message.get("body", b""))
-            if self._got > self._largest:
+            self._received_bytes += len(message.get("body", b""))
+            if self._received_bytes > self._largest:
                 raise _too_large(self._largest)
             self._complete = not message.get("more_body", False)
         return message
@@ -290,30 +290,30 @@ class _Answer:
 
     def __init__(self, send: Send, headers: Mapping[bytes, bytes], nonce: str):
         self._send, self._headers, self._nonce = send, headers, nonce.encode()
-        self._held: list[Message] | None = None
-        self.begun = False
+        self._held_messages: list[Message] | None = None
+        self.started = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.begun = True
-            kept = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in self._headers]
-            message = {**message, "headers": [*kept, *self._headers.items()]}
+            self.started = True
+            headers = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in self._headers]
+            message = {**message, "headers": [*headers, *self._headers.items()]}
             kind = Headers(raw=message["headers"])
             if kind.get("content-type", "").startswith("text/html") and "content-encoding" not in kind:
-                self._held = [message]
+                self._held_messages = [message]
                 return
-        if self._held is None:
+        if self._held_messages is None:
             await self._send(message)
             return
-        self._held.append(message)
+        self._held_messages.append(message)
         if message.get("more_body"):
             return
-        start, body = self._held[0], b"".join(each.get("body", b"") for each in self._held[1:])
+        start, body = self._held_messages[0], b"".join(each.get("body", b"") for each in self._held_messages[1:])
         body = _SCRIPT.sub(b'<script nonce="' + self._nonce + b'"', body)
         sized = any(name.lower() == b"content-length" for name, _ in start["headers"])
         rest = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
         length = [(b"content-length", str(len(body)).encode())] if sized and body else []
-        self._held = None
+        self._held_messages = None
         await self._send({**start, "headers": [*rest, *length]})
         await self._send({"type": "http.response.body", "body": body})
 
@@ -330,9 +330,9 @@ async def _refuse(
         await receive()
         await send({"type": "websocket.close", "code": 1008, "reason": str(error)[:120]})
         return
-    status, told = error_answer(error)
+    status, reply = error_answer(error)
     api = route_path(scope).startswith((*API, *OPEN))
-    body = json.dumps(told if api else {"error": str(error), "detail": str(error)}, ensure_ascii=False).encode()
+    body = json.dumps(reply if api else {"error": str(error), "detail": str(error)}, ensure_ascii=False).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

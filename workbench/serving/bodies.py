@@ -41,18 +41,18 @@ class Form:
 
 async def whole_body(receive: Receive) -> list[Message] | None:
     """Returns the messages of a whole body; None if the client leaves before its end. Raises what `receive` raises."""
-    come = [await receive()]
-    while come[-1]["type"] == "http.request" and come[-1].get("more_body"):
-        come.append(await receive())
-    return come if come[-1]["type"] == "http.request" else None
+    messages = [await receive()]
+    while messages[-1]["type"] == "http.request" and messages[-1].get("more_body"):
+        messages.append(await receive())
+    return messages if messages[-1]["type"] == "http.request" else None
 
 
-def once_more(come: list[Message], receive: Receive) -> Receive:
+def once_more(messages: list[Message], receive: Receive) -> Receive:
     """Returns a `receive` that first repeats the messages of a body, and then calls the original one."""
-    left = deque(come)
+    waiting = deque(messages)
 
     async def give() -> Message:
-        return left.popleft() if left else await receive()
+        return waiting.popleft() if waiting else await receive()
 
     return give
 
@@ -135,8 +135,8 @@ async def read_form(request: Request, most: int) -> AsyncIterator[Form]:
             max_files=2, max_fields=MOST_FIELDS, max_part_size=LARGEST_FIELD
         )
     except (MultiPartException, HTTPException) as error:
-        said = error.detail if isinstance(error, HTTPException) else error.message
-        raise Refusal(f"the form cannot be read: {said!s:.200}") from None
+        message_text = error.detail if isinstance(error, HTTPException) else error.message
+        raise Refusal(f"the form cannot be read: {message_text!s:.200}") from None
     except (ValueError, KeyError, UnicodeError):
         raise Refusal("the form cannot be read; expected multipart/form-data with its boundary") from None
     except OSError as error:

@@ -48,7 +48,7 @@ class _Entry:
     alone: bool
     number: int
     running: bool = False
-    begun: float = 0.0
+    started_at: float = 0.0
     nested: bool = False
     long: bool = False  # whether it can let others go first
     gave_way: bool = False
@@ -64,12 +64,12 @@ class Turn:
         self._entry = entry
 
     @property
-    def wanted(self) -> bool:
+    def delays_others(self) -> bool:
         """Whether this call delays others and has used its slice of time.
 
         Only a call that can let others go first may ask.
         """
-        return self._queue.wanted(self._entry)
+        return self._queue.delays_others(self._entry)
 
     def let_go(self) -> None:
         """Gives the right to run to a waiting call; `take_back` waits for its return."""
@@ -116,7 +116,7 @@ class CallQueue:
         self.processors = processors or available_processors()
         self._lock = threading.Lock()
         self._entries: list[_Entry] = []  # waiting, in the order of their arrival
-        self._working: list[_Entry] = []
+        self._working_calls: list[_Entry] = []
         self._at_work: dict[Hashable, Visitor] = {}  # for whom calls run alone, by resource
         self._running, self._waiting = _Counts(), _Counts()
         self._holders: Counter[tuple[int, int]] = Counter()
@@ -128,7 +128,7 @@ class CallQueue:
     @property
     def running(self) -> int:
         """The number of running calls."""
-        return len(self._working)
+        return len(self._working_calls)
 
     @property
     def waiting(self) -> int:
@@ -166,7 +166,7 @@ class CallQueue:
                     del self._holders[holder]
             self.pause(entry, ended=True)
 
-    def wanted(self, entry: _Entry) -> bool:
+    def delays_others(self, entry: _Entry) -> bool:
         """Returns whether a call delays others and has used its slice of time.
 
         The call must be able to let others go first.
@@ -179,14 +179,14 @@ class CallQueue:
             if not any(each.resource == entry.resource for each in self._entries) and not self._is_crowded(now):
                 return False
             entry.holds_up_since = entry.holds_up_since or now
-            return entry.running and now - entry.begun >= self.slice_seconds
+            return entry.running and now - entry.started_at >= self.slice_seconds
 
     def pause(self, entry: _Entry, ended: bool = False) -> None:
         """Ends the turn of a call; it waits for the next one unless it has `ended`."""
         with self._lock:
             if entry.running:
                 entry.running = False
-                self._working.remove(entry)
+                self._working_calls.remove(entry)
                 self._running.add(entry.visitor, -1)
                 if entry.alone:
                     del self._at_work[entry.resource]
@@ -205,18 +205,18 @@ class CallQueue:
         """Returns when it is the turn of a call that is in the queue."""
         if entry.nested:
             return
-        told, looked = "", 0.0
+        activity, counted_at = "", 0.0
         try:
             work.check()
             while not entry.woken.wait(BEAT_SECONDS):
                 work.check()
-                if time.monotonic() - looked >= LOOK_SECONDS:
+                if time.monotonic() - counted_at >= LOOK_SECONDS:
                     with self._lock:
-                        told, looked = self._told(entry), time.monotonic()
+                        activity, counted_at = self._waiting_message(entry), time.monotonic()
                 if entry.gave_way:  # others may no longer go first: time passes without a change in the queue
                     with self._lock:
                         self._wake()
-                on_progress(0.0, told)
+                on_progress(0.0, activity)
         except BaseException:
             self.pause(entry, ended=True)
             raise
@@ -261,8 +261,8 @@ class CallQueue:
 
     def _begin(self, entry: _Entry) -> None:
         self._dequeue(entry)
-        entry.running, entry.begun, entry.holds_up_since = True, time.monotonic(), None
-        self._working.append(entry)
+        entry.running, entry.started_at, entry.holds_up_since = True, time.monotonic(), None
+        self._working_calls.append(entry)
         self._running.add(entry.visitor, 1)
         if entry.alone:
             self._at_work[entry.resource] = entry.visitor
@@ -277,8 +277,8 @@ class CallQueue:
         """Returns the waiting call that may run now, if there is one."""
         if self.running >= self.limits.running:
             return None
-        able = [each for each in self._entries if self._may_go(each)]
-        return min(able, key=self._rank, default=None)
+        ready_entries = [each for each in self._entries if self._may_go(each)]
+        return min(ready_entries, key=self._rank, default=None)
 
     def _may_go(self, entry: _Entry) -> bool:
         limits, visitor = self.limits, entry.visitor
@@ -291,7 +291,7 @@ class CallQueue:
 
     def _is_crowded(self, now: float) -> bool:
         """Returns whether more calls run than there are processors, and some of them are short."""
-        return len(self._working) > self.processors and self._long_working(now) < len(self._working)
+        return len(self._working_calls) > self.processors and self._long_working(now) < len(self._working_calls)
 
     def _has_room_for_long(self) -> bool:
         """Whether a call that gave way may go on: if a processor is idle, if only long calls work, or if its share is
@@ -300,13 +300,13 @@ class CallQueue:
         now = time.monotonic()
         long = self._long_working(now)
         return (
-            len(self._working) < self.processors
-            or long == len(self._working)
+            len(self._working_calls) < self.processors
+            or long == len(self._working_calls)
             or (long < max(1, self.processors // 2) and now >= self._others_first)
         )
 
     def _long_working(self, now: float) -> int:
-        return sum(each.long or now - each.begun >= SHORT_SECONDS for each in self._working)
+        return sum(each.long or now - each.started_at >= SHORT_SECONDS for each in self._working_calls)
 
     def _rank(self, entry: _Entry) -> tuple[int, ...]:
         visitor = entry.visitor
@@ -321,26 +321,26 @@ class CallQueue:
 
     def _before(self, entry: _Entry) -> int:
         """Returns the number of calls before this one in the queue that need the same resource."""
-        mine = self._rank(entry)
-        return sum(each.resource == entry.resource and self._rank(each) < mine for each in self._entries)
+        rank = self._rank(entry)
+        return sum(each.resource == entry.resource and self._rank(each) < rank for each in self._entries)
 
     def _estimate(self, entry: _Entry) -> float:
         mean = self._seconds.get(entry.resource, FIRST_GUESS)
         return mean * (1 + self._before(entry)) if entry.alone else mean
 
-    def _told(self, entry: _Entry) -> str:
+    def _waiting_message(self, entry: _Entry) -> str:
         """Returns a sentence: what a call waits for, its position in the queue, and an estimate of the time."""
-        place, left = 1 + self._before(entry), spoken_seconds(max(self._estimate(entry), 1.0))
+        place, remaining = 1 + self._before(entry), spoken_seconds(max(self._estimate(entry), 1.0))
         worker = self._at_work.get(entry.resource)
-        whose = (
+        other_run = (
             "other runs" if worker is None else "your other run" if worker == entry.visitor else "another visitor's run"
         )
-        return f"waiting for {whose} (position {place}, about {left})"
+        return f"waiting for {other_run} (position {place}, about {remaining})"
 
     def _learn(self, entry: _Entry) -> None:
-        took = time.monotonic() - entry.begun
-        before = self._seconds.get(entry.resource, took)
-        self._seconds[entry.resource] = before + WEIGHT * (took - before)
+        seconds = time.monotonic() - entry.started_at
+        mean = self._seconds.get(entry.resource, seconds)
+        self._seconds[entry.resource] = mean + WEIGHT * (seconds - mean)
         self._seconds.move_to_end(entry.resource)
         while len(self._seconds) > MOST_KNOWN:
             self._seconds.popitem(last=False)

@@ -32,9 +32,9 @@ async def events_of(work: Work[Event]) -> AsyncGenerator[Event, None]:
     arrived: asyncio.Queue[tuple[bool, Any]] = asyncio.Queue()
     stop = threading.Event()
 
-    def put(ended: bool, what: Any) -> None:
+    def put(ended: bool, value: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the server has ended
-            loop.call_soon_threadsafe(arrived.put_nowait, (ended, what))
+            loop.call_soon_threadsafe(arrived.put_nowait, (ended, value))
 
     def run() -> None:
         try:
@@ -53,13 +53,13 @@ async def events_of(work: Work[Event]) -> AsyncGenerator[Event, None]:
     threading.Thread(target=context.run, args=(run,), name="a request", daemon=True).start()
     try:
         while True:
-            ended, what = await arrived.get()
+            ended, value = await arrived.get()
             if not ended:
-                yield what
-            elif what is None:
+                yield value
+            elif value is None:
                 return
             else:
-                raise what
+                raise value
     finally:
         stop.set()
 
@@ -70,7 +70,7 @@ async def gone(receive: Receive) -> None:
         pass
 
 
-async def whole(request: Request, work: Work[Event]) -> list[Event]:
+async def all_events(request: Request, work: Work[Event]) -> list[Event]:
     """Returns all events of work for a request; raises `ClientGone` if the client does not wait for them."""
 
     async def collected() -> list[Event]:
@@ -100,8 +100,13 @@ class Streamed:
         headers: dict[str, str] | None = None,
     ):
         self.parts, self.status_code = parts, 200
-        told = {"content-type": media_type, "cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})}
-        self.raw_headers = [(name.encode(), value.encode("latin-1")) for name, value in told.items()]
+        all_headers = {
+            "content-type": media_type,
+            "cache-control": "no-cache",
+            "x-accel-buffering": "no",
+            **(headers or {}),
+        }
+        self.raw_headers = [(name.encode(), value.encode("latin-1")) for name, value in all_headers.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the parts as they come."""

@@ -26,7 +26,7 @@ from workbench.pipelines.spoken_messages import checked_messages
 from workbench.pipelines.text_conversation import text_answer
 from workbench.runtimes.vllm.embedding_part import PART, read_part
 from workbench.serving.bodies import read_json
-from workbench.serving.carried import Streamed, events_of, whole
+from workbench.serving.carried import Streamed, all_events, events_of
 from workbench.serving.offers import RuntimeOffer, check_places
 from workbench.serving.service import Call, OnActivity, error_reply, ignore_activity
 from workbench.serving.transcriptions import EVENTS, sent
@@ -44,7 +44,7 @@ async def chat(call: Call) -> Any:
     offer = await call.choose(body.get("model"), CONVERSE)
     # Reading may decode hundreds of megabytes.
     request, embeddings = await asyncio.to_thread(read_request, call, offer, body)
-    writing = ChatAnswer(request, call.service.kept)
+    writing = ChatAnswer(request, call.service.kept_answers)
     call.begin()
 
     def work(stop: threading.Event) -> Generator[ConversationEvent, None, None]:
@@ -52,7 +52,7 @@ async def chat(call: Call) -> Any:
 
     if request.stream:
         return await _streamed(call, writing, events_of(work))
-    made = await whole(call.request, work)
+    made = await all_events(call.request, work)
     answer = made[-1] if made else None
     if not isinstance(answer, Answer):
         raise WorkbenchError("the conversation ended without an answer")
@@ -70,7 +70,9 @@ def read_request(call: Call, offer: RuntimeOffer, body: Mapping[str, Any]) -> tu
     writes = family.input == PROMPT
     plain, embeddings = _without_embeddings(body) if writes else (dict(body), [])
     plain["model"] = offer.cell.value
-    request = read_chat_request(plain, [offer.cell.value], names, call.service.kept, _text_fields() if writes else None)
+    request = read_chat_request(
+        plain, [offer.cell.value], names, call.service.kept_answers, _text_fields() if writes else None
+    )
     options = dict(request.options)
     for name, option in (("min_tokens", "min_new_tokens"),):
         if request.more.get(name):
@@ -192,11 +194,11 @@ def stopped_at(
         yield from events
         return
     stopping, ids, prompt_rows = Stopping(stops), list[int](), 0
-    begun: Begun | None = None
+    first: Begun | None = None
     with contextlib.closing(events):
         for event in events:
             if isinstance(event, Begun):
-                begun, prompt_rows = event, event.prompt_rows
+                first, prompt_rows = event, event.prompt_rows
                 yield event
             elif isinstance(event, Piece):
                 ids += event.tokens
@@ -223,7 +225,7 @@ def stopped_at(
         prompt_rows=prompt_rows,
         load_seconds=0.0,
         compute_seconds=0.0,
-        settings=begun.settings if begun else {},
+        settings=first.settings if first else {},
     )
 
 

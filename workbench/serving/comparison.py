@@ -16,7 +16,7 @@ from workbench.serving.guard import Guard
 
 
 def compare_in_separate_process(
-    guard: Guard, reference: str | Path, candidate: str | Path, *, profiles: bool = False, **how: Any
+    guard: Guard, reference: str | Path, candidate: str | Path, *, profiles: bool = False, **arguments: Any
 ) -> dict[str, Any]:
     """Returns the JSON of `workbench compare --json` for two files.
 
@@ -24,20 +24,20 @@ def compare_in_separate_process(
 
     Args:
         profiles: whether to add the error of each stage over positions and over channels.
-        how: other arguments of `workbench.compare.files.compare_files`.
+        arguments: other arguments of `workbench.compare.files.compare_files`.
 
     Raises `BadInput` for files that cannot be compared, `OutOfMemory` for a comparison that takes too much memory, and
     what `Work.check` raises.
     """
-    if how.get("preset"):
-        find_preset(how["preset"])  # says what there is
+    if arguments.get("preset"):
+        find_preset(arguments["preset"])  # says what there is
     with guard.turn("comparison"), guard.separate_process() as call:
-        return dict(json.loads(call(_compared, reference, candidate, profiles, how)))
+        return dict(json.loads(call(_compared, reference, candidate, profiles, arguments)))
 
 
-def _compared(reference: str | Path, candidate: str | Path, profiles: bool, how: dict[str, Any]) -> str:
+def _compared(reference: str | Path, candidate: str | Path, profiles: bool, arguments: dict[str, Any]) -> str:
     """Returns the comparison as JSON."""
-    found = compare_files(reference, candidate, on_stage=_report_stage, **how)
+    found = compare_files(reference, candidate, on_stage=_report_stage, **arguments)
     return "\n".join(found.lines(as_json=True, profiles=profiles))
 
 

@@ -23,7 +23,7 @@ from workbench.openai_api.completion import (
 from workbench.openai_api.logprobs import ASKED
 from workbench.openai_api.stopping import Stopping
 from workbench.serving.bodies import read_json
-from workbench.serving.carried import Streamed, events_of, whole
+from workbench.serving.carried import Streamed, all_events, events_of
 from workbench.serving.offers import RuntimeOffer, options_for
 from workbench.serving.service import Call, error_reply
 from workbench.serving.transcriptions import EVENTS, sent
@@ -48,7 +48,7 @@ async def complete(call: Call) -> Any:
 
     if request.stream:
         return await _streamed(call, request, events_of(work))
-    made = await whole(call.request, work)
+    made = await all_events(call.request, work)
     last = made[-1] if made else None
     if not isinstance(last, Generation):
         raise WorkbenchError("the model ended without a text")

@@ -85,10 +85,10 @@ class Guard:
         """Whether visitors are strangers."""
         return self.mode == PUBLIC
 
-    def owners(self, what: str) -> None:
-        """Raises `Refused` in public mode; `what` is the subject of the sentence, such as "unloading a model"."""
+    def owners(self, subject: str) -> None:
+        """Raises `Refused` in public mode; the sentence begins with `subject`, such as "unloading a model"."""
         if self.public:
-            raise Refused(f"{what} is for the owner of this page; it is open to visitors and shared by all of them")
+            raise Refused(f"{subject} is for the owner of this page; it is open to visitors and shared by all of them")
 
     def check_card(self, card: Card) -> None:
         """Raises `Refused` in public mode for a model that visitors may not open.
@@ -102,9 +102,9 @@ class Guard:
                 "`visitors = true` in its card"
             )
 
-    def open_offers(self, known: Iterable[Offered]) -> tuple[Offered, ...]:
+    def open_offers(self, offers: Iterable[Offered]) -> tuple[Offered, ...]:
         """Returns those of the offers that visitors may use."""
-        return tuple(each for each in known if not self.public or open_to_visitors(each.card))
+        return tuple(each for each in offers if not self.public or open_to_visitors(each.card))
 
     def check_settings(self, settings: Mapping[str, Any]) -> None:
         """Raises `Refused` in public mode for settings of sessions and engines, which are shared by all."""
@@ -113,21 +113,21 @@ class Guard:
                 f"{', '.join(settings)} cannot be set here: the settings of models are for the owner of this page"
             )
 
-    def check_values(self, given: Any, called: str) -> None:
+    def check_values(self, value: Any, name: str) -> None:
         """Raises `BadInput` for a value with texts that are too long, or that is nested too deeply."""
-        size, depth = extent(given, self.limits.json_depth)
+        size, depth = extent(value, self.limits.json_depth)
         if depth > self.limits.json_depth:
-            raise BadInput(f"{called} is nested too deeply; expected at most {self.limits.json_depth} levels")
+            raise BadInput(f"{name} is nested too deeply; expected at most {self.limits.json_depth} levels")
         if size > self.limits.text_kb << 10:
-            raise BadInput(f"{called} has {size >> 10} kB of text; expected at most {self.limits.text_kb} kB")
+            raise BadInput(f"{name} has {size >> 10} kB of text; expected at most {self.limits.text_kb} kB")
 
-    def check_options(self, given: Mapping[str, Any]) -> None:
+    def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises `BadInput` for options beyond the limits of this server."""
         for name, limit in BOUNDED.items():
-            most, value = getattr(self.limits, limit), given.get(name)
+            most, value = getattr(self.limits, limit), options.get(name)
             if isinstance(value, (int, float)) and value > most:
                 raise BadInput(f"option {name} is {value}; expected at most {most} on this server")
-        for name, value in given.items():
+        for name, value in options.items():
             self.check_values(value, f"option {name:.40}")
 
     def check_arrays(self, paths: Iterable[str | Path]) -> None:
@@ -205,13 +205,13 @@ def open_to_visitors(card: Card) -> bool:
     return card.kind in STANDING or card.kind == "server" or card.visitors
 
 
-def extent(given: Any, deepest: int) -> tuple[int, int]:
+def extent(content: Any, deepest: int) -> tuple[int, int]:
     """Returns the length of all texts in a value of JSON, in bytes, and how deep its lists and objects are nested.
 
     It does not count the recordings in a conversation, because the size of a request and the length of audio have
     limits of their own. It stops one level below `deepest`.
     """
-    size, depth, level = 0, 0, [given]
+    size, depth, level = 0, 0, [content]
     while level and depth <= deepest:
         below: list[Any] = []
         for each in level:
@@ -235,8 +235,8 @@ def _without_sound(part: Any) -> Any:
 class Rate:
     """A limit of requests: `most` of a visitor within `seconds`, and `per_address` times as many of an address."""
 
-    def __init__(self, most: int, seconds: float, what: str, per_address: int):
-        self._most, self._seconds, self._what, self._per_address = most, seconds, what, per_address
+    def __init__(self, most: int, seconds: float, unit: str, per_address: int):
+        self._most, self._seconds, self._unit, self._per_address = most, seconds, unit, per_address
         self._times: OrderedDict[Hashable, deque[float]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -249,7 +249,7 @@ class Rate:
         with self._lock:
             counted = []
             both = (("address", visitor.address, self._most * self._per_address), ("visitor", visitor, self._most))
-            for whose, key, most in both:
+            for source, key, most in both:
                 times = self._times.setdefault(key, deque())
                 self._times.move_to_end(key)
                 while times and times[0] <= now - self._seconds:
@@ -257,7 +257,7 @@ class Rate:
                 if len(times) >= most:
                     wait = times[0] + self._seconds - now
                     raise Busy(
-                        f"this server takes {most} {self._what} of one {whose} in {spoken_seconds(self._seconds)}, "
+                        f"this server takes {most} {self._unit} of one {source} in {spoken_seconds(self._seconds)}, "
                         f"and there were as many; try again in {spoken_seconds(max(wait, 1.0))}",
                         wait,
                     )

@@ -68,11 +68,11 @@ async def health(call: Call) -> Any:
 
 async def ready(call: Call) -> Any:
     """Says whether a request could be answered now."""
-    known = [name for name, each in (await asyncio.to_thread(listed, call.service)).items() if each["ready"]]
-    if not known:
+    ready_models = [name for name, each in (await asyncio.to_thread(listed, call.service)).items() if each["ready"]]
+    if not ready_models:
         raise Unavailable("no model of this server can run; `workbench models` says why")
     loaded = [each.model for each in call.service.pool.residents()]
-    return JSONResponse({"status": "ready", "models": len(known), "loaded": loaded})
+    return JSONResponse({"status": "ready", "models": len(ready_models), "loaded": loaded})
 
 
 async def metrics(call: Call) -> Any:

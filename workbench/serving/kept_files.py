@@ -102,19 +102,19 @@ class KeptFiles:
                 self._key = path.read_bytes() or secrets.token_bytes(32)
             return self._key
 
-    def _trim(self, homes: str, most: int, newest: Path) -> None:
-        """Removes the oldest folders in the homes of a pattern until they hold at most `most` bytes."""
+    def _trim(self, homes: str, max_bytes: int, newest: Path) -> None:
+        """Removes the oldest folders in the homes of a pattern until they hold at most `max_bytes`."""
         found = []
         for each in (self.root / FOLDERS).glob(homes):
             with contextlib.suppress(OSError):
                 found += [(path.stat().st_mtime_ns, bytes_below(path), path) for path in each.iterdir()]
-        held = sum(size for _, size, _ in found)
+        total_bytes = sum(size for _, size, _ in found)
         for _, size, path in sorted(found):
-            if held <= most:
+            if total_bytes <= max_bytes:
                 return
             if path != newest and path not in self._filling:
                 shutil.rmtree(path, ignore_errors=True)
-                held -= size
+                total_bytes -= size
 
 
 def _private(path: str, flags: int) -> int:

@@ -27,8 +27,8 @@ NAME = re.compile(r"[\w.-]{1,64}")
 
 def keys_path() -> Path:
     """Returns the file of the keys."""
-    named = os.environ.get(VARIABLE)
-    return Path(named) if named else user_config() / "keys.json"
+    path_text = os.environ.get(VARIABLE)
+    return Path(path_text) if path_text else user_config() / "keys.json"
 
 
 class Keys:
@@ -86,23 +86,23 @@ class Keys:
 
     def remove(self, name: str) -> None:
         """Removes a key, which is invalid from now on. Raises `BadInput` if no key has that name."""
-        left = dict(self.entries())
-        if left.pop(name, None) is None:
-            raise BadInput(f"there is no key {name!r:.80}; the keys are {', '.join(left) or 'none'}")
-        self._write(left)
+        entries = dict(self.entries())
+        if entries.pop(name, None) is None:
+            raise BadInput(f"there is no key {name!r:.80}; the keys are {', '.join(entries) or 'none'}")
+        self._write(entries)
 
     def _write(self, entries: dict[str, dict[str, Any]]) -> None:
         assert self._path is not None
-        fresh = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 json.dump(entries, file, indent=1)
-            fresh.replace(self._path)
+            temporary.replace(self._path)
         except OSError as error:
             with contextlib.suppress(OSError):
-                fresh.unlink()
+                temporary.unlink()
             raise BadInput(f"the keys cannot be written to {self._path}: {error.strerror or error}") from error
 
 

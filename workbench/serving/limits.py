@@ -101,20 +101,20 @@ def limits_path() -> Path:
     return user_config() / FILE
 
 
-def read_limits(base: Limits, named: Path | None = None) -> Limits:
+def read_limits(base: Limits, file: Path | None = None) -> Limits:
     """Returns the limits of a mode; limits in the owner's file replace them.
 
     Args:
         base: `LOCAL` or `PUBLIC`.
-        named: the file; by default `limits_path`, if there is one.
+        file: the file; by default `limits_path`, if there is one.
 
     Raises `BadInput` for a file that cannot be read, an unknown limit, or a value beyond its bounds.
     """
-    path = named or limits_path()
-    if named is None and not path.exists():
+    path = file or limits_path()
+    if file is None and not path.exists():
         return base
-    given = _table(path)
-    return replace(base, **{name: getattr(build_options(Limits, given, f"the file {path}"), name) for name in given})
+    table = _table(path)
+    return replace(base, **{name: getattr(build_options(Limits, table, f"the file {path}"), name) for name in table})
 
 
 def _table(path: Path) -> dict[str, Any]:

@@ -40,26 +40,26 @@ async def listen(service: Service, socket: WebSocket) -> None:
     connection = Connection(socket, service.gate.live_idle_seconds)
     async with connection.open():
         try:
-            with service.gate.live.taken(present_visitor()):
+            with service.gate.live.hold(present_visitor()):
                 first = _sent(await connection.receive())
                 if not isinstance(first, Mapping):
                     raise Refusal("the first message is not a JSON object; reload the page")
-                wanted = await in_thread(live_request, service, first)
-                await _hear(service, connection, wanted)
+                page_request = await in_thread(live_request, service, first)
+                await _transcribe_live(service, connection, page_request)
         except WebSocketDisconnect:
             raise
         except Exception as error:
             connection.say({"type": "refused", "sentence": error_reply(error)[1]["error"]["message"]})
 
 
-async def _hear(service: Service, connection: Connection, wanted: LiveRequest) -> None:
-    sound = PcmDecoder(wanted.rate)
-    if wanted.model is None:
-        await _notice(connection, sound, Endpointer(wanted.limits))
+async def _transcribe_live(service: Service, connection: Connection, request: LiveRequest) -> None:
+    sound = PcmDecoder(request.rate)
+    if request.model is None:
+        await _notice(connection, sound, Endpointer(request.limits))
         return
-    opened = await in_thread(transcriber, service, wanted.model, connection.stop)
+    opened = await in_thread(transcriber, service, request.model, connection.stop)
     transcribe, busy, _ = opened
-    live = LiveTranscription(transcribe, lambda event: connection.say(page_event(event)), wanted.limits, busy)
+    live = LiveTranscription(transcribe, lambda event: connection.say(page_event(event)), request.limits, busy)
     try:
         connection.say({"type": "ready"})
         while True:
@@ -129,9 +129,16 @@ def page_event(event: LiveEvent) -> dict[str, Any]:
         return {"type": "written", **plain, "text": event.text}
     if isinstance(event, Failed):
         return {"type": "failed", **plain, "sentence": error_reply(event.error)[1]["error"]["message"]}
-    heard = event.transcript
-    parts = [{"start": round(each.start, 3), "end": round(each.end, 3), "text": each.text} for each in heard.segments]
-    found = {"text": heard.text, "language": heard.language, "segments": parts, "notes": list(heard.notes)}
+    transcript = event.transcript
+    parts = [
+        {"start": round(each.start, 3), "end": round(each.end, 3), "text": each.text} for each in transcript.segments
+    ]
+    found = {
+        "text": transcript.text,
+        "language": transcript.language,
+        "segments": parts,
+        "notes": list(transcript.notes),
+    }
     return {"type": "final", **plain, **found, "delay": round(event.delay, 3)}
 
 

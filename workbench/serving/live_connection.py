@@ -41,7 +41,7 @@ class PcmDecoder:
     """Turns the bytes of a connection into samples at 16 kHz."""
 
     def __init__(self, rate: int):
-        self._rate, self._odd = rate, b""
+        self._rate, self._odd_byte = rate, b""
         self._resample = self._resampler()
 
     def _resampler(self) -> Callable[..., np.ndarray]:
@@ -53,16 +53,16 @@ class PcmDecoder:
 
     def samples(self, content: bytes) -> np.ndarray:
         """Returns the next samples, float32 [n], of int16 values."""
-        content = self._odd + content
-        whole = len(content) // 2 * 2
-        self._odd = content[whole:]
-        return self._resample(np.frombuffer(content[:whole], "<i2").astype(np.float32) / 32768)
+        content = self._odd_byte + content
+        complete = len(content) // 2 * 2
+        self._odd_byte = content[complete:]
+        return self._resample(np.frombuffer(content[:complete], "<i2").astype(np.float32) / 32768)
 
     def rest(self) -> np.ndarray:
         """Returns the samples that the resampler still holds, float32 [n]. The next samples start a new recording."""
-        held = self._resample(np.empty(0, np.float32), last=True)
-        self._resample, self._odd = self._resampler(), b""
-        return held
+        samples = self._resample(np.empty(0, np.float32), last=True)
+        self._resample, self._odd_byte = self._resampler(), b""
+        return samples
 
 
 @dataclass(frozen=True)
@@ -95,15 +95,15 @@ class LiveRequest:
     limits: EndpointingLimits = DEFAULT_LIMITS
 
 
-def live_request(service: Service, given: Mapping[str, Any]) -> LiveRequest:
+def live_request(service: Service, fields: Mapping[str, Any]) -> LiveRequest:
     """Returns what the page asks for; raises `BadInput` for an invalid value."""
-    rate, silence = given.get("rate", SAMPLE_RATE), given.get("endSilence", 400)
+    rate, silence = fields.get("rate", SAMPLE_RATE), fields.get("endSilence", 400)
     check_whole(rate, "rate", RATES)
     check_whole(silence, "endSilence", SILENCES)
-    options = given.get("options") or {}
+    options = fields.get("options") or {}
     if not isinstance(options, Mapping):
         raise Refusal("options are not a JSON object", "options")
-    model = live_model(service, given["model"], options=options) if given.get("model") else None
+    model = live_model(service, fields["model"], options=options) if fields.get("model") else None
     return LiveRequest(model, rate, EndpointingLimits(silence / 1000))
 
 
@@ -188,6 +188,6 @@ class Connection:
             await self.socket.send_text(json.dumps(message, ensure_ascii=False, allow_nan=False))
 
 
-async def in_thread(function: Callable[..., Any], *given: Any) -> Any:
+async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     """Calls a function in a thread, in the context of the connection."""
-    return await asyncio.to_thread(contextvars.copy_context().run, function, *given)
+    return await asyncio.to_thread(contextvars.copy_context().run, function, *arguments)

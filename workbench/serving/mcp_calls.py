@@ -30,7 +30,7 @@ class ProgressSender:
 
     def __init__(self, context: Context[Any, Any]):
         self._context, self._loop = context, asyncio.get_running_loop()
-        self._news: tuple[float | None, str] | None = None
+        self._update: tuple[float | None, str] | None = None
         self._changed, self._ended = asyncio.Event(), False
 
     def say(self, message: str, done: float | None = None) -> None:
@@ -42,9 +42,9 @@ class ProgressSender:
         with contextlib.suppress(RuntimeError):  # the server has ended
             self._loop.call_soon_threadsafe(self._take, (done, message[:LONGEST_MESSAGE]))
 
-    def _take(self, news: tuple[float | None, str] | None) -> None:
-        self._news = news or self._news
-        self._ended = news is None
+    def _take(self, update: tuple[float | None, str] | None) -> None:
+        self._update = update or self._update
+        self._ended = update is None
         self._changed.set()
 
     @contextlib.asynccontextmanager
@@ -60,17 +60,17 @@ class ProgressSender:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _send(self) -> None:
-        reached, said, since = 0.0, "", 0.0
+        reached, last_message, since = 0.0, "", 0.0
         while not self._ended:
             await self._changed.wait()
             self._changed.clear()
-            news, self._news = self._news, None
-            if news is None:
+            update, self._update = self._update, None
+            if update is None:
                 continue
-            done, message = news
-            if message == said and (done or 0.0) <= reached and time.monotonic() - since < QUIET_SECONDS:
+            done, message = update
+            if message == last_message and (done or 0.0) <= reached and time.monotonic() - since < QUIET_SECONDS:
                 continue
-            said, since = message, time.monotonic()
+            last_message, since = message, time.monotonic()
             # By the protocol, it grows with every message.
             reached = done if done is not None and done > reached else reached + (1 - reached) * STEP
             await self._context.report_progress(reached, 1.0, message)

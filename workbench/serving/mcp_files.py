@@ -46,60 +46,60 @@ def upload_route(service: Service, folder_of: Callable[[], KeptFiles]) -> Route:
         async with read_form(call.request, call.service.gate.largest_body) as form:
             if form.fields:
                 raise Refusal(f"the form has the field {form.fields[0][0]:.40}; expected one file and nothing else")
-            kept, size = folder_of(), form.path.stat().st_size
-            folder = await asyncio.to_thread(kept.begin, present_visitor(), size)
+            stored_files, size = folder_of(), form.path.stat().st_size
+            folder = await asyncio.to_thread(stored_files.begin, present_visitor(), size)
             try:
                 await asyncio.to_thread(shutil.move, form.path, folder / file_name(form.name, form.path.name))
             except BaseException as error:
-                kept.drop(folder)
+                stored_files.drop(folder)
                 if isinstance(error, OSError):
                     raise no_room(error) from error
                 raise
-            await asyncio.to_thread(kept.end, folder)
+            await asyncio.to_thread(stored_files.end, folder)
             return JSONResponse({"id": folder.name, "name": form.name, "bytes": size})
 
     return route(service, PATH, "POST", "mcp files", upload)
 
 
-class Given:
+class CallFiles:
     """Makes the files of one call of a tool readable by their paths.
 
     Args:
-        kept: where uploads lie.
+        stored_files: where uploads lie.
         largest: bytes of one file that comes as base64.
     """
 
-    def __init__(self, kept: KeptFiles, largest: int):
-        self._kept, self._largest = kept, largest
+    def __init__(self, stored_files: KeptFiles, largest: int):
+        self._stored_files, self._largest = stored_files, largest
 
     @contextlib.contextmanager
-    def path(self, data: str, upload: str, name: str, called: str) -> Iterator[Path]:
+    def path(self, data: str, upload: str, name: str, parameter: str) -> Iterator[Path]:
         """Yields the path of a file as long as it is needed.
 
         Args:
             data: its content in base64, with or without a data URL's head; or
             upload: its id.
             name: what the client calls it; its suffix states the format.
-            called: the parameter, for messages.
+            parameter: the name of the parameter, for messages.
 
         Raises `BadInput` if there is none, or both.
         """
         if bool(data) == bool(upload):
             found = "has data and upload" if data else "is empty"
-            raise BadInput(f"{called} {found}; expected either data (base64) or upload (an id from POST {PATH})")
+            raise BadInput(f"{parameter} {found}; expected either data (base64) or upload (an id from POST {PATH})")
         if upload:
-            path = self._kept.find(upload)
+            path = self._stored_files.find(upload)
             if path is None:
                 raise BadInput(
-                    f"{called}: there is no upload {upload!r:.60}; expected an id from POST {PATH}. A server forgets "
-                    "its oldest files"
+                    f"{parameter}: there is no upload {upload!r:.60}; expected an id from POST {PATH}. A server "
+                    "forgets its oldest files"
                 )
             yield path
             return
-        content = self._content(data, called)
+        content = self._content(data, parameter)
         folder = make_tempdir()
         try:
-            path = folder / file_name(name, called)
+            path = folder / file_name(name, parameter)
             try:
                 path.write_bytes(content)
             except OSError as error:
@@ -108,18 +108,18 @@ class Given:
         finally:
             remove_tempdir(folder)
 
-    def _content(self, data: str, called: str) -> bytes:
+    def _content(self, data: str, parameter: str) -> bytes:
         head = _DATA_URL.match(data)
         text = "".join(data[head.end() if head else 0 :].split())
         if len(text) // 4 * 3 > self._largest:
             raise BadInput(
-                f"{called} has {len(text) // 4 * 3 >> 20} MB; expected at most {self._largest >> 20} MB, the largest "
-                "file that this server takes"
+                f"{parameter} has {len(text) // 4 * 3 >> 20} MB; expected at most {self._largest >> 20} MB, the "
+                "largest file that this server takes"
             )
         try:
             content = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
-            raise BadInput(f"{called}: data is not base64; expected the file's content in base64") from None
+            raise BadInput(f"{parameter}: data is not base64; expected the file's content in base64") from None
         if not content:
-            raise BadInput(f"{called}: data is empty; expected the file's content in base64")
+            raise BadInput(f"{parameter}: data is empty; expected the file's content in base64")
         return content

@@ -28,12 +28,12 @@ class Mcp:
     """The routes of MCP over a service. They answer while `lifespan` runs.
 
     Args:
-        kept: where uploads lie; by default in a folder that goes with the server.
+        stored_files: where uploads lie; by default in a folder that goes with the server.
     """
 
-    def __init__(self, service: Service, kept: KeptFiles | None = None):
+    def __init__(self, service: Service, stored_files: KeptFiles | None = None):
         self._service = service
-        self._kept = kept
+        self._stored_files = stored_files
         self._app: ASGIApp | None = None
 
     def routes(self) -> list[BaseRoute]:
@@ -41,16 +41,16 @@ class Mcp:
         return [upload_route(self._service, self._folder), *(Route(path, self) for path in (PATH, f"{PATH}/"))]
 
     def _folder(self) -> KeptFiles:
-        if self._kept is None:
+        if self._stored_files is None:
             raise Unavailable("the server has not started yet, or ends; try again in a moment")
-        return self._kept
+        return self._stored_files
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
         """Answers calls within the block."""
-        tempdir = make_tempdir() if self._kept is None else None
+        tempdir = make_tempdir() if self._stored_files is None else None
         if tempdir is not None:
-            self._kept = KeptFiles(tempdir, self._service.pool.guard.limits)
+            self._stored_files = KeptFiles(tempdir, self._service.pool.guard.limits)
         try:
             try:
                 from mcp.server.transport_security import TransportSecuritySettings
@@ -73,7 +73,7 @@ class Mcp:
                     self._app = None
         finally:
             if tempdir is not None:
-                self._kept = None
+                self._stored_files = None
                 remove_tempdir(tempdir)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,9 +84,9 @@ class Mcp:
             if self._app is None:
                 raise Unavailable("MCP needs the package mcp of version 2: pip install 'speech-workbench[mcp]'")
             # The package would call a client that leaves, or the middleware's refusal of a body, a fault of the server.
-            come = await whole_body(receive) if scope["method"] == "POST" else []
+            messages = await whole_body(receive) if scope["method"] == "POST" else []
         except Exception as error:
             await error_response(error)(scope, receive, send)
             return
-        if come is not None:
-            await self._app(scope, once_more(come, receive), send)
+        if messages is not None:
+            await self._app(scope, once_more(messages, receive), send)

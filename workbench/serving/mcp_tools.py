@@ -33,7 +33,7 @@ from workbench.serving.health import listed
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.mcp_arguments import SentEmbedding, SentFile, Tools
 from workbench.serving.mcp_calls import ProgressSender, counted, worked
-from workbench.serving.mcp_files import Given
+from workbench.serving.mcp_files import CallFiles
 from workbench.serving.offers import check_options_known, options_for
 from workbench.serving.service import Service
 from workbench.serving.transcription_options import checked_request
@@ -46,9 +46,9 @@ MIME_TYPES = {"mp3": "audio/mpeg"}  # where it is not the format's name
 MOST_STAGES = 20  # in the answer of a comparison, unless all are asked for
 
 
-def _model_for(what: str, example: str) -> Any:
+def _model_for(task: str, example: str) -> Any:
     return Field(
-        description=f"a model that can {what}, by its id as `models` lists it; it may go on with a runtime and a "
+        description=f"a model that can {task}, by its id as `models` lists it; it may go on with a runtime and a "
         f"quantisation: {example}"
     )
 
@@ -57,19 +57,19 @@ OPTIONS = Field(description="options of the model by name, such as those of `wor
 Ctx = Context[Any, Any]
 
 
-def build(service: Service, kept: KeptFiles) -> MCPServer:
+def build(service: Service, stored_files: KeptFiles) -> MCPServer:
     """Returns the server with its tools.
 
     Args:
-        kept: where uploads lie.
+        stored_files: where uploads lie.
     """
     server = Tools(service)
-    given = Given(kept, service.gate.largest_body)
+    call_files = CallFiles(stored_files, service.gate.largest_body)
     _add_models(server, service)
-    _add_transcribe(server, service, given)
-    _add_compare(server, service, given)
-    _add_inject(server, service, given)
-    _add_chat(server, service, given)
+    _add_transcribe(server, service, call_files)
+    _add_compare(server, service, call_files)
+    _add_inject(server, service, call_files)
+    _add_chat(server, service, call_files)
     return server
 
 
@@ -91,7 +91,7 @@ def _add_models(server: MCPServer, service: Service) -> None:
             return _result("\n".join(lines), {"models": shown})
 
 
-def _add_transcribe(server: MCPServer, service: Service, given: Given) -> None:
+def _add_transcribe(server: MCPServer, service: Service, call_files: CallFiles) -> None:
     @server.tool(title="Transcribe a recording", annotations=READS, structured_output=False)
     async def transcribe(
         ctx: Ctx,
@@ -112,7 +112,7 @@ def _add_transcribe(server: MCPServer, service: Service, given: Given) -> None:
             call.begin()
 
             def work(stop: threading.Event, progress: ProgressSender) -> Generator[Transcript, None, None]:
-                with given.path(audio.data, audio.upload, audio.name, "audio") as path:
+                with call_files.path(audio.data, audio.upload, audio.name, "audio") as path:
                     check_sound(path)  # before a model is loaded
                     session = opened(service.pool, offer.cell, stop, progress.say)
                     with contextlib.closing(session.stream(str(path), **request.options)) as events:
@@ -129,7 +129,7 @@ def _add_transcribe(server: MCPServer, service: Service, given: Given) -> None:
             return _result(found.text, {"model": call.model, **verbose(found, request), **notes})
 
 
-def _add_compare(server: MCPServer, service: Service, given: Given) -> None:
+def _add_compare(server: MCPServer, service: Service, call_files: CallFiles) -> None:
     @server.tool(title="Compare two traces", annotations=READS, structured_output=False)
     async def compare(
         ctx: Ctx,
@@ -157,10 +157,10 @@ def _add_compare(server: MCPServer, service: Service, given: Given) -> None:
             files = {"reference": reference, "candidate": candidate, "exact": exact, "mapping": mapping}
 
             def work(stop: threading.Event, progress: ProgressSender) -> Generator[dict[str, Any], None, None]:
-                with contextlib.ExitStack() as held:
-                    held.enter_context(stoppable(stop))
+                with contextlib.ExitStack() as stack:
+                    stack.enter_context(stoppable(stop))
                     paths = {
-                        name: held.enter_context(given.path(each.data, each.upload, each.name, name))
+                        name: stack.enter_context(call_files.path(each.data, each.upload, each.name, name))
                         for name, each in files.items()
                         if each is not None
                     }
@@ -185,7 +185,7 @@ def _add_compare(server: MCPServer, service: Service, given: Given) -> None:
             return _result(found["verdict"]["sentence"], found)
 
 
-def _add_inject(server: MCPServer, service: Service, given: Given) -> None:
+def _add_inject(server: MCPServer, service: Service, call_files: CallFiles) -> None:
     @server.tool(title="Give a language model embeddings", annotations=READS, structured_output=False)
     async def inject(
         ctx: Ctx,
@@ -208,16 +208,16 @@ def _add_inject(server: MCPServer, service: Service, given: Given) -> None:
             call.begin()
 
             def work(stop: threading.Event, progress: ProgressSender) -> Generator[Generation, None, None]:
-                with contextlib.ExitStack() as held:
-                    called = [f"embeddings[{number}]" for number in range(len(embeddings))]
+                with contextlib.ExitStack() as stack:
+                    names = [f"embeddings[{number}]" for number in range(len(embeddings))]
                     paths = [
-                        held.enter_context(given.path(each.data, each.upload, each.name, name))
-                        for name, each in zip(called, embeddings)
+                        stack.enter_context(call_files.path(each.data, each.upload, each.name, name))
+                        for name, each in zip(names, embeddings)
                     ]
                     service.pool.guard.check_arrays(paths)
                     arrays = [
                         read_embedding(path, tensor=each.tensor or None, name=each.name or name)
-                        for path, each, name in zip(paths, embeddings, called)
+                        for path, each, name in zip(paths, embeddings, names)
                     ]
                 session, text = opened(service.pool, offer.cell, stop, progress.say), ""
                 with contextlib.closing(session.generate_stream(prompt, embeddings=arrays, **chosen)) as events:
@@ -234,7 +234,7 @@ def _add_inject(server: MCPServer, service: Service, given: Given) -> None:
             return _result(found.text, {**json.loads(found.to_json()), "model": call.model})
 
 
-def _add_chat(server: MCPServer, service: Service, given: Given) -> None:
+def _add_chat(server: MCPServer, service: Service, call_files: CallFiles) -> None:
     @server.tool(title="Chat with a model", annotations=READS, structured_output=False)
     async def chat(
         ctx: Ctx,
@@ -261,12 +261,12 @@ def _add_chat(server: MCPServer, service: Service, given: Given) -> None:
             content: Any = message
             if audio is not None:
                 content = [{"type": "text", "text": message}] if message else []
-                content.append(await asyncio.to_thread(_heard, given, audio))
+                content.append(await asyncio.to_thread(_audio_part, call_files, audio))
             messages = [*history, {"role": "user", "content": content}]
             spoken = {"modalities": ["text", "audio"]} if speak else {}
             body = {**options, **spoken, "model": model, "messages": messages}
             request, sent = await asyncio.to_thread(chats.read_request, call, offer, body)
-            writing = ChatAnswer(request, service.kept)
+            writing = ChatAnswer(request, service.kept_answers)
             call.begin()
 
             def work(stop: threading.Event, progress: ProgressSender) -> Generator[ConversationEvent, None, None]:
@@ -287,13 +287,13 @@ def _add_chat(server: MCPServer, service: Service, given: Given) -> None:
                 raise WorkbenchError("the conversation ended without an answer")
             call.seconds = answer.audio_seconds
             pieces = [event for event in made if isinstance(event, Piece)]
-            whole = await asyncio.to_thread(writing.whole, answer, pieces)
-            return _answered(answer, whole, request.format)
+            completion = await asyncio.to_thread(writing.whole, answer, pieces)
+            return _chat_result(answer, completion, request.format)
 
 
-def _heard(given: Given, audio: SentFile) -> dict[str, Any]:
+def _audio_part(call_files: CallFiles, audio: SentFile) -> dict[str, Any]:
     """Returns a recording as a part of a chat's message."""
-    with given.path(audio.data, audio.upload, audio.name, "audio") as path:
+    with call_files.path(audio.data, audio.upload, audio.name, "audio") as path:
         content = base64.b64encode(path.read_bytes()).decode()
         ending = path.suffix[1:].lower() or "wav"
     return {"type": "input_audio", "input_audio": {"data": content, "format": ending}}
@@ -308,9 +308,9 @@ def _report(progress: ProgressSender, event: Event) -> None:
         progress.say(event.text)
 
 
-def _last(events: list[Any], what: str) -> Any:
+def _last(events: list[Any], result_name: str) -> Any:
     if not events:
-        raise WorkbenchError(f"the work ended without a {what}")
+        raise WorkbenchError(f"the work ended without a {result_name}")
     return events[-1]
 
 
@@ -318,13 +318,13 @@ def _result(text: str, found: Mapping[str, Any]) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], structured_content=dict(found))
 
 
-def _answered(answer: Answer, whole: Mapping[str, Any], sound: str) -> CallToolResult:
+def _chat_result(answer: Answer, completion: Mapping[str, Any], sound: str) -> CallToolResult:
     """Returns the answer of a chat: text, and the speech once, as content that clients can play."""
     content: list[Any] = [TextContent(text=answer.text)]
-    found: dict[str, Any] = {"text": answer.text, "finish": answer.finish, "usage": whole["usage"]}
-    audio = whole["choices"][0]["message"]["audio"]
+    found: dict[str, Any] = {"text": answer.text, "finish": answer.finish, "usage": completion["usage"]}
+    audio = completion["choices"][0]["message"]["audio"]
     if audio is not None:
         found["audio_id"] = audio["id"]
         content.append(AudioContent(data=audio["data"], mime_type=MIME_TYPES.get(sound, f"audio/{sound}")))
-    found |= {name: whole[name] for name in ("notes",) if name in whole}
+    found |= {name: completion[name] for name in ("notes",) if name in completion}
     return CallToolResult(content=content, structured_content=found)

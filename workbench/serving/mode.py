@@ -16,18 +16,18 @@ MODES = (LOCAL, PUBLIC)
 SPACE = "SPACE_ID"  # an environment variable that Hugging Face Spaces set
 
 
-def mode_for(host: str, asked: str | None = None, environment: Mapping[str, str] = os.environ) -> str:
+def mode_for(host: str, choice: str | None = None, environment: Mapping[str, str] = os.environ) -> str:
     """Returns the mode of a server that listens on a host.
 
     Args:
-        asked: the owner's choice; by default local on loopback, and public elsewhere and on Spaces.
+        choice: the owner's choice; by default local on loopback, and public elsewhere and on Spaces.
 
     Raises `BadInput` for an unknown mode.
     """
-    if asked is not None:
-        if asked not in MODES:
-            raise BadInput(f"the mode is {asked!r:.40}; expected local or public")
-        return asked
+    if choice is not None:
+        if choice not in MODES:
+            raise BadInput(f"the mode is {choice!r:.40}; expected local or public")
+        return choice
     return LOCAL if is_loopback(host) and not environment.get(SPACE) else PUBLIC
 
 

@@ -92,33 +92,37 @@ def offers(registry: Registry, task: str = "transcribe") -> tuple[RuntimeOffer, 
     return tuple(sorted(found, key=lambda offer: (not offer.ready, not offer.fetches)))
 
 
-def chosen_offers(values: Iterable[str], known: Sequence[RuntimeOffer]) -> tuple[RuntimeOffer, ...]:
+def chosen_offers(values: Iterable[str], all_offers: Sequence[RuntimeOffer]) -> tuple[RuntimeOffer, ...]:
     """Returns the offers of the values that a user sent, in their order, each once.
 
     A value without a quantisation means the default one. Raises `BadInput` if there is no value, or if one is not
     listed or cannot run: a public page opens no directory by its path.
     """
-    found = [_offer(ModelOnRuntime.parse(value), known) for value in values]
+    found = [_offer(ModelOnRuntime.parse(value), all_offers) for value in values]
     if not found:
         raise BadInput("no model is chosen; tick at least one")
     return tuple({offer.cell: offer for offer in found}.values())
 
 
-def _offer(cell: ModelOnRuntime, known: Sequence[RuntimeOffer]) -> RuntimeOffer:
-    near = [offer for offer in known if (offer.cell.model, offer.cell.runtime) == (cell.model, cell.runtime)]
-    if not near:
-        models = ", ".join(dict.fromkeys(offer.cell.model for offer in known))
+def _offer(cell: ModelOnRuntime, all_offers: Sequence[RuntimeOffer]) -> RuntimeOffer:
+    runtime_offers = [
+        offer for offer in all_offers if (offer.cell.model, offer.cell.runtime) == (cell.model, cell.runtime)
+    ]
+    if not runtime_offers:
+        models = ", ".join(dict.fromkeys(offer.cell.model for offer in all_offers))
         raise BadInput(f"there is no {cell.model!r:.80} on {cell.runtime!r:.40} here; the models are {models}")
-    if not near[0].possible:
-        raise BadInput(f"{near[0].title} cannot run: {near[0].reason}")
+    if not runtime_offers[0].possible:
+        raise BadInput(f"{runtime_offers[0].title} cannot run: {runtime_offers[0].reason}")
     if cell.quantization in ("", AUTO):
-        usual = (offer for offer in near if offer.weights is None or offer.weights.default)
-        return next(usual, replace(near[0], cell=replace(cell, quantization=AUTO), weights=None))
-    for offer in near:
+        usual = (offer for offer in runtime_offers if offer.weights is None or offer.weights.default)
+        return next(usual, replace(runtime_offers[0], cell=replace(cell, quantization=AUTO), weights=None))
+    for offer in runtime_offers:
         if offer.cell == cell:
             return offer
-    there = ", ".join(offer.cell.quantization for offer in near) or "as the checkpoint has them"
-    raise BadInput(f"there is no {cell.quantization!r:.40} of {cell.model} on {cell.runtime}; its weights are {there}")
+    quantizations = ", ".join(offer.cell.quantization for offer in runtime_offers) or "as the checkpoint has them"
+    raise BadInput(
+        f"there is no {cell.quantization!r:.40} of {cell.model} on {cell.runtime}; its weights are {quantizations}"
+    )
 
 
 def vad_choices(registry: Registry) -> tuple[str, ...]:
@@ -132,9 +136,9 @@ def neural_choices(registry: Registry) -> tuple[str, ...]:
 
 
 def options_for(
-    registry: Registry, model: str, given: Mapping[str, Any], uploaded: Callable[[Any], bool] = lambda path: False
+    registry: Registry, model: str, options: Mapping[str, Any], uploaded: Callable[[Any], bool] = lambda path: False
 ) -> dict[str, Any]:
-    """Returns those of the given options that the model has, with checked values.
+    """Returns those of the options that the model has, with checked values.
 
     Args:
         uploaded: whether a value is the path of a file that the user has uploaded.
@@ -144,31 +148,31 @@ def options_for(
     """
     options_class = registry.options_class(model)
     names = options_class.__dataclass_fields__
-    mine = {name: value for name, value in given.items() if name in names}
-    check_places(registry, mine)
+    own_options = {name: value for name, value in options.items() if name in names}
+    check_places(registry, own_options)
     for spec in option_specs(options_class):
-        if spec.file and mine.get(spec.name) is not None and not uploaded(mine[spec.name]):
+        if spec.file and own_options.get(spec.name) is not None and not uploaded(own_options[spec.name]):
             raise BadInput(
-                f"option {spec.name} is {mine[spec.name]!r:.80}; expected a file that was uploaded to this page"
+                f"option {spec.name} is {own_options[spec.name]!r:.80}; expected a file that was uploaded to this page"
             )
-    build_options(options_class, mine, model)
-    return mine
+    build_options(options_class, own_options, model)
+    return own_options
 
 
-def check_places(registry: Registry, given: Mapping[str, Any]) -> None:
+def check_places(registry: Registry, options: Mapping[str, Any]) -> None:
     """Raises `BadInput` for options that name another model by a path, not by a name of the catalogue."""
-    if given.get("vad") not in (None, *vad_choices(registry)):
-        raise BadInput(f"option vad is {given['vad']!r:.80}; expected one of {', '.join(vad_choices(registry))}")
-    if given.get("neural_lm") not in (None, *neural_choices(registry)):
+    if options.get("vad") not in (None, *vad_choices(registry)):
+        raise BadInput(f"option vad is {options['vad']!r:.80}; expected one of {', '.join(vad_choices(registry))}")
+    if options.get("neural_lm") not in (None, *neural_choices(registry)):
         raise BadInput(
-            f"option neural_lm is {given['neural_lm']!r:.80}; expected one of {', '.join(neural_choices(registry))}"
+            f"option neural_lm is {options['neural_lm']!r:.80}; expected one of {', '.join(neural_choices(registry))}"
         )
 
 
-def check_options_known(registry: Registry, models: Iterable[str], given: Mapping[str, Any]) -> None:
+def check_options_known(registry: Registry, models: Iterable[str], options: Mapping[str, Any]) -> None:
     """Raises `BadInput` for an option that none of the models has."""
     known = {name for model in models for name in registry.options_class(model).__dataclass_fields__}
-    for name in given:
+    for name in options:
         if name not in known:
             raise BadInput(
                 f"none of the chosen models has an option {name!r:.80}; they have {', '.join(sorted(known))}"

@@ -86,27 +86,27 @@ class Realtime:
         if self._live is not None:
             self._live.close()
             self._live = None
-            for kept in (self._items, self._sent, self._last):  # the next sound counts from one again
-                kept.clear()
+            for values_by_number in (self._items, self._sent, self._last):  # the next sound counts from one again
+                values_by_number.clear()
 
     def _session(self) -> dict[str, Any]:
         return self._settings.described(self._id)
 
     def _update(self, event: Mapping[str, Any]) -> None:
-        wanted = self._settings.updated(event)
-        if wanted.model:
-            self._model(wanted)
-        if wanted != self._settings:
+        settings = self._settings.updated(event)
+        if settings.model:
+            self._model(settings)
+        if settings != self._settings:
             if self._live is not None:  # what came before is transcribed as it was asked
                 self._live.feed(self._sound.rest())
                 self._live.finish()
             self.close()
-            self._settings, self._sound = wanted, PcmDecoder(wanted.rate)
+            self._settings, self._sound = settings, PcmDecoder(settings.rate)
         self.say("session.updated", session=self._session())
 
-    def _model(self, wanted: RealtimeSettings) -> LiveModel:
-        fields = [("language", wanted.language), ("prompt", wanted.prompt)]
-        return live_model(self._service, wanted.model, fields)
+    def _model(self, settings: RealtimeSettings) -> LiveModel:
+        fields = [("language", settings.language), ("prompt", settings.prompt)]
+        return live_model(self._service, settings.model, fields)
 
     def _transcription(self) -> LiveTranscription:
         if self._live is None:
@@ -120,7 +120,7 @@ class Realtime:
 
     def _on_event(self, event: LiveEvent) -> None:
         item = self._items.setdefault(event.number, f"item_{secrets.token_hex(10)}")
-        about = {"item_id": item, "content_index": 0}
+        item_fields = {"item_id": item, "content_index": 0}
         prefix = "conversation.item.input_audio_transcription"
         if isinstance(event, SpeechStarted):
             self.say("input_audio_buffer.speech_started", audio_start_ms=round(1000 * event.start), item_id=item)
@@ -128,39 +128,41 @@ class Realtime:
             words = event.text.split(" ")
             agreed = _agreed(self._last.get(event.number, []), words)
             self._last[event.number] = words
-            self._add(event.number, " ".join(agreed), about)
+            self._add(event.number, " ".join(agreed), item_fields)
         else:
             self.say("input_audio_buffer.speech_stopped", audio_end_ms=round(1000 * event.end), item_id=item)
             self.say("input_audio_buffer.committed", item_id=item, previous_item_id=self._before)
             self._before = item
             if isinstance(event, FinalText):
-                self._add(event.number, event.transcript.text, about)
+                self._add(event.number, event.transcript.text, item_fields)
                 seconds = round(event.end - event.start, 3)
                 usage = {"type": "duration", "seconds": seconds}
-                self.say(f"{prefix}.completed", **about, transcript=event.transcript.text, usage=usage)
+                self.say(f"{prefix}.completed", **item_fields, transcript=event.transcript.text, usage=usage)
             else:
-                self.say(f"{prefix}.failed", **about, error=error_reply(event.error)[1]["error"])
-            for kept in (self._items, self._sent, self._last):
-                kept.pop(event.number, None)
+                self.say(f"{prefix}.failed", **item_fields, error=error_reply(event.error)[1]["error"])
+            for values_by_number in (self._items, self._sent, self._last):
+                values_by_number.pop(event.number, None)
 
-    def _add(self, number: int, text: str, about: Mapping[str, Any]) -> None:
+    def _add(self, number: int, text: str, item_fields: Mapping[str, Any]) -> None:
         sent = self._sent.get(number, "")
         if len(text) > len(sent) and text.startswith(sent):
             self._sent[number] = text
-            self.say("conversation.item.input_audio_transcription.delta", **about, delta=text[len(sent) :])
+            self.say("conversation.item.input_audio_transcription.delta", **item_fields, delta=text[len(sent) :])
 
 
 def _agreed(before: list[str], now: list[str]) -> list[str]:
     """Returns the words at the beginning on which two texts agree."""
-    count = next((n for n, (one, two) in enumerate(zip(before, now)) if one != two), min(len(before), len(now)))
+    count = next(
+        (n for n, (first, second) in enumerate(zip(before, now)) if first != second), min(len(before), len(now))
+    )
     return now[:count]
 
 
-def _decoded(given: Any) -> bytes:
-    if not isinstance(given, str) or len(given) > LARGEST_MESSAGE * 4 // 3:
+def _decoded(text: Any) -> bytes:
+    if not isinstance(text, str) or len(text) > LARGEST_MESSAGE * 4 // 3:
         raise Refusal(f"audio is not base64 text of at most {LARGEST_MESSAGE >> 20} MB", "audio")
     try:
-        return binascii.a2b_base64(given.encode("ascii"), strict_mode=True)
+        return binascii.a2b_base64(text.encode("ascii"), strict_mode=True)
     except ValueError:
         raise Refusal("audio is not base64", "audio") from None
 
@@ -170,7 +172,7 @@ async def realtime(service: Service, socket: WebSocket) -> None:
     connection = Connection(socket, service.gate.live_idle_seconds)
     async with connection.open():
         try:
-            with service.gate.live.taken(present_visitor()):
+            with service.gate.live.hold(present_visitor()):
                 await _converse(service, connection)
         except WebSocketDisconnect:
             raise

@@ -67,24 +67,24 @@ class RealtimeSettings:
         _check_names(session, "session", ("type", "audio", "include"))
         if session.get("include"):
             raise Refusal(f"session.include asks for what this server does not return; {LEAVE_OUT}", "session.include")
-        given = _part(_part(session, "session.audio", ("input",)), _INPUT, _INPUTS)
-        if given.get("noise_reduction"):
+        input_fields = _part(_part(session, "session.audio", ("input",)), _INPUT, _INPUTS)
+        if input_fields.get("noise_reduction"):
             raise Refusal(f"this server reduces no noise; {LEAVE_OUT}", f"{_INPUT}.noise_reduction")
-        form = _part(given, f"{_INPUT}.format", ("type", "rate"))
+        form = _part(input_fields, f"{_INPUT}.format", ("type", "rate"))
         if form.get("type", "audio/pcm") != "audio/pcm":
             raise Refusal(f"the format is {form.get('type')!r:.80}; expected audio/pcm", f"{_INPUT}.format")
-        texts = _part(given, f"{_INPUT}.transcription", ("model", "language", "prompt"))
+        texts = _part(input_fields, f"{_INPUT}.transcription", ("model", "language", "prompt"))
         return replace(
             self,
             rate=check_whole(form.get("rate", self.rate), f"{_INPUT}.format.rate", RATES),
-            silence_ms=self._silence(given),
+            silence_ms=self._silence(input_fields),
             **{name: _text(value, f"{_INPUT}.transcription.{name}") for name, value in texts.items()},
         )
 
-    def _silence(self, given: Mapping[str, Any]) -> int:
-        if "turn_detection" in given and given["turn_detection"] is None:
+    def _silence(self, input_fields: Mapping[str, Any]) -> int:
+        if "turn_detection" in input_fields and input_fields["turn_detection"] is None:
             raise Refusal(f"{_VAD} is null, and this server always detects speech; {LEAVE_OUT}", _VAD)
-        detection = _part(given, _VAD, (*_ONLY, "silence_duration_ms"))
+        detection = _part(input_fields, _VAD, (*_ONLY, "silence_duration_ms"))
         for name, values in _ONLY.items():
             if name in detection and detection[name] not in values:
                 raise Refusal(f"{_VAD}.{name} is {detection[name]!r:.80}; expected {values[0]}", f"{_VAD}.{name}")
@@ -96,19 +96,19 @@ def _nested(session: Mapping[str, Any]) -> dict[str, Any]:
     """Converts a session object of the API's first version to the present form."""
     inner = {"input_audio_transcription": "transcription", "input_audio_noise_reduction": "noise_reduction"}
     names = {**inner, "turn_detection": "turn_detection"}
-    given = {names[name]: value for name, value in session.items() if name in names}
+    input_fields = {names[name]: value for name, value in session.items() if name in names}
     kind = session.get("input_audio_format", "pcm16")
     if kind != "pcm16":
         raise Refusal(f"input_audio_format is {kind!r:.80}; expected pcm16", "session.input_audio_format")
     if "input_audio_format" in session:
-        given["format"] = {"type": "audio/pcm", "rate": REALTIME_RATE}
+        input_fields["format"] = {"type": "audio/pcm", "rate": REALTIME_RATE}
     rest = {name: value for name, value in session.items() if name not in (*names, "input_audio_format")}
-    return {**rest, "audio": {"input": given}}
+    return {**rest, "audio": {"input": input_fields}}
 
 
-def _part(given: Mapping[str, Any], path: str, names: Sequence[str]) -> Mapping[str, Any]:
-    """Returns the object in `given` under the last name of `path`; the whole path is for messages."""
-    found = given.get(path.rpartition(".")[2])
+def _part(fields: Mapping[str, Any], path: str, names: Sequence[str]) -> Mapping[str, Any]:
+    """Returns the object in `fields` under the last name of `path`; the whole path is for messages."""
+    found = fields.get(path.rpartition(".")[2])
     found = {} if found is None else found
     if not isinstance(found, Mapping):
         raise Refusal(f"{path} is {found!r:.80}; expected an object", path, "invalid_type")
@@ -116,8 +116,8 @@ def _part(given: Mapping[str, Any], path: str, names: Sequence[str]) -> Mapping[
     return found
 
 
-def _check_names(given: Mapping[str, Any], path: str, names: Sequence[str]) -> None:
-    for name in given:
+def _check_names(fields: Mapping[str, Any], path: str, names: Sequence[str]) -> None:
+    for name in fields:
         if name not in names:
             raise Refusal(
                 f"{path} has the field {name!s:.60}, which this server does not follow; {LEAVE_OUT}",

@@ -93,7 +93,7 @@ class SeparateProcess:
         payload = pickle.dumps((function, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
         with self._turn():
             try:
-                kind, found = self._answered(payload)
+                kind, found = self._last_message(payload)
             except BaseException:
                 self.close()
                 raise
@@ -116,33 +116,33 @@ class SeparateProcess:
         finally:
             self._alone.release()
 
-    def _answered(self, payload: bytes) -> tuple[str, Any]:
+    def _last_message(self, payload: bytes) -> tuple[str, Any]:
         """Returns the last message of a call."""
-        process, connection = self._child = self._child or self._started()
-        told = (0.0, self._purpose.activity)
+        process, connection = self._child = self._child or self._start()
+        progress = (0.0, self._purpose.activity)
         try:
             connection.send_bytes(payload)
             while True:
                 if not connection.poll(BEAT_SECONDS):
                     check_work()
-                    report(*told)  # the listener may end the work
+                    report(*progress)  # the listener may end the work
                     continue
                 kind, found = connection.recv()
                 if kind != REPORT:
                     return kind, found
-                told = found
-                report(*told)
+                progress = found
+                report(*progress)
         except (EOFError, ConnectionError):
             raise self._end(process.wait()) from None
 
-    def _started(self) -> tuple[subprocess.Popen[bytes], Connection]:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            words = [str(theirs.fileno()), str(os.getpid()), str(int(self._gigabytes * (1 << 30)))]
+    def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
+        parent_socket, child_socket = socket.socketpair()
+        with parent_socket, child_socket:
+            words = [str(child_socket.fileno()), str(os.getpid()), str(int(self._gigabytes * (1 << 30)))]
             try:
                 process = subprocess.Popen(
                     [sys.executable, "-P", "-m", MODULE, *words],
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[child_socket.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=2,  # results are on the socket
                     env=session_environment(ROOT, parallel=False),
@@ -150,11 +150,11 @@ class SeparateProcess:
                 )
             except OSError as error:
                 raise WorkbenchError(f"{self._purpose.name} cannot start: {error.strerror or error}") from error
-            return process, Connection(ours.detach())
+            return process, Connection(parent_socket.detach())
 
     def _end(self, status: int) -> WorkbenchError:
         """Returns the error for a process that ended in the middle of a call."""
         if status in (-signal.SIGKILL, -signal.SIGABRT):  # how a process ends that gets no memory
             return OutOfMemory(self._purpose.too_large)
-        how = f"status {status}" if status >= 0 else f"signal {-status}"
-        return WorkbenchError(f"{self._purpose.name} ended with {how} before it had a result")
+        ending = f"status {status}" if status >= 0 else f"signal {-status}"
+        return WorkbenchError(f"{self._purpose.name} ended with {ending} before it had a result")

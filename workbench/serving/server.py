@@ -48,11 +48,11 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
     from workbench.prepared.pool import prepared_processes
     from workbench.registry.registry import Registry
 
-    given = vars(chosen) if chosen is not None else {}
-    mode = mode_for(host, given.get("mode"))
-    limits = read_limits(PUBLIC if mode == PUBLIC_MODE else LOCAL, given.get("limits"))
+    flags = vars(chosen) if chosen is not None else {}
+    mode = mode_for(host, flags.get("mode"))
+    limits = read_limits(PUBLIC if mode == PUBLIC_MODE else LOCAL, flags.get("limits"))
     guard = Guard(mode, limits)
-    trust_proxies(given.get("trusted_proxy") or ())
+    trust_proxies(flags.get("trusted_proxy") or ())
     remove_leftovers()
     os.environ[MINUTES_VARIABLE] = str(limits.audio_minutes)
     with prepared_processes(), SessionPool(Registry(wait_for_memory=True), guard=guard) as pool:
@@ -60,15 +60,15 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
         app = AccessMiddleware(
             application(Service(pool)),
             guard,
-            given.get("allow_host") or (),
-            given.get("allow_origin") or (),
+            flags.get("allow_host") or (),
+            flags.get("allow_origin") or (),
             Keys(keys_path()),
             page=False,
         )
         settings = uvicorn.Config(
             app,
             host=host.strip("[]"),
-            root_path=given.get("root_path") or "",
+            root_path=flags.get("root_path") or "",
             port=port,
             log_level="warning",
             timeout_graceful_shutdown=LEAVING_SECONDS,

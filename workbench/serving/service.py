@@ -53,7 +53,7 @@ class Service:
     def __init__(self, pool: SessionPool, gate: Gate | None = None):
         self.pool = pool
         self.gate = gate or Gate(pool.guard.limits)
-        self.kept = KeptAnswers()
+        self.kept_answers = KeptAnswers()
         self.figures = Figures(pool)
         self.started = int(time.time())
         self._offers: dict[str, tuple[float, tuple[RuntimeOffer, ...]]] = {}
@@ -115,8 +115,8 @@ class Call:
         self.service, self.request, self.kind = service, request, kind
         self.model = ""  # of the registry, once it is known
         self.seconds = 0.0  # of audio
-        self._begun = time.perf_counter()
-        self._held = contextlib.ExitStack()
+        self._started_at = time.perf_counter()
+        self._resources = contextlib.ExitStack()
         self.lasts = False  # whether the answer is not complete when the route returns
 
     async def choose(self, name: Any, task: str) -> RuntimeOffer:
@@ -127,8 +127,8 @@ class Call:
 
     def begin(self) -> None:
         """Takes a slot for the work, until the answer is complete."""
-        self._held.enter_context(self.service.gate.working())
-        self._held.enter_context(self.service.figures.running(self.kind))
+        self._resources.enter_context(self.service.gate.working())
+        self._resources.enter_context(self.service.figures.running(self.kind))
 
     def last(self) -> None:
         """Declares that the answer is not complete when the route returns; the code that completes it calls `end`."""
@@ -136,8 +136,10 @@ class Call:
 
     def end(self, status: int) -> None:
         """Frees the slot, and counts the request."""
-        self._held.close()
-        self.service.figures.answered(self.kind, self.model, status, time.perf_counter() - self._begun, self.seconds)
+        self._resources.close()
+        self.service.figures.answered(
+            self.kind, self.model, status, time.perf_counter() - self._started_at, self.seconds
+        )
 
     def returned(self, status: int) -> None:
         """Ends the call when the route returns, unless the answer is not complete yet."""

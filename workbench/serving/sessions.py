@@ -90,8 +90,8 @@ class SessionPool:
         """
         settings = dict(settings or {})
         if self.guard.public:
-            known = next((card for card in self.registry.cards() if card.id == model), None)
-            self.guard.check_card(known or self.registry.card(model))
+            listed_card = next((card for card in self.registry.cards() if card.id == model), None)
+            self.guard.check_card(listed_card or self.registry.card(model))
             self.guard.check_settings(settings)
         key = _key(model, runtime, quantization, settings)
         with self._lock:
@@ -110,10 +110,10 @@ class SessionPool:
         with self._lock:
             if isinstance(opened, OpenSession):
                 opened.admission = self.guard.admitted
-            kept = self._sessions.setdefault(key, opened)
-        if kept is not opened:  # another run opened it in the meantime; both share one process
+            shared = self._sessions.setdefault(key, opened)
+        if shared is not opened:  # another run opened it in the meantime; both share one process
             opened.close()
-        return kept
+        return shared
 
     def process(self, model: str, runtime: str, quantization: str = "") -> int | None:
         """Returns the id of the process that a session's model is loaded in; None if it is not loaded."""

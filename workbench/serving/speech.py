@@ -22,7 +22,7 @@ from workbench.openai_api.errors import Refusal
 from workbench.openai_api.sound_formats import PCM, written
 from workbench.openai_api.speech_request import PCM_RATE, SpeechRequest, read_speech_request
 from workbench.serving.bodies import read_json
-from workbench.serving.carried import Streamed, events_of, whole
+from workbench.serving.carried import Streamed, all_events, events_of
 from workbench.serving.offers import RuntimeOffer
 from workbench.serving.service import Call, error_reply
 from workbench.serving.transcriptions import EVENTS, sent
@@ -52,7 +52,7 @@ async def speak(call: Call) -> Any:
 
     if request.events or request.form == PCM:
         return await _streamed(call, request, events_of(work))
-    made = await whole(call.request, work)
+    made = await all_events(call.request, work)
     answer = made[-1] if made else None
     if not isinstance(answer, Answer) or answer.audio is None or not answer.sample_rate:
         raise WorkbenchError("the model said nothing; ask in other words")
@@ -66,8 +66,8 @@ def spoken(
     """Yields the events of an answer that says the input."""
     session = call.service.open(offer, stop)
     system = "\n".join(filter(None, (f"voice: {request.voice}" if request.voice else "", request.instructions)))
-    said = request.input if request.input.lower().startswith(SAY) else SAY + request.input
-    messages = [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": said}]
+    text = request.input if request.input.lower().startswith(SAY) else SAY + request.input
+    messages = [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": text}]
     events = session.converse_stream(messages, **{**request.options, **SPOKEN})
     with call.service.waiting(stop), contextlib.closing(events):
         for event in events:
@@ -99,7 +99,7 @@ async def _streamed(call: Call, request: SpeechRequest, made: AsyncGenerator[Con
 async def _parts(
     call: Call, request: SpeechRequest, first: AudioPiece, rest: AsyncGenerator[ConversationEvent, None]
 ) -> AsyncGenerator[bytes, None]:
-    status, raw, kept, tokens = 499, PcmEncoder(first.sample_rate), [first.samples], 0
+    status, raw, sound, tokens = 499, PcmEncoder(first.sample_rate), [first.samples], 0
     try:
         async with contextlib.aclosing(rest):
             if request.form == PCM:
@@ -111,11 +111,11 @@ async def _parts(
                     if request.form == PCM:
                         yield _sent(request, raw.feed(event.samples))
                     else:
-                        kept.append(event.samples)
+                        sound.append(event.samples)
             last = (
                 raw.feed(np.empty(0, np.float32), last=True)
                 if request.form == PCM
-                else written(np.concatenate(kept), first.sample_rate, request.form)
+                else written(np.concatenate(sound), first.sample_rate, request.form)
             )
             yield _sent(request, last)
             if request.events:

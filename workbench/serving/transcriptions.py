@@ -16,7 +16,7 @@ from workbench.openai_api.errors import Refusal
 from workbench.openai_api.transcription_answer import TranscriptionStream, transcription
 from workbench.openai_api.transcription_request import TranscriptionRequest
 from workbench.serving.bodies import Form, read_form
-from workbench.serving.carried import Streamed, events_of, whole
+from workbench.serving.carried import Streamed, all_events, events_of
 from workbench.serving.offers import RuntimeOffer
 from workbench.serving.service import Call, error_reply
 from workbench.serving.transcription_options import checked_request
@@ -28,9 +28,9 @@ EVENTS = "text/event-stream"
 
 async def transcribe(call: Call) -> Any:
     """Answers a request for a transcription."""
-    held = contextlib.AsyncExitStack()
+    resources = contextlib.AsyncExitStack()
     try:
-        form = await held.enter_async_context(read_form(call.request, call.service.gate.largest_body))
+        form = await resources.enter_async_context(read_form(call.request, call.service.gate.largest_body))
         offer, request = await read_request(call, form)
         call.begin()
 
@@ -38,8 +38,8 @@ async def transcribe(call: Call) -> Any:
             return transcript_events(call, offer, form, request, stop)
 
         if request.stream:
-            return await _streamed(call, held, events_of(work))
-        for event in await whole(call.request, work):
+            return await _streamed(call, resources, events_of(work))
+        for event in await all_events(call.request, work):
             if isinstance(event, Transcript):
                 call.seconds = event.audio_seconds
                 body, kind = transcription(event, request)
@@ -47,7 +47,7 @@ async def transcribe(call: Call) -> Any:
         raise WorkbenchError("the session ended without a transcript")
     finally:
         if not call.lasts:
-            await held.aclose()
+            await resources.aclose()
 
 
 async def read_request(call: Call, form: Form) -> tuple[RuntimeOffer, TranscriptionRequest]:
@@ -77,7 +77,7 @@ def transcript_events(
         raise BadInput(str(error).replace(form.path.name, form.name)) from error
 
 
-async def _streamed(call: Call, held: contextlib.AsyncExitStack, events: AsyncGenerator[Event, None]) -> Streamed:
+async def _streamed(call: Call, resources: contextlib.AsyncExitStack, events: AsyncGenerator[Event, None]) -> Streamed:
     """Returns the stream of a transcription when its first event is there. Until then the request can be refused."""
     try:
         first = await anext(events)
@@ -85,15 +85,15 @@ async def _streamed(call: Call, held: contextlib.AsyncExitStack, events: AsyncGe
         await events.aclose()
         raise
     call.last()
-    return Streamed(_parts(call, held, first, events), EVENTS)
+    return Streamed(_parts(call, resources, first, events), EVENTS)
 
 
 async def _parts(
-    call: Call, held: contextlib.AsyncExitStack, first: Event, events: AsyncGenerator[Event, None]
+    call: Call, resources: contextlib.AsyncExitStack, first: Event, events: AsyncGenerator[Event, None]
 ) -> AsyncGenerator[bytes, None]:
     writing, status = TranscriptionStream(), 499
     try:
-        async with held, contextlib.aclosing(events):
+        async with resources, contextlib.aclosing(events):
             yield sent(writing.events(first))
             async for event in events:
                 if isinstance(event, Transcript):

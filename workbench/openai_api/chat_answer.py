@@ -32,11 +32,11 @@ DONE = "data: [DONE]\n\n"  # the last event of a stream
 class ChatAnswer:
     """The answer to one request. `chunks` takes all events of its conversation, `whole` only the last one."""
 
-    def __init__(self, request: ChatRequest, kept: KeptAnswers):
-        self.request, self._kept = request, kept
+    def __init__(self, request: ChatRequest, answers: KeptAnswers):
+        self.request, self._answers = request, answers
         self.id, self.created = f"chatcmpl-{uuid4().hex}", int(time.time())
         self._audio_id = new_audio_id()
-        self._named = self._rated = False  # whether the stream has told the id of the audio, and its sample rate
+        self._id_sent = self._rate_sent = False  # whether the stream has told the id of the audio, and its sample rate
 
     def whole(self, answer: Answer, pieces: Sequence[Piece] = ()) -> dict[str, Any]:
         """Returns the `chat.completion` of a complete answer.
@@ -72,11 +72,11 @@ class ChatAnswer:
             return self._speech(event)
         return self._last(event)
 
-    def _first(self, begun: Begun) -> dict[str, Any]:
+    def _first(self, event: Begun) -> dict[str, Any]:
         content = None if self.request.spoken else ""
         first = self._chunk({"role": "assistant", "content": content, "refusal": None})
         if self.request.token_ids:
-            first["speech_workbench"] = _inside(begun)
+            first["speech_workbench"] = _inside(event)
         return first
 
     def _text(self, piece: Piece) -> list[dict[str, Any]]:
@@ -84,16 +84,16 @@ class ChatAnswer:
         if piece.text:
             delta = self._audio_delta(transcript=piece.text) if self.request.spoken else {"content": piece.text}
         ids = list(piece.tokens) if self.request.token_ids else []
-        told = self._logprobs([piece])
-        more = {**({"token_ids": ids} if ids else {}), **({"logprobs": told} if told else {})}
-        return [self._chunk(delta, None, **more)] if delta or more else []
+        logprobs = self._logprobs([piece])
+        extra_fields = {**({"token_ids": ids} if ids else {}), **({"logprobs": logprobs} if logprobs else {})}
+        return [self._chunk(delta, None, **extra_fields)] if delta or extra_fields else []
 
     def _speech(self, piece: AudioPiece) -> list[dict[str, Any]]:
-        told: dict[str, Any] = {} if self._rated else {"sample_rate": piece.sample_rate}
-        self._rated = True
+        audio_fields: dict[str, Any] = {} if self._rate_sent else {"sample_rate": piece.sample_rate}
+        self._rate_sent = True
         if len(piece.samples):
-            told["data"] = _encoded(written(piece.samples, piece.sample_rate, PCM))
-        delta = self._audio_delta(**told) if told else {}
+            audio_fields["data"] = _encoded(written(piece.samples, piece.sample_rate, PCM))
+        delta = self._audio_delta(**audio_fields) if audio_fields else {}
         rows = piece.streams if self.request.token_ids else None
         if rows is None or not len(rows):
             return [self._chunk(delta)] if delta else []
@@ -124,19 +124,19 @@ class ChatAnswer:
             "sample_rate": rate,
         }
 
-    def _audio_delta(self, **told: Any) -> dict[str, Any]:
+    def _audio_delta(self, **audio_fields: Any) -> dict[str, Any]:
         """Returns a delta of the audio. Clients join the texts of all deltas, so only one of them has the id."""
-        named = {} if self._named else {"id": self._audio_id}
-        self._named = True
-        return {"audio": {**named, **told}}
+        id_fields = {} if self._id_sent else {"id": self._audio_id}
+        self._id_sent = True
+        return {"audio": {**id_fields, **audio_fields}}
 
     def _keep(self, answer: Answer) -> int:
-        return self._kept.keep(self._audio_id, answer.text, answer.streams)
+        return self._answers.keep(self._audio_id, answer.text, answer.streams)
 
     def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any] | None:
-        if not self.request.more.get("logprobs"):
+        if not self.request.extensions.get("logprobs"):
             return None
-        entries = [chat_entry(piece, self.request.more.get("top_logprobs", 0)) for piece in pieces]
+        entries = [chat_entry(piece, self.request.extensions.get("top_logprobs", 0)) for piece in pieces]
         found = [entry for entry in entries if entry is not None]
         return {"content": found, "refusal": None} if found else None
 
@@ -144,8 +144,8 @@ class ChatAnswer:
         silent = self.request.modalities == "audio" and not answer.text
         return [*self.request.notes, *answer.notes, *([NO_TEXT] if silent else [])]
 
-    def _chunk(self, delta: Mapping[str, Any], finish_reason: str | None = None, **more: Any) -> dict[str, Any]:
-        choice = {"index": 0, "delta": dict(delta), "logprobs": None, "finish_reason": finish_reason, **more}
+    def _chunk(self, delta: Mapping[str, Any], finish_reason: str | None = None, **extra_fields: Any) -> dict[str, Any]:
+        choice = {"index": 0, "delta": dict(delta), "logprobs": None, "finish_reason": finish_reason, **extra_fields}
         return self._frame("chat.completion.chunk", [choice])
 
     def _frame(self, kind: str, choices: list[Any]) -> dict[str, Any]:
@@ -175,10 +175,10 @@ def error_event(error: WorkbenchError) -> str:
 
 def _inside(event: Begun | Answer) -> dict[str, Any]:
     layout = None if event.layout is None else dict(event.layout)
-    told: dict[str, Any] = {"prompt_rows": event.prompt_rows, "layout": layout, "settings": dict(event.settings)}
+    fields: dict[str, Any] = {"prompt_rows": event.prompt_rows, "layout": layout, "settings": dict(event.settings)}
     if isinstance(event, Answer):
-        told["probabilities"] = plain_probabilities(event.probabilities)
-    return {**told, "notes": list(event.notes)}
+        fields["probabilities"] = plain_probabilities(event.probabilities)
+    return {**fields, "notes": list(event.notes)}
 
 
 def _encoded(content: bytes) -> str:

@@ -79,7 +79,7 @@ class ChatRequest:
     include_usage: bool = False  # a stream ends with the usage
     token_ids: bool = False  # the answer has all its ids, those of the codec streams too
     notes: tuple[str, ...] = ()  # what the client should know about how the request was read
-    more: Mapping[str, Any] = field(default_factory=dict)  # the fields that this server alone follows
+    extensions: Mapping[str, Any] = field(default_factory=dict)  # the fields that this server alone follows
 
     @property
     def modalities(self) -> str:
@@ -96,7 +96,7 @@ def read_chat_request(
     body: Any,
     models: Sequence[str],
     options: Collection[str],
-    kept: KeptAnswers,
+    answers: KeptAnswers,
     followed: Mapping[str, FollowedField] | None = None,
 ) -> ChatRequest:
     """Returns the request in a body of JSON.
@@ -104,25 +104,25 @@ def read_chat_request(
     Args:
         models: the names of the server's models; a request without a name means the first one.
         options: the names of the model's options.
-        kept: the server's earlier answers.
+        answers: the server's earlier answers.
         followed: fields that this server follows for this model although others do not, each with a function that
-            reads its value. What they return is in the request's `more`, by name.
+            reads its value. What they return is in the request's `extensions`, by name.
 
     Raises `Refusal` for anything that cannot be followed. The values of options are not checked here.
     """
     if not isinstance(body, Mapping):
         raise Refusal("the request is not a JSON object; expected model and messages by name")
-    given = {name: value for name, value in body.items() if value is not None}
-    model = _model(given, models)
+    fields = {name: value for name, value in body.items() if value is not None}
+    model = _model(fields, models)
     followed = followed or {}
-    more = {name: read(given[name], name) for name, read in followed.items() if name in given}
-    _check_fields({name: value for name, value in given.items() if name not in followed}, options)
-    stream = _truth(given, "stream")
-    audio = _mapping(given, "audio", ("voice", "format"))
-    modalities = _modalities(given.get("modalities", ["text"]))
-    chosen = {name: given[name] for name in options if name in given}
+    extensions = {name: read(fields[name], name) for name, read in followed.items() if name in fields}
+    _check_fields({name: value for name, value in fields.items() if name not in followed}, options)
+    stream = _truth(fields, "stream")
+    audio = _mapping(fields, "audio", ("voice", "format"))
+    modalities = _modalities(fields.get("modalities", ["text"]))
+    chosen = {name: fields[name] for name in options if name in fields}
     limit = "max_new_tokens" if "max_new_tokens" in options else "max_tokens"
-    chosen |= {"modalities": modalities, **_limit(given, limit)}
+    chosen |= {"modalities": modalities, **_limit(fields, limit)}
     sound = check_format(audio.get("format") or (PCM if stream else WAV), "audio.format")
     if stream and sound != PCM and modalities != "text":
         raise Refusal(f"audio.format is {sound}, and streamed audio is {PCM}; set it to {PCM}", "audio.format")
@@ -131,19 +131,19 @@ def read_chat_request(
         notes.append(f"the model has one voice, so the voice {audio['voice']!r:.80} was not used")
     return ChatRequest(
         model=model,
-        messages=_messages(given.get("messages"), kept),
+        messages=_messages(fields.get("messages"), answers),
         options=chosen,
         format=sound,
         stream=stream,
-        include_usage=_include_usage(given, stream),
-        token_ids=_truth(given, "return_token_ids"),
+        include_usage=_include_usage(fields, stream),
+        token_ids=_truth(fields, "return_token_ids"),
         notes=tuple(notes),
-        more=more,
+        extensions=extensions,
     )
 
 
-def _model(given: Mapping[str, Any], models: Sequence[str]) -> str:
-    name = given.get("model", models[0])
+def _model(fields: Mapping[str, Any], models: Sequence[str]) -> str:
+    name = fields.get("model", models[0])
     if name not in models:
         raise Refusal(
             f"the server has no model {name!r:.80}; it has {', '.join(models)}", "model", "model_not_found", status=404
@@ -151,12 +151,12 @@ def _model(given: Mapping[str, Any], models: Sequence[str]) -> str:
     return str(name)
 
 
-def _check_fields(given: Mapping[str, Any], options: Collection[str]) -> None:
-    known = {*OWN, *UNFOLLOWED, *ABOUT_THE_CALLER, *options}
-    for name, value in given.items():
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"{LEAVE_OUT}."
+def _check_fields(fields: Mapping[str, Any], options: Collection[str]) -> None:
+    known_names = {*OWN, *UNFOLLOWED, *ABOUT_THE_CALLER, *options}
+    for name, value in fields.items():
+        if name not in known_names:
+            close_matches = difflib.get_close_matches(str(name), known_names, 1)
+            hint = f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."
             raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
         if name in UNFOLLOWED and name not in options:
             harmless, why = UNFOLLOWED[name]
@@ -164,15 +164,15 @@ def _check_fields(given: Mapping[str, Any], options: Collection[str]) -> None:
                 raise Refusal(f"{name} is {value!r:.80}, and {why}", name, "unsupported_value")
 
 
-def _truth(given: Mapping[str, Any], name: str) -> bool:
-    value = given.get(name, False)
+def _truth(fields: Mapping[str, Any], name: str) -> bool:
+    value = fields.get(name, False)
     if not isinstance(value, bool):
         raise Refusal(f"{name} is {value!r:.80}; expected true or false", name, "invalid_type")
     return value
 
 
-def _mapping(given: Mapping[str, Any], name: str, keys: Sequence[str]) -> Mapping[str, Any]:
-    value = given.get(name, {})
+def _mapping(fields: Mapping[str, Any], name: str, keys: Sequence[str]) -> Mapping[str, Any]:
+    value = fields.get(name, {})
     if not isinstance(value, Mapping):
         raise Refusal(f"{name} is {value!r:.80}; expected an object with {' and '.join(keys)}", name, "invalid_type")
     for key in value:
@@ -181,15 +181,15 @@ def _mapping(given: Mapping[str, Any], name: str, keys: Sequence[str]) -> Mappin
     return value
 
 
-def _include_usage(given: Mapping[str, Any], stream: bool) -> bool:
-    asked = _mapping(given, "stream_options", ("include_usage", "include_obfuscation"))
-    if asked and not stream:
+def _include_usage(fields: Mapping[str, Any], stream: bool) -> bool:
+    stream_options = _mapping(fields, "stream_options", ("include_usage", "include_obfuscation"))
+    if stream_options and not stream:
         raise Refusal("stream_options is set, and stream is not; set stream to true", "stream_options")
-    if asked.get("include_obfuscation"):
+    if stream_options.get("include_obfuscation"):
         raise Refusal(
             f"stream_options.include_obfuscation is on, and this server adds nothing; {LEAVE_OUT}", "stream_options"
         )
-    return _truth(asked, "include_usage")
+    return _truth(stream_options, "include_usage")
 
 
 def _modalities(value: Any) -> str:
@@ -206,34 +206,34 @@ def _modalities(value: Any) -> str:
     )
 
 
-def _limit(given: Mapping[str, Any], option: str) -> dict[str, Any]:
+def _limit(fields: Mapping[str, Any], option: str) -> dict[str, Any]:
     """Returns the model's option for OpenAI's limit of an answer, which has two names in the API."""
-    names = [name for name in ("max_completion_tokens", "max_tokens") if name in given]
+    names = [name for name in ("max_completion_tokens", "max_tokens") if name in fields]
     if len(names) == 2:
         raise Refusal("max_tokens and max_completion_tokens are both set; leave out max_tokens", "max_tokens")
     for name in names:
-        value = given[name]
+        value = fields[name]
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise Refusal(f"{name} is {value!r:.80}; expected a whole number of at least 1", name, "invalid_value")
-    return {option: given[names[0]]} if names else {}
+    return {option: fields[names[0]]} if names else {}
 
 
-def _messages(given: Any, kept: KeptAnswers) -> list[Mapping[str, Any]]:
-    if not isinstance(given, list) or not given:
+def _messages(messages: Any, answers: KeptAnswers) -> list[Mapping[str, Any]]:
+    if not isinstance(messages, list) or not messages:
         raise Refusal("messages is not a list of messages; expected at least one from the user", "messages")
-    return [_message(each, f"messages[{number}]", kept) for number, each in enumerate(given)]
+    return [_message(each, f"messages[{number}]", answers) for number, each in enumerate(messages)]
 
 
-def _message(given: Any, where: str, kept: KeptAnswers) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise Refusal(f"{where} is {given!r:.80}; expected an object with role and content", where, "invalid_type")
-    role = given.get("role")
+def _message(message: Any, where: str, answers: KeptAnswers) -> Mapping[str, Any]:
+    if not isinstance(message, Mapping):
+        raise Refusal(f"{where} is {message!r:.80}; expected an object with role and content", where, "invalid_type")
+    role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise Refusal(f"{where}.role is {role!r:.80}; expected one of {', '.join(ROLES)}", f"{where}.role")
     for name in ("tool_calls", "function_call", "refusal"):
-        if given.get(name):
+        if message.get(name):
             raise Refusal(f"{where} has {name}, which this model cannot read; {LEAVE_OUT}", f"{where}.{name}")
-    content, audio = given.get("content"), given.get("audio")
+    content, audio = message.get("content"), message.get("audio")
     if audio is None:
         if content is None:
             raise Refusal(f"{where} has no content; expected a text or a list of parts", f"{where}.content")
@@ -242,36 +242,36 @@ def _message(given: Any, where: str, kept: KeptAnswers) -> Mapping[str, Any]:
         raise Refusal(
             f"{where} of the {role} has audio; give a recording as a part of type input_audio", f"{where}.audio"
         )
-    earlier = _earlier(audio, f"{where}.audio", kept)
-    said: list[Any] = [{"type": "text", "text": earlier.text}] if earlier.text else []
+    earlier = _earlier(audio, f"{where}.audio", answers)
+    parts: list[Any] = [{"type": "text", "text": earlier.text}] if earlier.text else []
     if content:
-        said = [{"type": "text", "text": content}] if isinstance(content, str) else _content(content, role, where)
-    return {"role": "assistant", "content": [*said, {"type": "audio", "streams": earlier.streams}]}
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else _content(content, role, where)
+    return {"role": "assistant", "content": [*parts, {"type": "audio", "streams": earlier.streams}]}
 
 
-def _earlier(audio: Any, where: str, kept: KeptAnswers) -> Any:
+def _earlier(audio: Any, where: str, answers: KeptAnswers) -> Any:
     name = audio.get("id") if isinstance(audio, Mapping) else None
     if not isinstance(name, str):
         raise Refusal(f'{where} has no id; expected {{"id": ...}} of an earlier answer', where)
-    earlier = kept.get(name)
-    if earlier is None:
+    answer = answers.get(name)
+    if answer is None:
         raise Refusal(
             f"{where}.id is {name!r:.80}, and this server keeps no audio of that id, or no longer; send the answer's "
             "text in its place",
             f"{where}.id",
             "audio_not_found",
         )
-    return earlier
+    return answer
 
 
-def _content(given: Any, role: str, where: str) -> Any:
+def _content(content: Any, role: str, where: str) -> Any:
     """Returns the text or the parts of a message; refuses a part that would name a file of the server."""
-    if isinstance(given, str):
-        return given
-    if not isinstance(given, list):
-        raise Refusal(f"{where}.content is {given!r:.80}; expected a text or a list of parts", f"{where}.content")
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise Refusal(f"{where}.content is {content!r:.80}; expected a text or a list of parts", f"{where}.content")
     parts = []
-    for number, part in enumerate(given):
+    for number, part in enumerate(content):
         place = f"{where}.content[{number}]"
         kind = part.get("type") if isinstance(part, Mapping) else None
         spoken_before = kind == "audio" and role == "assistant" and "streams" in part

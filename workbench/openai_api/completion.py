@@ -49,50 +49,50 @@ def read_completion_request(body: Mapping[str, Any], options: Collection[str]) -
     Args:
         options: the names of the model's options.
     """
-    given = {name: value for name, value in body.items() if value is not None}
-    for name, value in given.items():
+    fields = {name: value for name, value in body.items() if value is not None}
+    for name, value in fields.items():
         if name in UNFOLLOWED and name not in options:
             harmless, why = UNFOLLOWED[name]
             if not any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in harmless):
                 raise Refusal(f"{name} is {value!r:.80}, and {why}", name, "unsupported_value")
         elif name not in {*OWN, *ABOUT_THE_CALLER, *options}:
-            near = difflib.get_close_matches(str(name), [*OWN, *options], 1)
-            hint = f"did you mean {near[0]}?" if near else f"{LEAVE_OUT}."
+            close_matches = difflib.get_close_matches(str(name), [*OWN, *options], 1)
+            hint = f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."
             raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
-    stream = _truth(given, "stream")
-    streaming = given.get("stream_options") or {}
+    stream = _truth(fields, "stream")
+    streaming = fields.get("stream_options") or {}
     if not isinstance(streaming, Mapping) or {*streaming} - {"include_usage", "include_obfuscation"}:
         raise Refusal("stream_options is not an object with include_usage", "stream_options", "invalid_type")
-    most = given.get("max_tokens", USUAL_TOKENS)
-    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise Refusal(f"max_tokens is {most!r:.80}; expected a whole number of at least 1", "max_tokens")
-    chosen = {name: given[name] for name in options if name in given}
+    max_tokens = fields.get("max_tokens", USUAL_TOKENS)
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
+        raise Refusal(f"max_tokens is {max_tokens!r:.80}; expected a whole number of at least 1", "max_tokens")
+    chosen = {name: fields[name] for name in options if name in fields}
     return CompletionRequest(
-        model=str(given.get("model")),
-        prompt=_prompt(given.get("prompt")),
-        options={"max_new_tokens": most, **chosen},
-        stops=read_stops(given.get("stop")),
-        logprobs=read_completion_logprobs(given.get("logprobs")),
+        model=str(fields.get("model")),
+        prompt=_prompt(fields.get("prompt")),
+        options={"max_new_tokens": max_tokens, **chosen},
+        stops=read_stops(fields.get("stop")),
+        logprobs=read_completion_logprobs(fields.get("logprobs")),
         stream=stream,
         include_usage=_truth(streaming, "include_usage"),
     )
 
 
-def _truth(given: Mapping[str, Any], name: str) -> bool:
-    value = given.get(name, False)
+def _truth(fields: Mapping[str, Any], name: str) -> bool:
+    value = fields.get(name, False)
     if not isinstance(value, bool):
         raise Refusal(f"{name} is {value!r:.80}; expected true or false", name, "invalid_type")
     return value
 
 
-def _prompt(given: Any) -> str:
-    if isinstance(given, list) and len(given) == 1:
-        [given] = given
-    if isinstance(given, list) and given and all(isinstance(each, str) for each in given):
-        raise Refusal(f"prompt has {len(given)} texts, and a request has one answer; send several requests", "prompt")
-    if not isinstance(given, str):
-        raise Refusal(f"prompt is {given!r:.80}; expected a text", "prompt", "invalid_type")
-    return given
+def _prompt(prompt: Any) -> str:
+    if isinstance(prompt, list) and len(prompt) == 1:
+        [prompt] = prompt
+    if isinstance(prompt, list) and prompt and all(isinstance(each, str) for each in prompt):
+        raise Refusal(f"prompt has {len(prompt)} texts, and a request has one answer; send several requests", "prompt")
+    if not isinstance(prompt, str):
+        raise Refusal(f"prompt is {prompt!r:.80}; expected a text", "prompt", "invalid_type")
+    return prompt
 
 
 def completion_chunk(
@@ -104,8 +104,8 @@ def completion_chunk(
         pieces: the tokens of the part, for their log-probabilities.
         shown: the characters of the completion before this part.
     """
-    told = None if request.logprobs is None or not pieces else completion_logprobs(pieces, request.logprobs, shown)
-    choice = {"index": 0, "text": text, "logprobs": told, "finish_reason": finish}
+    logprobs = None if request.logprobs is None or not pieces else completion_logprobs(pieces, request.logprobs, shown)
+    choice = {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}
     return {**_frame(request), "choices": [choice]}
 
 

@@ -59,14 +59,14 @@ class KeptAnswers:
         now = int(self._clock())
         if streams is None or not len(streams):
             return now
-        kept = KeptAnswer(text, np.asarray(streams, NARROW), now + self._seconds)
+        answer = KeptAnswer(text, np.asarray(streams, NARROW), now + self._seconds)
         with self._lock:
             self._drop_expired()
-            if self._bytes + kept.streams.nbytes > self._most:
+            if self._bytes + answer.streams.nbytes > self._most:
                 return now
-            self._answers[name] = kept
-            self._bytes += kept.streams.nbytes
-        return kept.expires_at
+            self._answers[name] = answer
+            self._bytes += answer.streams.nbytes
+        return answer.expires_at
 
     def get(self, name: str) -> KeptAnswer | None:
         """Returns an answer; None if it is unknown or has expired."""

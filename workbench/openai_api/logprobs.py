@@ -37,8 +37,8 @@ def chosen_of(piece: Piece) -> Alternative | None:
     if len(piece.tokens) != 1 or not piece.alternatives:
         return None
     [number] = piece.tokens
-    known = next((each for each in piece.alternatives if each.id == number), None)
-    return known or Alternative(number, piece.text, UNLIKELY)
+    alternative = next((each for each in piece.alternatives if each.id == number), None)
+    return alternative or Alternative(number, piece.text, UNLIKELY)
 
 
 def chat_entry(piece: Piece, top: int) -> dict[str, Any] | None:

@@ -34,39 +34,39 @@ class SpeechRequest:
 
 def read_speech_request(body: Mapping[str, Any], options: Collection[str]) -> SpeechRequest:
     """Returns the request in a body of JSON; raises `Refusal` for anything that cannot be followed."""
-    given = {name: value for name, value in body.items() if value is not None}
-    for name in given:
+    fields = {name: value for name, value in body.items() if value is not None}
+    for name in fields:
         if name not in {*OWN, *ABOUT_THE_CALLER, *options}:
-            near = difflib.get_close_matches(str(name), [*OWN, *options], 1)
-            hint = f"did you mean {near[0]}?" if near else f"{LEAVE_OUT}."
+            close_matches = difflib.get_close_matches(str(name), [*OWN, *options], 1)
+            hint = f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."
             raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
     for name in ("input", "voice", "response_format", "instructions", "stream_format"):
-        if not isinstance(given.get(name, ""), str):
-            raise Refusal(f"{name} is {given[name]!r:.80}; expected a text", name, "invalid_type")
-    said = given.get("input", "").strip()
-    if not said or len(said) > LONGEST_INPUT:
-        raise Refusal(f"input has {len(said)} characters; expected 1 to {LONGEST_INPUT}", "input", "invalid_value")
-    speed = given.get("speed", 1.0)
+        if not isinstance(fields.get(name, ""), str):
+            raise Refusal(f"{name} is {fields[name]!r:.80}; expected a text", name, "invalid_type")
+    text = fields.get("input", "").strip()
+    if not text or len(text) > LONGEST_INPUT:
+        raise Refusal(f"input has {len(text)} characters; expected 1 to {LONGEST_INPUT}", "input", "invalid_value")
+    speed = fields.get("speed", 1.0)
     if speed != 1 or isinstance(speed, bool):
         raise Refusal(f"speed is {speed!r:.80}, and the model has one pace; {LEAVE_OUT}", "speed", "unsupported_value")
-    form = given.get("response_format") or ("mp3" if "mp3" in formats() else "wav")
-    known = [RAW if name == PCM else name for name in formats()]
-    if form not in known:
+    form = fields.get("response_format") or ("mp3" if "mp3" in formats() else "wav")
+    format_names = [RAW if name == PCM else name for name in formats()]
+    if form not in format_names:
         raise Refusal(
-            f"response_format is {form!r:.80}, and this server writes {', '.join(known)}; choose one of them",
+            f"response_format is {form!r:.80}, and this server writes {', '.join(format_names)}; choose one of them",
             "response_format",
             "unsupported_value",
         )
-    stream = given.get("stream_format") or AUDIO
+    stream = fields.get("stream_format") or AUDIO
     if stream not in STREAMS:
         raise Refusal(f"stream_format is {stream!r:.80}; expected {' or '.join(STREAMS)}", "stream_format")
-    voice = given.get("voice", "")
+    voice = fields.get("voice", "")
     return SpeechRequest(
-        model=str(given.get("model")),
-        input=said,
+        model=str(fields.get("model")),
+        input=text,
         voice="" if voice in NO_VOICE else voice,
         form=PCM if form == RAW else form,
-        instructions=given.get("instructions", ""),
+        instructions=fields.get("instructions", ""),
         events=stream == SSE,
-        options={name: given[name] for name in options if name in given},
+        options={name: fields[name] for name in options if name in fields},
     )

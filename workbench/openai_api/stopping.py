@@ -11,13 +11,13 @@ MOST_STOPS = 16
 LONGEST_STOP = 1000  # characters
 
 
-def read_stops(given: Any, name: str = "stop") -> tuple[str, ...]:
+def read_stops(value: Any, name: str = "stop") -> tuple[str, ...]:
     """Returns the stop texts of a request: one, a list, or none."""
-    found = [given] if isinstance(given, str) else given
-    if found is None or (isinstance(given, str) and not given):
+    found = [value] if isinstance(value, str) else value
+    if found is None or (isinstance(value, str) and not value):
         return ()
     if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
-        raise Refusal(f"{name} is {given!r:.80}; expected a text or a list of texts", name, "invalid_type")
+        raise Refusal(f"{name} is {value!r:.80}; expected a text or a list of texts", name, "invalid_type")
     if len(found) > MOST_STOPS or any(len(each) > LONGEST_STOP for each in found):
         raise Refusal(
             f"{name} has {len(found)} texts; expected at most {MOST_STOPS}, of up to {LONGEST_STOP} characters", name
@@ -33,7 +33,7 @@ class Stopping:
 
     def __init__(self, stops: Sequence[str]):
         self._stops = tuple(stops)
-        self._held = ""
+        self._pending = ""
         self.text = ""  # all that was given back
         self.ended = False
 
@@ -41,14 +41,14 @@ class Stopping:
         """Returns the text that can be shown now; all that was held back if the piece is the last one."""
         if self.ended:
             return ""
-        text = self._held + piece
+        text = self._pending + piece
         places = [(place, stop) for stop in self._stops if (place := text.find(stop)) >= 0]
         if places:
             self.ended = True
-            shown, self._held = text[: min(places)[0]], ""
+            shown, self._pending = text[: min(places)[0]], ""
         else:
-            held = 0 if last else max((_overlap(text, stop) for stop in self._stops), default=0)
-            shown, self._held = text[: len(text) - held], text[len(text) - held :]
+            overlap = 0 if last else max((_overlap(text, stop) for stop in self._stops), default=0)
+            shown, self._pending = text[: len(text) - overlap], text[len(text) - overlap :]
         self.text += shown
         return shown
 

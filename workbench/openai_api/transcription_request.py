@@ -61,17 +61,21 @@ def read_transcription_request(
 
     Raises `Refusal` for anything that cannot be followed. The limits of options are not checked here.
     """
-    known = {spec.name: spec for spec in specs}
-    given: dict[str, list[str]] = {}
+    specs_by_name = {spec.name: spec for spec in specs}
+    values_by_name: dict[str, list[str]] = {}
     for name, value in fields:
-        given.setdefault(name.removesuffix("[]"), []).append(value)
-    _check_fields(given, known)
-    single = {name: values[-1] for name, values in given.items() if name != "timestamp_granularities"}
-    options = {name: _value(known[name], given[name]) for name in given if name in known and name not in OWN}
-    options |= _language(single.get("language", ""), known, languages)
-    options |= _prompt(single.get("prompt", ""), known)
+        values_by_name.setdefault(name.removesuffix("[]"), []).append(value)
+    _check_fields(values_by_name, specs_by_name)
+    single = {name: values[-1] for name, values in values_by_name.items() if name != "timestamp_granularities"}
+    options = {
+        name: _value(specs_by_name[name], values_by_name[name])
+        for name in values_by_name
+        if name in specs_by_name and name not in OWN
+    }
+    options |= _language(single.get("language", ""), specs_by_name, languages)
+    options |= _prompt(single.get("prompt", ""), specs_by_name)
     temperature = _temperature(single.get("temperature", ""))
-    if "temperature" in known and single.get("temperature"):
+    if "temperature" in specs_by_name and single.get("temperature"):
         options["temperature"] = temperature
     elif temperature:
         raise Refusal(f"temperature is {temperature:g}, and this model draws nothing; {LEAVE_OUT}", "temperature")
@@ -86,20 +90,22 @@ def read_transcription_request(
             f"response_format is {form}, and a stream is of text alone; set it to {JSON}, or stream to false",
             "response_format",
         )
-    asked = _granularities(given.get("timestamp_granularities", []), form)
-    return TranscriptionRequest(options, form, WORD in asked, SEGMENT in asked or not asked, stream, temperature)
+    granularities = _granularities(values_by_name.get("timestamp_granularities", []), form)
+    return TranscriptionRequest(
+        options, form, WORD in granularities, SEGMENT in granularities or not granularities, stream, temperature
+    )
 
 
-def _check_fields(given: Mapping[str, Sequence[str]], known: Mapping[str, OptionSpec]) -> None:
-    several = {"timestamp_granularities", *(name for name, spec in known.items() if spec.kind is tuple)}
-    for name, values in given.items():
+def _check_fields(values_by_name: Mapping[str, Sequence[str]], specs_by_name: Mapping[str, OptionSpec]) -> None:
+    several = {"timestamp_granularities", *(name for name, spec in specs_by_name.items() if spec.kind is tuple)}
+    for name, values in values_by_name.items():
         if name in UNFOLLOWED:
             harmless, why = UNFOLLOWED[name]
             if any(value and value not in harmless for value in values):
                 raise Refusal(f"{name} is {values[0]!r:.80}, and {why}; {LEAVE_OUT}", name, "unsupported_value")
-        elif name not in {*OWN, *known, *ABOUT_THE_CALLER}:
-            near = difflib.get_close_matches(name, [*OWN, *known], 1)
-            hint = f"did you mean {near[0]}?" if near else f"{LEAVE_OUT}."
+        elif name not in {*OWN, *specs_by_name, *ABOUT_THE_CALLER}:
+            close_matches = difflib.get_close_matches(name, [*OWN, *specs_by_name], 1)
+            hint = f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."
             raise Refusal(f"the form has the unknown field {name!s:.80}; {hint}", f"{name:.80}", "unknown_parameter")
         elif len(values) > 1 and name not in several:
             raise Refusal(f"the form has the field {name:.80} {len(values)} times; expected it once", name)
@@ -135,24 +141,24 @@ def _granularities(values: Sequence[str], form: str) -> Sequence[str]:
     return values
 
 
-def _language(value: str, known: Mapping[str, OptionSpec], languages: Sequence[str]) -> dict[str, Any]:
+def _language(value: str, specs_by_name: Mapping[str, OptionSpec], languages: Sequence[str]) -> dict[str, Any]:
     """Returns the option for the language; a model without one has it fixed."""
     if not value:
         return {}
-    if "language" in known:
+    if "language" in specs_by_name:
         return {"language": value}
     if value in languages or not languages:
         return {}
     raise Refusal(f"language is {value!r:.80}, and this model hears {', '.join(languages)}; {LEAVE_OUT}", "language")
 
 
-def _prompt(value: str, known: Mapping[str, OptionSpec]) -> dict[str, Any]:
+def _prompt(value: str, specs_by_name: Mapping[str, OptionSpec]) -> dict[str, Any]:
     """Returns the option for the prompt: words to expect, separated by lines or commas."""
     words = [word.strip() for line in value.splitlines() for word in line.split(",") if word.strip()]
     if not words:
         return {}
     for name in ("hotwords", "boost"):
-        if name in known and known[name].kind is tuple:
+        if name in specs_by_name and specs_by_name[name].kind is tuple:
             return {name: words}
     raise Refusal(f"prompt is set, and this model takes no words to expect; {LEAVE_OUT}", "prompt", "unsupported_value")
 

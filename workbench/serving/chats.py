@@ -48,7 +48,7 @@ async def chat(call: Call) -> Any:
     call.begin()
 
     def work(stop: threading.Event) -> Generator[ConversationEvent, None, None]:
-        return stopped_at(request.more.get(STOP, ()), conversation(call, offer, request, embeddings, stop))
+        return stopped_at(request.extensions.get(STOP, ()), conversation(call, offer, request, embeddings, stop))
 
     if request.stream:
         return await _streamed(call, writing, events_of(work))
@@ -75,12 +75,12 @@ def read_request(call: Call, offer: RuntimeOffer, body: Mapping[str, Any]) -> tu
     )
     options = dict(request.options)
     for name, option in (("min_tokens", "min_new_tokens"),):
-        if request.more.get(name):
-            options[option] = request.more[name]
-    if request.more.get("logprobs"):
+        if request.extensions.get(name):
+            options[option] = request.extensions[name]
+    if request.extensions.get("logprobs"):
         options["alternatives"] = ASKED
-    if "chat_template_kwargs" in request.more:
-        options["thinking"] = request.more["chat_template_kwargs"]
+    if "chat_template_kwargs" in request.extensions:
+        options["thinking"] = request.extensions["chat_template_kwargs"]
     for spec in specs:
         if spec.file and options.get(spec.name) is not None:
             raise Refusal(f"{spec.name} is a file of the server, which a request cannot name", spec.name)

@@ -271,7 +271,7 @@ def _add_chat(server: MCPServer, service: Service, call_files: CallFiles) -> Non
 
             def work(stop: threading.Event, progress: ProgressSender) -> Generator[ConversationEvent, None, None]:
                 text = ""
-                stops = request.more.get(chats.STOP, ())
+                stops = request.extensions.get(chats.STOP, ())
                 events = chats.stopped_at(stops, chats.conversation(call, offer, request, sent, stop, progress.say))
                 with contextlib.closing(events):
                     for event in events:

@@ -97,12 +97,12 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions, device: str = "
     check_detector(options)
     seconds = len(samples) / SAMPLE_RATE
     longest = options.max_segment_seconds
-    whole = Span(0.0, seconds)
+    recording_span = Span(0.0, seconds)
     if options.vad in ("auto", "none") and seconds <= longest:
-        return SpeechFound((whole,))
+        return SpeechFound((recording_span,))
     levels = frame_levels(samples)
     if options.vad == "none":
-        return SpeechFound(tuple(cap_spans([whole], longest, levels)))
+        return SpeechFound(tuple(cap_spans([recording_span], longest, levels)))
     if options.vad in ("auto", "silero"):
         speech, detector = _silero_spans(samples, levels), _SILERO
     else:
@@ -122,8 +122,8 @@ def _silero_spans(samples: np.ndarray, levels: np.ndarray) -> list[Span]:
     again = []
     for gap in between(spans, len(samples) / SAMPLE_RATE):
         if _seconds_above(levels, gap, max(loud - _SPEECH_RANGE, _INAUDIBLE)) >= _SUSPECT_SECONDS:
-            found = spans_with_resets(amplified(samples[gap.slice], _SILERO.level_db), options)
-            again += [Span(gap.start + each.start, min(gap.start + each.end, gap.end)) for each in found]
+            gap_spans = spans_with_resets(amplified(samples[gap.slice], _SILERO.level_db), options)
+            again += [Span(gap.start + each.start, min(gap.start + each.end, gap.end)) for each in gap_spans]
     return sorted([*spans, *again])
 
 
@@ -174,7 +174,7 @@ def _chunks(
     edges = [0.0, *(edge for span in speech for edge in (span.start, span.end)), seconds]
     gaps = [Span(*edge) for edge in zip(edges[::2], edges[1::2], strict=True)]
     quiet = [gap.seconds <= SHORT_PAUSE_SECONDS or _is_pause(samples, gap, levels, mean, detector) for gap in gaps]
-    found: list[Span] = []
+    spans: list[Span] = []
     first = 0
     for last in range(len(speech)):
         if quiet[last + 1] and last + 1 < len(speech):
@@ -183,9 +183,9 @@ def _chunks(
         high = gaps[last + 1].end if quiet[last + 1] else speech[last].end
         wide = widened(speech[first : last + 1], PAD_SECONDS, low, high)
         merged = cap_spans(wide, longest, levels, merge_gap=MERGE_SECONDS)
-        found += joined_short(merged, SHORT_SECONDS, JOIN_SECONDS, longest)
+        spans += joined_short(merged, SHORT_SECONDS, JOIN_SECONDS, longest)
         first = last + 1
-    return found
+    return spans
 
 
 def _is_pause(samples: np.ndarray, gap: Span, levels: np.ndarray, mean: float, detector: _Detector) -> bool:
@@ -202,14 +202,16 @@ def _notes(
     """Returns notes about audio that was left out."""
     level = _mean_level(levels, speech) if speech else loud_level(levels)
     limit = max(level - _AS_LOUD, _INAUDIBLE)
-    left = sum(_seconds_above(levels, span, limit) for span in between(chunks, seconds))
-    much = left >= max(_MUCH_SECONDS, _MUCH_SHARE * sum(span.seconds for span in speech))
+    loud_seconds = sum(_seconds_above(levels, span, limit) for span in between(chunks, seconds))
+    is_notable = loud_seconds >= max(_MUCH_SECONDS, _MUCH_SHARE * sum(span.seconds for span in speech))
     advice = "if words are missing, try --vad none"
     if not speech:
-        said = f"{detector} found no speech in the recording"
-        return (f"{said}, though {left:.0f} s of it are not silent; {advice}" if much else said,)
-    if much:
-        return (f"{detector} left out {left:.0f} s that are about as loud as the speech that it found; {advice}",)
+        message = f"{detector} found no speech in the recording"
+        return (f"{message}, though {loud_seconds:.0f} s of it are not silent; {advice}" if is_notable else message,)
+    if is_notable:
+        return (
+            f"{detector} left out {loud_seconds:.0f} s that are about as loud as the speech that it found; {advice}",
+        )
     return ()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from workbench.visualise.scene import Scene
 
 EMBEDDINGS, ANSWER = "llm.embeddings", "answer.embeddings"
-HEARD = "adaptor.output"
+AUDIO_EMBEDDINGS = "adaptor.output"
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Answered:
     embeddings: np.ndarray  # [positions, hidden]: the prompt, then the answer without its last token
     prompt: int  # positions of the prompt
     ids: tuple[int, ...]  # tokens of the answer
-    heard: tuple[int, int]  # first and end of the positions that hold sound; equal where none does
+    sound_rows: tuple[int, int]  # first and end of the positions that hold sound; equal where none does
 
     @property
     def rows(self) -> np.ndarray:
@@ -36,19 +36,19 @@ def answered(scene: Scene) -> Answered:
 
     Raises `Unavailable` if the runtime does not show the embeddings of tokens.
     """
-    found = scene.stages(EMBEDDINGS, HEARD, ANSWER, "tokens")
+    stages = scene.stages(EMBEDDINGS, AUDIO_EMBEDDINGS, ANSWER, "tokens")
     prompt = scene.stage(EMBEDDINGS, "the input of a language model")
     ids = tuple(int(number) for number in scene.stage("tokens"))
-    if ANSWER in found:
-        rows = found[ANSWER]
+    if ANSWER in stages:
+        rows = stages[ANSWER]
         ids = ids[: len(rows)]
     else:
         rows = scene.session.token_embeddings(ids)
-    joined = np.concatenate([prompt, rows[: max(len(ids) - 1, 0)].astype(prompt.dtype)])
-    return Answered(joined, len(prompt), ids, _heard(prompt, found.get(HEARD)))
+    embeddings = np.concatenate([prompt, rows[: max(len(ids) - 1, 0)].astype(prompt.dtype)])
+    return Answered(embeddings, len(prompt), ids, _sound_rows(prompt, stages.get(AUDIO_EMBEDDINGS)))
 
 
-def _heard(prompt: np.ndarray, sound: np.ndarray | None) -> tuple[int, int]:
+def _sound_rows(prompt: np.ndarray, sound: np.ndarray | None) -> tuple[int, int]:
     """Returns the positions of a prompt [positions, hidden] that hold the rows of sound, in their order."""
     if sound is None or not len(sound) or sound.shape[1] != prompt.shape[1]:
         return 0, 0

@@ -18,78 +18,78 @@ COMPARED = ("image", "lines", "bars", "table")
 """Kinds of layers that have a difference, cell by cell."""
 
 
-def check_alike(one: Picture, other: Picture) -> None:
+def check_alike(first: Picture, second: Picture) -> None:
     """Raises `BadInput` for pictures of two different views."""
-    if one.view != other.view:
-        raise BadInput(f"pictures of {one.view} and of {other.view} are given; expected two of one view")
+    if first.view != second.view:
+        raise BadInput(f"pictures of {first.view} and of {second.view} are given; expected two of one view")
 
 
-def difference(one: Picture, other: Picture) -> Picture:
-    """Returns `other` minus `one`, layer by layer, with colours that are white at 0.
+def difference(first: Picture, second: Picture) -> Picture:
+    """Returns `second` minus `first`, layer by layer, with colours that are white at 0.
 
     Layers of other shapes are left out, and a note names them. Raises `BadInput` for pictures of two views, and where
     no layer can be compared.
     """
-    check_alike(one, other)
-    theirs = {layer.name: layer for layer in other.layers}
-    layers, left = [], []
-    for layer in one.layers:
-        found = theirs.get(layer.name)
+    check_alike(first, second)
+    second_layers = {layer.name: layer for layer in second.layers}
+    layers, notes = [], []
+    for layer in first.layers:
+        counterpart = second_layers.get(layer.name)
         if layer.kind not in COMPARED or layer.over:
             continue
-        if found is None or found.values.shape != layer.values.shape:
-            left.append(_why(layer, found))
+        if counterpart is None or counterpart.values.shape != layer.values.shape:
+            notes.append(_why(layer, counterpart))
             continue
-        values = found.values.astype(np.float64) - layer.values.astype(np.float64)
+        values = counterpart.values.astype(np.float64) - layer.values.astype(np.float64)
         coloured = layer.kind in ("image", "table")
         labels = tuple(f"{value:+.2g}" for value in values.flat) if layer.kind == "table" else layer.labels
         scale = diverging_scale("difference", values) if coloured else None
         layers.append(replace(layer, title=f"{layer.title}: difference", values=values, labels=labels, scale=scale))
     if not layers:
-        why = left[0] if left else "this view has no arrays"
-        raise BadInput(f"{one.side} and {other.side} have no difference that can be drawn: {why}")
+        reason = notes[0] if notes else "this view has no arrays"
+        raise BadInput(f"{first.side} and {second.side} have no difference that can be drawn: {reason}")
     return Picture(
-        view=one.view,
-        model=one.model,
-        runtime=one.runtime,
-        title=f"{one.title}: {other.side} minus {one.side}",
-        sentence=one.sentence,
+        view=first.view,
+        model=first.model,
+        runtime=first.runtime,
+        title=f"{first.title}: {second.side} minus {first.side}",
+        sentence=first.sentence,
         layers=tuple(layers),
-        seconds=one.seconds,
-        tokens=one.tokens,
-        notes=tuple(left),
-        quantization=one.quantization,
+        seconds=first.seconds,
+        tokens=first.tokens,
+        notes=tuple(notes),
+        quantization=first.quantization,
     )
 
 
-def _why(layer: Layer, other: Layer | None) -> str:
-    if other is None:
+def _why(layer: Layer, counterpart: Layer | None) -> str:
+    if counterpart is None:
         return f"only the first has {layer.title}"
-    shapes = [dimensions(each.values.shape) for each in (layer, other)]
+    shapes = [dimensions(each.values.shape) for each in (layer, counterpart)]
     return f"{layer.title} is {shapes[0]} values in the first and {shapes[1]} in the second"
 
 
-def side_by_side(one: Picture, other: Picture) -> Picture:
+def side_by_side(first: Picture, second: Picture) -> Picture:
     """Returns one picture with the layers of both and of their difference, where there is one.
 
     Layers of one name share the scale of their colours. Raises `BadInput` for pictures of two views.
     """
-    check_alike(one, other)
-    shared = _shared_scales(one, other)
-    layers = [*_named(one, "a", shared), *_named(other, "b", shared)]
-    notes = [*one.notes, *(note for note in other.notes if note not in one.notes)]
+    check_alike(first, second)
+    shared = _shared_scales(first, second)
+    layers = [*_named(first, "a", shared), *_named(second, "b", shared)]
+    notes = [*first.notes, *(note for note in second.notes if note not in first.notes)]
     try:
-        found = difference(one, other)
-        layers += [replace(layer, name=f"difference_{layer.name}") for layer in found.layers]
-        notes += found.notes
+        difference_picture = difference(first, second)
+        layers += [replace(layer, name=f"difference_{layer.name}") for layer in difference_picture.layers]
+        notes += difference_picture.notes
     except BadInput as error:
         notes.append(str(error))
     return replace(
-        one,
-        title=f"{one.title}: {one.side} and {other.side}",
+        first,
+        title=f"{first.title}: {first.side} and {second.side}",
         layers=tuple(layers),
         notes=tuple(notes),
-        seconds=max(filter(None, (one.seconds, other.seconds)), default=None),
+        seconds=max(filter(None, (first.seconds, second.seconds)), default=None),
     )
 
 
@@ -105,13 +105,13 @@ def _named(picture: Picture, prefix: str, scales: dict[str, Scale]) -> list[Laye
     ]
 
 
-def _shared_scales(one: Picture, other: Picture) -> dict[str, Scale]:
+def _shared_scales(first: Picture, second: Picture) -> dict[str, Scale]:
     """Returns one scale for the layers of both pictures that have the same name."""
-    theirs = {layer.name: layer.scale for layer in other.layers}
-    found = {}
-    for layer in one.layers:
-        scale = theirs.get(layer.name)
+    second_scales = {layer.name: layer.scale for layer in second.layers}
+    shared = {}
+    for layer in first.layers:
+        scale = second_scales.get(layer.name)
         if layer.kind not in FLAT and layer.scale and scale:
             low, high = min(layer.scale.low, scale.low), max(layer.scale.high, scale.high)
-            found[layer.name] = replace(layer.scale, low=low, high=high)
-    return found
+            shared[layer.name] = replace(layer.scale, low=low, high=high)
+    return shared

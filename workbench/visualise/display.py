@@ -9,22 +9,22 @@ from workbench.display.pictures import picture as image
 from workbench.visualise.picture import Picture
 
 
-def picture_html(found: Picture) -> str:
+def picture_html(picture: Picture) -> str:
     """Returns a picture as HTML: the drawing, its explanation, its notes and its code."""
 
     def draw() -> Any:
         from workbench.plots.stacked import layers_figure
 
-        return layers_figure(found.layers, found.seconds)
+        return layers_figure(picture.layers, picture.seconds)
 
-    drawn = image(draw, f"{found.title}: {found.side}")
-    length = f"{found.seconds:.2f} s" if found.seconds is not None else None
-    code = [folded("The Python that makes it again", element("pre", found.code))] if found.code else []
+    drawn = image(draw, f"{picture.title}: {picture.side}")
+    length = f"{picture.seconds:.2f} s" if picture.seconds is not None else None
+    code = [folded("The Python that makes it again", element("pre", picture.code))] if picture.code else []
     return card(
-        f"{found.title}: {found.side}",
-        element("p", found.sentence, class_="quiet"),
+        f"{picture.title}: {picture.side}",
+        element("p", picture.sentence, class_="quiet"),
         drawn,
-        facts(f"view {found.view}", length),
-        notes(found.notes),
+        facts(f"view {picture.view}", length),
+        notes(picture.notes),
         *code,
     )

@@ -41,8 +41,8 @@ class Picture:
         try:
             return next(layer for layer in self.layers if layer.name == name)
         except StopIteration:
-            known = ", ".join(layer.name for layer in self.layers)
-            raise KeyError(f"no layer {name!r} in this picture; it has {known}") from None
+            names = ", ".join(layer.name for layer in self.layers)
+            raise KeyError(f"no layer {name!r} in this picture; it has {names}") from None
 
     def __repr__(self) -> str:
         return f"<Picture {self.view} of {self.side}: {', '.join(layer.name for layer in self.layers)}>"

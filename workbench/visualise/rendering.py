@@ -95,8 +95,8 @@ def _npz(picture: Picture) -> bytes:
     }
     arrays["metadata"] = np.array(json.dumps(described, ensure_ascii=False))
     content = io.BytesIO()
-    named: Any = arrays  # a layer may have the name of an argument
-    np.savez_compressed(content, **named)
+    keywords: Any = arrays  # a layer may have the name of an argument
+    np.savez_compressed(content, **keywords)
     return content.getvalue()
 
 

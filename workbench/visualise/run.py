@@ -53,32 +53,37 @@ def visualise(
 
     Raises `BadInput` for an unknown view or option, and for a view that the model does not have.
     """
-    found = find_view(view)
-    chosen, settings, own = split_options(found, options)
-    with _registry(registry) as held:
-        card = held.card(model)
+    selected_view = find_view(view)
+    view_options, settings, model_options = split_options(selected_view, options)
+    with _registry(registry) as models:
+        card = models.card(model)
         if FAMILIES[card.family].input == RECORDING and isinstance(audio, (str, Path)):
             check_sound(audio)  # before a model is loaded
-        check_view(found, card, runtime or held.default_runtime(card))
-        other = read_other(held, against, card) if against is not None else None
-        if other is not None:
-            theirs, side = other
-            check_view(found, theirs, side.runtime or held.default_runtime(theirs))
-        with held.open(model, runtime, on_progress=on_progress, options=own, **settings) as session:
-            one = Scene(session, card, audio, own, held)
-            if other is None:
-                return picture_of(one, found, chosen)
-            given = {**(own if theirs.family == card.family else {}), **side.options}
-            opening = held.open(
-                theirs,
+        check_view(selected_view, card, runtime or models.default_runtime(card))
+        second_model = read_other(models, against, card) if against is not None else None
+        if second_model is not None:
+            second_card, side = second_model
+            check_view(selected_view, second_card, side.runtime or models.default_runtime(second_card))
+        with models.open(model, runtime, on_progress=on_progress, options=model_options, **settings) as session:
+            scene = Scene(session, card, audio, model_options, models)
+            if second_model is None:
+                return picture_of(scene, selected_view, view_options)
+            second_options = {**(model_options if second_card.family == card.family else {}), **side.options}
+            opening = models.open(
+                second_card,
                 side.runtime,
                 on_progress=on_progress,
-                options=given,
+                options=second_options,
                 **{**_shared(settings), **side.settings},
             )
-            with opening as second:
-                beside = pictures_beside(one, Scene(second, theirs, audio, given, held), found, chosen)
-                return replace(beside, code=code_of(one, found, chosen, against))
+            with opening as second_session:
+                picture = pictures_beside(
+                    scene,
+                    Scene(second_session, second_card, audio, second_options, models),
+                    selected_view,
+                    view_options,
+                )
+                return replace(picture, code=code_of(scene, selected_view, view_options, against))
 
 
 def _shared(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,25 +91,25 @@ def _shared(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in ("threads",)}
 
 
-def pictures_beside(one: Scene, other: Scene, view: View | str, options: ViewOptions = DEFAULT) -> Picture:
+def pictures_beside(first: Scene, second: Scene, view: View | str, options: ViewOptions = DEFAULT) -> Picture:
     """Returns a picture of two scenes side by side, with their difference, and the view's layers for both together.
 
     Raises `BadInput` for a view that one of the models does not have.
     """
     view = find_view(view) if isinstance(view, str) else view
-    found = side_by_side(picture_of(one, view, options), picture_of(other, view, options))
+    picture = side_by_side(picture_of(first, view, options), picture_of(second, view, options))
     if view.between is not None:
-        drawn = view.between(one, other, options)
-        found = replace(found, layers=(*drawn.layers, *found.layers), notes=(*found.notes, *drawn.notes))
-    return replace(found, code=code_of(one, view, options, name_of(other)))
+        shared = view.between(first, second, options)
+        picture = replace(picture, layers=(*shared.layers, *picture.layers), notes=(*picture.notes, *shared.notes))
+    return replace(picture, code=code_of(first, view, options, name_of(second)))
 
 
 class _registry:
     """Yields the given registry, which stays open, or a new registry, which is closed at the end."""
 
-    def __init__(self, given: Registry | None):
-        self._own = given is None
-        self._registry = given or Registry()
+    def __init__(self, registry: Registry | None):
+        self._own = registry is None
+        self._registry = registry or Registry()
 
     def __enter__(self) -> Registry:
         return self._registry
@@ -119,15 +124,17 @@ def split_options(view: View, options: Mapping[str, Any]) -> tuple[ViewOptions, 
 
     Options that are None count as not given. Raises `BadInput` for an option that the view does not use.
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    of_views = {name: value for name, value in given.items() if name in VIEW_OPTIONS}
+    set_options = {name: value for name, value in options.items() if value is not None}
+    of_views = {name: value for name, value in set_options.items() if name in VIEW_OPTIONS}
     for name in of_views:
         if name not in view.options:
-            known = f"it has {', '.join(view.options)}" if view.options else "it has none"
-            raise BadInput(f"the view {view.name} has no option {name:.80}; {known}")
-    settings = {name: value for name, value in given.items() if name in SETTINGS}
-    own = {name: value for name, value in given.items() if name not in VIEW_OPTIONS and name not in SETTINGS}
-    return build_options(ViewOptions, of_views, f"the view {view.name}"), settings, own
+            expected = f"it has {', '.join(view.options)}" if view.options else "it has none"
+            raise BadInput(f"the view {view.name} has no option {name:.80}; {expected}")
+    settings = {name: value for name, value in set_options.items() if name in SETTINGS}
+    model_options = {
+        name: value for name, value in set_options.items() if name not in VIEW_OPTIONS and name not in SETTINGS
+    }
+    return build_options(ViewOptions, of_views, f"the view {view.name}"), settings, model_options
 
 
 def check_view(view: View, card: Card, runtime: str) -> None:
@@ -162,14 +169,18 @@ def picture_of(scene: Scene, view: View | str, options: ViewOptions = DEFAULT) -
 
 def code_of(scene: Scene, view: View, options: ViewOptions, against: str | None = None) -> str:
     """Returns the Python code that makes a picture again. A variable stands for a recording that is not a file."""
-    named = isinstance(scene.source, (str, Path, list))
-    given: dict[str, Any] = {"model": scene.session.model, "runtime": scene.session.runtime}
+    is_literal = isinstance(scene.source, (str, Path, list))
+    arguments: dict[str, Any] = {"model": scene.session.model, "runtime": scene.session.runtime}
     if scene.session.quantization:
-        given["quantization"] = scene.session.quantization
-    given["view"] = view.name
-    given |= {name: getattr(options, name) for name in view.options if getattr(options, name) != getattr(DEFAULT, name)}
-    given |= {"against": against} if against is not None else {}
-    given |= scene.options
-    source = repr(str(scene.source) if isinstance(scene.source, Path) else scene.source) if named else "(samples, rate)"
-    arguments = ", ".join([source, *(f"{name}={value!r}" for name, value in given.items())])
-    return f"import workbench\n\npicture = workbench.visualise({arguments})\npicture.save({view.name + '.svg'!r})\n"
+        arguments["quantization"] = scene.session.quantization
+    arguments["view"] = view.name
+    arguments |= {
+        name: getattr(options, name) for name in view.options if getattr(options, name) != getattr(DEFAULT, name)
+    }
+    arguments |= {"against": against} if against is not None else {}
+    arguments |= scene.options
+    source = (
+        repr(str(scene.source) if isinstance(scene.source, Path) else scene.source) if is_literal else "(samples, rate)"
+    )
+    code = ", ".join([source, *(f"{name}={value!r}" for name, value in arguments.items())])
+    return f"import workbench\n\npicture = workbench.visualise({code})\npicture.save({view.name + '.svg'!r})\n"

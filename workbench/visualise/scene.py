@@ -60,7 +60,7 @@ class Scene:
         self.family: Family = FAMILIES[card.family]
         self.meta: dict[str, Any] = {}  # of the last trace
         self._stages: dict[str, np.ndarray] = {}
-        self._asked: set[str] = set()
+        self._traced_globs: set[str] = set()
         self._transcript: Transcript | None = None
         self.overflow = ""  # why the model writes nothing, if values overflow in it
 
@@ -91,14 +91,14 @@ class Scene:
 
         The result leaves out stages that the model does not have.
         """
-        new = [glob for glob in globs if glob not in self._asked and glob not in self._stages]
+        new = [glob for glob in globs if glob not in self._traced_globs and glob not in self._stages]
         if new:
             self._trace(new)
-        wanted = StageFilter(",".join(globs))
-        return {stage: array for stage, array in self._stages.items() if wanted(stage)}
+        requested = StageFilter(",".join(globs))
+        return {stage: array for stage, array in self._stages.items() if requested(stage)}
 
-    def stage(self, name: str, what: str = "") -> np.ndarray:
-        """Returns a stage; if the model does not have it, raises `BadInput` with `what` the model lacks.
+    def stage(self, name: str, description: str = "") -> np.ndarray:
+        """Returns a stage; if the model does not have it, raises `BadInput` with the `description` of what it lacks.
 
         A model in which values overflow has no tokens: `NotFinite` says so.
         """
@@ -111,7 +111,7 @@ class Scene:
                 if self.transcribes:
                     self._transcribed()
                 raise nan_logits()
-            raise self.lacks(what or "that", name)
+            raise self.lacks(description or "that", name)
         return found
 
     def check_written(self) -> None:
@@ -122,23 +122,23 @@ class Scene:
     def _unwritten(self) -> BadInput:
         return BadInput(f"{self.session.model} wrote no token; expected a recording of speech")
 
-    def lacks(self, what: str, stage: str) -> BadInput:
+    def lacks(self, description: str, stage: str) -> BadInput:
         """Returns the error for something that the model does not show on this runtime."""
         session = self.session
-        return BadInput(f"{session.model} on {session.runtime} does not show {what} (the stage {stage})")
+        return BadInput(f"{session.model} on {session.runtime} does not show {description} (the stage {stage})")
 
-    def resumed(self, given: Mapping[str, np.ndarray], glob: str) -> dict[str, np.ndarray]:
-        """Returns stages of a pass that continues with the values of `given` at some stages.
+    def resumed(self, substituted: Mapping[str, np.ndarray], glob: str) -> dict[str, np.ndarray]:
+        """Returns stages of a pass that continues with the values of `substituted` at some stages.
 
         Raises `Unavailable` if the runtime cannot do that.
         """
-        found = self.session.trace(self.source, glob, given=Trace(given, {}), **self.options)
-        return {stage: np.asarray(array) for stage, array in found.items()}
+        trace = self.session.trace(self.source, glob, given=Trace(substituted, {}), **self.options)
+        return {stage: np.asarray(array) for stage, array in trace.items()}
 
-    def filed(self, glob: str, place: Path, given: Mapping[str, np.ndarray] | None = None) -> Trace:
-        """Returns stages in a file at `place`, which are read one at a time; `given` as in `resumed`."""
-        with_given = Trace(given, {}) if given else None
-        trace = self.session.trace(self.source, glob, given=with_given, out=place, **self.options)
+    def filed(self, glob: str, place: Path, substituted: Mapping[str, np.ndarray] | None = None) -> Trace:
+        """Returns stages in a file at `place`, which are read one at a time; `substituted` as in `resumed`."""
+        substituted_trace = Trace(substituted, {}) if substituted else None
+        trace = self.session.trace(self.source, glob, given=substituted_trace, out=place, **self.options)
         self.meta.update(trace.meta)
         return trace
 
@@ -151,7 +151,7 @@ class Scene:
                 raise
             for glob in globs if len(globs) > 1 else ():
                 self._trace([glob])
-        self._asked.update(globs)
+        self._traced_globs.update(globs)
 
     def _take(self, trace: Trace) -> None:
         self.meta.update(trace.meta)
@@ -213,8 +213,8 @@ class Scene:
             return tuple(f"#{number}" for number in numbers)
 
 
-def token_number(asked: int | None, words: Sequence[str]) -> int:
-    """Returns the number of the token to look at: `asked`, or else the first that is not a tag such as `<|en|>`."""
-    if asked is not None:
-        return asked
+def token_number(requested: int | None, words: Sequence[str]) -> int:
+    """Returns the number of the token to look at: `requested`, or else the first that is not a tag such as `<|en|>`."""
+    if requested is not None:
+        return requested
     return next((number for number, word in enumerate(words) if not is_tag(word)), 0)

@@ -25,15 +25,15 @@ def read_other(registry: Registry, text: str, card: Card) -> tuple[Card, Side]:
 
     Raises `BadInput` for a text that is neither a runtime, a type of weights nor a model.
     """
-    where = text.strip()
-    if where in TYPES:
-        where = f"gguf:{where}"
-    model, at, behind = where.rpartition(AT)
+    side_text = text.strip()
+    if side_text in TYPES:
+        side_text = f"gguf:{side_text}"
+    model, at, behind = side_text.rpartition(AT)
     if at and _runs(behind):
-        card, where = registry.card(model), behind
-    elif not _runs(where):
-        return _model(registry, where), Side(where)
-    side = read_side(where, FAMILIES[card.family].options_class, card.id)
+        card, side_text = registry.card(model), behind
+    elif not _runs(side_text):
+        return _model(registry, side_text), Side(side_text)
+    side = read_side(side_text, FAMILIES[card.family].options_class, card.id)
     kind = side.settings.get("quantization", "auto")
     if kind not in (*TYPES, "auto"):
         raise BadInput(f"{kind!r:.40} in {text!r:.80} is not a type of weights; expected one of {', '.join(TYPES)}")

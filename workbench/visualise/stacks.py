@@ -21,33 +21,33 @@ WRITING: Sequence[str] = ("decoder", "llm", "encoder")
 """The search order for the stack whose last layer leads to the logits."""
 
 
-def stack_of(scene: Scene, asked: str, order: Sequence[str] = HEARING) -> tuple[str, int]:
+def stack_of(scene: Scene, requested: str, order: Sequence[str] = HEARING) -> tuple[str, int]:
     """Returns the stages' prefix of a stack, such as `encoder.layers`, and how many layers it has.
 
     Args:
-        asked: a name in `PREFIXES`, or auto for the first of `order` that the model has.
+        requested: a name in `PREFIXES`, or auto for the first of `order` that the model has.
 
     Raises `BadInput` for a stack that the model does not have, and for a decoder that had no token to compute.
     """
-    if asked == "decoder" or (asked == "auto" and order[0] == "decoder"):
+    if requested == "decoder" or (requested == "auto" and order[0] == "decoder"):
         scene.check_written()
     counts = layer_counts(scene.stages(*LAYERS))
-    known = [name for name in order if counts.get(PREFIXES[name])]
-    if asked == "auto" and known:
-        return PREFIXES[known[0]], counts[PREFIXES[known[0]]]
-    if asked in known:
-        return PREFIXES[asked], counts[PREFIXES[asked]]
+    names = [name for name in order if counts.get(PREFIXES[name])]
+    if requested == "auto" and names:
+        return PREFIXES[names[0]], counts[PREFIXES[names[0]]]
+    if requested in names:
+        return PREFIXES[requested], counts[PREFIXES[requested]]
     session = scene.session
-    if not known:
+    if not names:
         raise BadInput(f"{session.model} on {session.runtime} shows no layers for this view")
-    raise BadInput(f"{session.model} has no stack of layers {asked!r} for this view; expected {', '.join(known)}")
+    raise BadInput(f"{session.model} has no stack of layers {requested!r} for this view; expected {', '.join(names)}")
 
 
-def layer_of(scene: Scene, asked: int | None, prefix: str, count: int) -> int:
+def layer_of(scene: Scene, layer: int | None, prefix: str, count: int) -> int:
     """Returns the layer that was asked for, by default the last; raises `BadInput` if there is no such layer."""
-    if asked is not None and asked >= count:
+    if layer is not None and layer >= count:
         raise BadInput(
-            f"{scene.session.model} has {count} layers in {prefix.partition('.')[0]}, but layer {asked} is requested; "
+            f"{scene.session.model} has {count} layers in {prefix.partition('.')[0]}, but layer {layer} is requested; "
             f"expected 0 to {count - 1}"
         )
-    return count - 1 if asked is None else asked
+    return count - 1 if layer is None else layer

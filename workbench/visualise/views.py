@@ -217,7 +217,7 @@ def available(registry: Registry, model: str, runtime: str | None = None) -> dic
     unknown model.
     """
     card = registry.card(model)
-    chosen = runtime or registry.default_runtime(card)
-    if chosen not in RUNTIMES:
-        raise BadInput(f"runtime is {chosen!r:.60}; expected one of {', '.join(RUNTIMES)}")
-    return {name: view.why_not(FAMILIES[card.family], chosen) for name, view in VIEWS.items()}
+    runtime_name = runtime or registry.default_runtime(card)
+    if runtime_name not in RUNTIMES:
+        raise BadInput(f"runtime is {runtime_name!r:.60}; expected one of {', '.join(RUNTIMES)}")
+    return {name: view.why_not(FAMILIES[card.family], runtime_name) for name, view in VIEWS.items()}

@@ -16,7 +16,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.plots.layers import Axis, Layer, Scale, scale_of
 from workbench.system.tempdirs import tempdir
 from workbench.trace.times import RowTimes
-from workbench.visualise.answers import EMBEDDINGS, HEARD, Answered, answered
+from workbench.visualise.answers import AUDIO_EMBEDDINGS, EMBEDDINGS, Answered, answered
 from workbench.visualise.builders.ctc import blank_of
 from workbench.visualise.drawn import Drawn, token_spans
 from workbench.visualise.options import ViewOptions
@@ -38,7 +38,7 @@ class Side:
     times: RowTimes | None = None  # of the rows that hold sound
     sound: tuple[int, int] | None = None  # those rows; None for all
 
-    def heard(self, weights: np.ndarray) -> tuple[np.ndarray, Axis]:
+    def sound_weights(self, weights: np.ndarray) -> tuple[np.ndarray, Axis]:
         """Returns the weights [..., keys] of the keys that hold sound, and their axis in seconds."""
         first, end = self.sound or (0, weights.shape[-1])
         axis = Axis("seconds", "seconds", *self.times) if self.times else Axis("row of sound", "rows")
@@ -74,22 +74,22 @@ def _check_kind(scene: Scene, prefix: str) -> None:
         )
 
 
-def _crossed(scene: Scene, asked: int | None) -> tuple[str, np.ndarray, Side, Side]:
+def _crossed(scene: Scene, layer: int | None) -> tuple[str, np.ndarray, Side, Side]:
     """Returns the attention of a decoder's tokens to the sound: stage, weights [heads, tokens, frames], both sides."""
-    found = scene.stages(CROSSED)
-    numbers = sorted(int(match[1]) for stage in found if (match := re.fullmatch(r"decoder\.layers\.(\d+)\..*", stage)))
+    stages = scene.stages(CROSSED)
+    numbers = sorted(int(match[1]) for stage in stages if (match := re.fullmatch(r"decoder\.layers\.(\d+)\..*", stage)))
     if not numbers:
         scene.check_written()
         raise scene.lacks("attention from tokens to sound", CROSSED)
-    if asked is not None and asked not in numbers:
+    if layer is not None and layer not in numbers:
         raise BadInput(
-            f"layer {asked} of the decoder of {scene.session.model} does not attend to the sound; expected one of "
+            f"layer {layer} of the decoder of {scene.session.model} does not attend to the sound; expected one of "
             f"{', '.join(map(str, numbers))}"
         )
-    stage = f"decoder.layers.{numbers[-1] if asked is None else asked}.{CROSS}"
+    stage = f"decoder.layers.{numbers[-1] if layer is None else layer}.{CROSS}"
     scene.stages("encoder.output")
     tokens = Axis("token", "tokens", ticks=scene.texts(scene.stage("tokens")), down=True)
-    return stage, found[stage], Side(tokens), Side(scene.rows("encoder.output"), scene.times("encoder.output"))
+    return stage, stages[stage], Side(tokens), Side(scene.rows("encoder.output"), scene.times("encoder.output"))
 
 
 def _of_language(scene: Scene, stage: str) -> tuple[np.ndarray, Side, tuple[str, ...]]:
@@ -109,7 +109,7 @@ def _positions(scene: Scene, answer: Answered | None, count: int) -> Side:
         return Side(Axis("position", "tokens", down=True))
     before = scene.stages("prompt.tokens").get("prompt.tokens")
     words = ["♪"] * count
-    first, end = answer.heard
+    first, end = answer.sound_rows
     if before is not None:
         texts = scene.texts(before)
         words[:first] = texts[:first]
@@ -119,7 +119,7 @@ def _positions(scene: Scene, answer: Answered | None, count: int) -> Side:
         words[: answer.prompt] = [""] * answer.prompt
     words[answer.prompt :] = scene.texts(answer.ids[:-1])
     axis = Axis("position", "tokens", ticks=tuple(words[:count]), down=True)
-    return Side(axis, scene.times(HEARD), (first, end) if end > first else None)
+    return Side(axis, scene.times(AUDIO_EMBEDDINGS), (first, end) if end > first else None)
 
 
 def _matrix(
@@ -137,14 +137,14 @@ def _matrix(
         raise BadInput(f"{stage} has {heads} heads, but head {options.head} is requested; expected 0 to {heads - 1}")
     y = replace(queries.axis, down=True)
     x = replace(keys.axis, down=False)
-    where = stage.rpartition(f".{CROSS if stage.endswith(CROSS) else WEIGHTS}")[0]
+    layer = stage.rpartition(f".{CROSS if stage.endswith(CROSS) else WEIGHTS}")[0]
     labels: tuple[str, ...] = ()
     if options.head is not None:
-        values, title = weights[options.head], f"head {options.head} of {where}"
+        values, title = weights[options.head], f"head {options.head} of {layer}"
     elif options.attention == "mean" or heads == 1:
-        values, title = weights.mean(axis=0), f"mean of {heads} heads of {where}"
+        values, title = weights.mean(axis=0), f"mean of {heads} heads of {layer}"
     else:
-        values, title = weights, f"each head of {where}"
+        values, title = weights, f"each head of {layer}"
         labels = tuple(f"head {number}" for number in range(heads))
     image = Layer("attention", "image", title, values, x, y, labels=labels, scale=_scale(values))
     tokens = scene.tokens()
@@ -159,31 +159,31 @@ def _scale(weights: np.ndarray) -> Scale:
 
 def _rolled(scene: Scene, prefix: str, count: int) -> Drawn:
     """Returns the rollout of a stack. Reads the weights from a file, one layer at a time."""
-    found, side, notes = rolled(scene, prefix, count)
+    weights, side, notes = rolled(scene, prefix, count)
     x, y = replace(side.axis, down=False), replace(side.axis, down=True)
     title = f"rollout through {count} layers of {prefix.partition('.')[0]}"
     return Drawn(
-        "Attention", (Layer("rollout", "image", title, found, x, y, scale=_scale(found)),), scene.tokens(), notes
+        "Attention", (Layer("rollout", "image", title, weights, x, y, scale=_scale(weights)),), scene.tokens(), notes
     )
 
 
 def rolled(scene: Scene, prefix: str, count: int) -> tuple[np.ndarray, Side, tuple[str, ...]]:
     """Returns the rollout [rows, rows] through all layers of a stack, the axis of its rows, and notes."""
-    given, answer = {}, None
+    substituted, answer = {}, None
     if prefix == PREFIXES["llm"]:
         answer = answered(scene)
-        given = {EMBEDDINGS: answer.embeddings}
+        substituted = {EMBEDDINGS: answer.embeddings}
     stages = [f"{prefix}.{number}.{WEIGHTS}" for number in range(count)]
-    found = rollout(_one_by_one(scene, given, stages))
+    attention = rollout(_one_by_one(scene, substituted, stages))
     if answer is not None:
-        return found, _positions(scene, answer, len(found)), ()
+        return attention, _positions(scene, answer, len(attention)), ()
     side = Side(scene.rows(stages[0]), scene.times(stages[0]))
-    return found, side, (FSMN,) if f"{prefix}.0.fsmn" in scene.stages(f"{prefix}.0.fsmn") else ()
+    return attention, side, (FSMN,) if f"{prefix}.0.fsmn" in scene.stages(f"{prefix}.0.fsmn") else ()
 
 
-def _one_by_one(scene: Scene, given: dict[str, np.ndarray], stages: list[str]) -> Iterator[np.ndarray]:
+def _one_by_one(scene: Scene, substituted: dict[str, np.ndarray], stages: list[str]) -> Iterator[np.ndarray]:
     with tempdir() as folder:
-        trace = scene.filed(",".join(stages), folder / "weights.safetensors", given)
+        trace = scene.filed(",".join(stages), folder / "weights.safetensors", substituted)
         for stage in stages:
             if stage not in trace:
                 raise scene.lacks("the weights of attention", stage)
@@ -205,7 +205,7 @@ def _back_to_the_sound(scene: Scene, options: ViewOptions) -> Drawn:
     stage = f"{prefix}.{layer_of(scene, options.layer, prefix, count)}.{WEIGHTS}"
     if prefix == PREFIXES["llm"]:
         answer = answered(scene)
-        if answer.heard[0] == answer.heard[1]:
+        if answer.sound_rows[0] == answer.sound_rows[1]:
             raise BadInput(f"{scene.session.model} was given no recording, so no token goes back to a sound")
         weights = scene.resumed({EMBEDDINGS: answer.embeddings}, stage)[stage][:, answer.rows]
         return _arrow(scene, options, stage, weights, _positions(scene, answer, weights.shape[-1]), list(answer.ids))
@@ -232,14 +232,16 @@ def _arrow(scene: Scene, options: ViewOptions, stage: str, weights: np.ndarray, 
     words = scene.texts(ids)
     number = token_number(options.token, words)
     name = f"token {number}, {scene.word(words, number)}"
-    sound, x = keys.heard(weights)
+    sound, x = keys.sound_weights(weights)
     mean = sound.mean(axis=0)
     heads = Axis("head", "rows", ticks=tuple(map(str, range(len(sound)))), down=True)
-    chosen = sound[:, number]
-    where = stage.removesuffix(f".{CROSS}").removesuffix(f".{WEIGHTS}")
+    token_weights = sound[:, number]
+    layer = stage.removesuffix(f".{CROSS}").removesuffix(f".{WEIGHTS}")
     layers = [
-        Layer("token", "bars", f"{name}: mean over the heads of {where}", chosen.mean(axis=0), x, Axis("attention")),
-        Layer("heads", "image", f"{name}: each head", chosen, x, heads, scale=_scale(chosen)),
+        Layer(
+            "token", "bars", f"{name}: mean over the heads of {layer}", token_weights.mean(axis=0), x, Axis("attention")
+        ),
+        Layer("heads", "image", f"{name}: each head", token_weights, x, heads, scale=_scale(token_weights)),
         Layer(
             "all_tokens",
             "image",

@@ -23,7 +23,7 @@ def cif(scene: Scene, options: ViewOptions) -> Drawn:
     alphas = scene.stage(ALPHAS, "the weights of a CIF predictor")
     ids = scene.stage("tokens")
     fine = scene.stages(FINE).get(FINE)
-    said = [word for word in scene.texts(ids) if word not in MARKERS]
+    words = [word for word in scene.texts(ids) if word not in MARKERS]
     tokens = scene.tokens()
     layers = _integration(alphas, scene.rows(ALPHAS), "", "")
     finest = scene.rows(ALPHAS)
@@ -31,16 +31,16 @@ def cif(scene: Scene, options: ViewOptions) -> Drawn:
         finest = scene.rows(FINE)
         layers += _integration(fine, finest, "fine_", " of the finer head, which times the tokens")
     weights = alphas if fine is None else fine
-    firing = token_times(weights, len(said), finest.step, fine is not None) if said else None
+    firing = token_times(weights, len(words), finest.step, fine is not None) if words else None
     times = firing.times if firing else None
     notes = []
-    if said and times is None:
+    if words and times is None:
         notes.append("the weights fire another number of times than there are tokens, so the tokens have no times")
     elif firing and not np.array_equal(firing.weights, weights):
         notes.append("for the token times, the weights were scaled so that they fire once for each token")
     borders = np.array(times or [], dtype=np.float64).reshape(-1, 2)
     marks = Layer(
-        "borders", "spans", "tokens, from border to border", borders, SECONDS, labels=tuple(said[: len(borders)])
+        "borders", "spans", "tokens, from border to border", borders, SECONDS, labels=tuple(words[: len(borders)])
     )
     spans = token_spans(tokens, "transcript", "tokens of the transcript")
     return Drawn("CIF integration", (*layers, marks, spans), tokens, tuple(notes))

@@ -22,15 +22,15 @@ def codec(scene: Scene, options: ViewOptions) -> Drawn:
     layout = SpeechLayout(**scene.meta["layout"])
     codes = aligned(rows, layout)
     scale = Scale("code", 0, layout.codes - 1)
-    own = (rows - layout.pads - 1).astype(np.float64)
-    own[own < 0] = np.nan  # the pads of the delay
+    stream_codes = (rows - layout.pads - 1).astype(np.float64)
+    stream_codes[stream_codes < 0] = np.nan  # the pads of the delay
     streams = Axis("stream", "rows", ticks=tuple(map(str, range(layout.streams))), down=True)
     layers = [
         Layer(
             "rows",
             "image",
             "rows as written: each stream is delayed by its number",
-            own.T,
+            stream_codes.T,
             Axis("row", "rows"),
             streams,
             scale=scale,

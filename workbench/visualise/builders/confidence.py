@@ -17,9 +17,9 @@ def confidence(scene: Scene, options: ViewOptions) -> Drawn:
     spans = token_spans(tokens)
     below = (spans,) if len(spans.values) else ()
     for stage in ("ctc.posteriors", "vad.scores"):
-        if (found := scene.stages(stage).get(stage)) is not None:
+        if (posteriors := scene.stages(stage).get(stage)) is not None:
             x = scene.rows(stage)
-            return Drawn("Confidence and entropy", (*_curves(found.astype(np.float64), x), *below), tokens)
+            return Drawn("Confidence and entropy", (*_curves(posteriors.astype(np.float64), x), *below), tokens)
     if EMBEDDINGS in scene.stages(EMBEDDINGS):
         answer = answered(scene)
         logits = scene.resumed({EMBEDDINGS: answer.embeddings}, "logits")["logits"][answer.rows]

@@ -28,18 +28,18 @@ def ctc(scene: Scene, options: ViewOptions) -> Drawn:
     blank = blank_of(posteriors, ids)
     x = scene.rows("ctc.posteriors")
     tokens = scene.tokens()
-    shown = _likely(posteriors, ids, blank)
-    words = dict(zip(shown, scene.texts(shown), strict=True)) | {blank: BLANK}
+    shown_ids = _peak_tokens(posteriors, ids, blank)
+    words = dict(zip(shown_ids, scene.texts(shown_ids), strict=True)) | {blank: BLANK}
     image = Layer(
         "posteriors",
         "image",
         "posteriors of the likeliest tokens",
-        posteriors[:, shown].T,
+        posteriors[:, shown_ids].T,
         x,
-        Axis("token", "tokens", ticks=tuple(words[number] for number in shown), down=True),
+        Axis("token", "tokens", ticks=tuple(words[number] for number in shown_ids), down=True),
         scale=PROBABILITY,
     )
-    alone = Layer(
+    blanks = Layer(
         "blank",
         "lines",
         "blank, and the likeliest other token",
@@ -50,14 +50,14 @@ def ctc(scene: Scene, options: ViewOptions) -> Drawn:
     )
     layers, notes = [image], []
     if 2 * len(ids) + 1 <= MOST_STATES:
-        found = _lattice(posteriors, ids, blank, x, scene.texts(ids))
-        layers += found
-        if len(found) == 1:
+        lattice_layers = _lattice(posteriors, ids, blank, x, scene.texts(ids))
+        layers += lattice_layers
+        if len(lattice_layers) == 1:
             notes.append("no path through the lattice has a probability above zero, so no alignment is drawn")
     else:
         notes.append(f"the lattice of {len(ids)} tokens is too tall to read and is left out; expected at most 60")
     spans = token_spans(tokens)
-    return Drawn("CTC lattice", (*layers, alone, *([spans] if len(spans.values) else [])), tokens, tuple(notes))
+    return Drawn("CTC lattice", (*layers, blanks, *([spans] if len(spans.values) else [])), tokens, tuple(notes))
 
 
 def blank_of(posteriors: np.ndarray, ids: list[int]) -> int:
@@ -68,17 +68,17 @@ def blank_of(posteriors: np.ndarray, ids: list[int]) -> int:
         ids: the result, after collapsing repeats and dropping blanks.
     """
     path = posteriors.argmax(axis=1)
-    left = path[~np.isin(path, ids)]
-    return int(np.bincount(left).argmax()) if left.size else 0
+    dropped = path[~np.isin(path, ids)]
+    return int(np.bincount(dropped).argmax()) if dropped.size else 0
 
 
-def _likely(posteriors: np.ndarray, ids: list[int], blank: int) -> list[int]:
+def _peak_tokens(posteriors: np.ndarray, ids: list[int], blank: int) -> list[int]:
     """Returns the blank, and the tokens of the result and others that become likely, in the order of their peaks."""
     peak = posteriors.max(axis=0)
     peak[blank] = 0.0
     by_height = np.argsort(-peak, kind="stable")[: MOST_ROWS - 1]
-    kept = [int(number) for number in by_height if peak[number] >= LEAST or number in ids]
-    return [blank, *sorted(kept, key=lambda number: (int(posteriors[:, number].argmax()), number))]
+    likely_ids = [int(number) for number in by_height if peak[number] >= LEAST or number in ids]
+    return [blank, *sorted(likely_ids, key=lambda number: (int(posteriors[:, number].argmax()), number))]
 
 
 def _lattice(posteriors: np.ndarray, ids: list[int], blank: int, x: Axis, words: tuple[str, ...]) -> list[Layer]:

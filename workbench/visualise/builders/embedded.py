@@ -7,7 +7,7 @@ import numpy as np
 from workbench.embeddings.components import principal
 from workbench.embeddings.nearest import directions
 from workbench.plots.layers import Axis, Layer, Scale
-from workbench.visualise.answers import EMBEDDINGS, HEARD
+from workbench.visualise.answers import AUDIO_EMBEDDINGS, EMBEDDINGS
 from workbench.visualise.drawn import Drawn
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
@@ -21,26 +21,28 @@ def embedded(scene: Scene, options: ViewOptions) -> Drawn:
     The plane shows directions (vectors of length 1), like the cosine of the nearest tokens. The rows may be many times
     longer than the vectors of tokens, which would otherwise all lie on one point.
     """
-    found = scene.stages(HEARD, EMBEDDINGS)
-    stage = HEARD if HEARD in found else EMBEDDINGS
+    stages = scene.stages(AUDIO_EMBEDDINGS, EMBEDDINGS)
+    stage = AUDIO_EMBEDDINGS if AUDIO_EMBEDDINGS in stages else EMBEDDINGS
     rows = scene.stage(stage, "embeddings in front of a language model")
     near = scene.session.neighbours(rows, options.count)
     plane = principal(directions(rows), directions(near.sample))
     first, second = (f"component {number} ({share:.0%} of variance)" for number, share in enumerate(plane.shares, 1))
     words = tuple(texts[0] if texts else "" for texts in near.texts)
     x, y = Axis(first), Axis(second)
-    shown = min(len(rows), MOST_NAMED)
+    named_rows = min(len(rows), MOST_NAMED)
     columns = (
-        Axis("row", "rows", ticks=tuple(map(str, range(shown)))) if scene.times(stage) is None else scene.rows(stage)
+        Axis("row", "rows", ticks=tuple(map(str, range(named_rows))))
+        if scene.times(stage) is None
+        else scene.rows(stage)
     )
     nearest = Layer(
         "nearest",
         "table",
         "nearest tokens of each row",
-        near.cosines[:shown].T,
+        near.cosines[:named_rows].T,
         columns,
         Axis("nearest", "rows", ticks=tuple(str(place + 1) for place in range(near.ids.shape[1])), down=True),
-        labels=tuple(near.texts[row][place] for place in range(near.ids.shape[1]) for row in range(shown)),
+        labels=tuple(near.texts[row][place] for place in range(near.ids.shape[1]) for row in range(named_rows)),
         scale=Scale("cosine", float(min(near.cosines.min(initial=0.0), 0.0)), 1.0),
     )
     layers = (
@@ -56,5 +58,5 @@ def embedded(scene: Scene, options: ViewOptions) -> Drawn:
             Axis("norm"),
         ),
     )
-    notes = (f"the table names the first {shown} of {len(rows)} rows",) if shown < len(rows) else ()
+    notes = (f"the table names the first {named_rows} of {len(rows)} rows",) if named_rows < len(rows) else ()
     return Drawn("Embeddings and nearest tokens", layers, scene.tokens(), notes)

@@ -27,22 +27,22 @@ def gradient(scene: Scene, options: ViewOptions) -> Drawn:
     scene.stages("tokens", FBANK, stage)  # in one pass
     words = scene.texts(scene.stage("tokens"))
     name = f"token {number}, {scene.word(words, number)}"
-    found = scene.stage(stage, "gradients").astype(np.float64)
+    gradients = scene.stage(stage, "gradients").astype(np.float64)
     x = scene.rows(stage)
     image = Layer(
         "gradient",
         "image",
         f"{name}: gradient of ln P with respect to the filter bank",
-        found.T,
+        gradients.T,
         x,
         Axis("mel bin"),
-        scale=diverging_scale("change of ln P", found),
+        scale=diverging_scale("change of ln P", gradients),
     )
     size = Layer(
         "frames",
         "lines",
         "size of the gradient in each frame",
-        np.linalg.norm(found, axis=1)[None],
+        np.linalg.norm(gradients, axis=1)[None],
         x,
         Axis("L2 norm"),
         labels=("L2 norm",),

@@ -25,27 +25,30 @@ def similarity(scene: Scene, options: ViewOptions) -> Drawn:
     return Drawn("Layer similarity", (image,), notes=_notes(len(layers[0]), values))
 
 
-def similarity_between(one: Scene, other: Scene, options: ViewOptions) -> Drawn:
+def similarity_between(first: Scene, second: Scene, options: ViewOptions) -> Drawn:
     """Returns the similarity of every layer of one model with every layer of another that heard the same recording.
 
     Rows are compared at the same time where both models say when their rows were spoken. Raises `BadInput` if the rows
     of the two cannot be matched.
     """
-    (ours, first), (theirs, second) = _layers(one, options), _layers(other, options)
-    rows = _matched(one, other, (ours, len(first[0])), (theirs, len(second[0])))
+    (first_stack, first_layers), (second_stack, second_layers) = _layers(first, options), _layers(second, options)
+    rows = _matched(first, second, (first_stack, len(first_layers[0])), (second_stack, len(second_layers[0])))
     values = cka_matrix(
-        *([layer[kept] for layer in layers] for layers, kept in zip((first, second), rows, strict=True))
+        *(
+            [layer[matched] for layer in layers]
+            for layers, matched in zip((first_layers, second_layers), rows, strict=True)
+        )
     )
     image = Layer(
         "cka_between",
         "image",
-        f"similarity of {one.side} (upwards) with {other.side}",
+        f"similarity of {first.side} (upwards) with {second.side}",
         values,
-        _axis(theirs, len(second)),
-        _axis(ours, len(first)),
+        _axis(second_stack, len(second_layers)),
+        _axis(first_stack, len(first_layers)),
         scale=CKA,
     )
-    return Drawn("Layer similarity", (image,), notes=_notes(max(len(first[0]), len(second[0])), values))
+    return Drawn("Layer similarity", (image,), notes=_notes(max(len(first_layers[0]), len(second_layers[0])), values))
 
 
 def _layers(scene: Scene, options: ViewOptions) -> tuple[str, list[np.ndarray]]:
@@ -65,23 +68,23 @@ def _notes(rows: int, values: np.ndarray) -> tuple[str, ...]:
 
 
 def _matched(
-    one: Scene, other: Scene, first: tuple[str, int], second: tuple[str, int]
+    first: Scene, second: Scene, first_shape: tuple[str, int], second_shape: tuple[str, int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows of both that belong together: those of the same time, or those of the same number."""
-    (ours, rows), (theirs, others) = first, second
-    here, there = one.times(f"{ours}.0"), other.times(f"{theirs}.0")
-    if rows == others and here == there:
-        return sampled(rows), sampled(rows)
-    if here is not None and there is not None:
-        middles = here.start + (np.arange(rows) + 0.5) * here.step
-        nearest = np.floor((middles - there.start) / there.step).astype(np.int64)
-        kept = np.flatnonzero((nearest >= 0) & (nearest < others) & (middles >= 0))
-        if len(kept):
-            kept = kept[sampled(len(kept))]
-            return kept, nearest[kept]
-    if rows != others:
+    (first_stack, first_rows), (second_stack, second_rows) = first_shape, second_shape
+    first_times, second_times = first.times(f"{first_stack}.0"), second.times(f"{second_stack}.0")
+    if first_rows == second_rows and first_times == second_times:
+        return sampled(first_rows), sampled(first_rows)
+    if first_times is not None and second_times is not None:
+        middles = first_times.start + (np.arange(first_rows) + 0.5) * first_times.step
+        nearest = np.floor((middles - second_times.start) / second_times.step).astype(np.int64)
+        matched = np.flatnonzero((nearest >= 0) & (nearest < second_rows) & (middles >= 0))
+        if len(matched):
+            matched = matched[sampled(len(matched))]
+            return matched, nearest[matched]
+    if first_rows != second_rows:
         raise BadInput(
-            f"{one.side} has {rows} rows in {ours} and {other.side} {others} in {theirs}, and their times are not "
-            "known; expected the same rows"
+            f"{first.side} has {first_rows} rows in {first_stack} and {second.side} {second_rows} in {second_stack}, "
+            "and their times are not known; expected the same rows"
         )
-    return sampled(rows), sampled(rows)
+    return sampled(first_rows), sampled(first_rows)

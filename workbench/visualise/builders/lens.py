@@ -28,21 +28,21 @@ def lens(scene: Scene, options: ViewOptions) -> Drawn:
     prefix, count = stack_of(scene, options.stack, WRITING)
     answer = answered(scene) if prefix == "llm.layers" else None
     ids = answer.ids if answer else scene.stage("tokens")
-    given = {EMBEDDINGS: answer.embeddings} if answer else {}
-    states = scene.resumed(given, f"{prefix}.*") if given else scene.stages(f"{prefix}.*")
-    shown = np.unique(np.linspace(0, count - 1, min(count, MOST_LAYERS)).round().astype(int)).tolist()
+    substituted = {EMBEDDINGS: answer.embeddings} if answer else {}
+    states = scene.resumed(substituted, f"{prefix}.*") if substituted else scene.stages(f"{prefix}.*")
+    shown_layers = np.unique(np.linspace(0, count - 1, min(count, MOST_LAYERS)).round().astype(int)).tolist()
     logits = [
-        scene.resumed({**given, f"{prefix}.{count - 1}": states[f"{prefix}.{number}"]}, "logits")["logits"]
-        for number in shown
+        scene.resumed({**substituted, f"{prefix}.{count - 1}": states[f"{prefix}.{number}"]}, "logits")["logits"]
+        for number in shown_layers
     ]
-    layers = tuple(map(str, shown))
+    layers = tuple(map(str, shown_layers))
     notes = [f"of {count} layers, {len(layers)} are shown"] if len(layers) < count else []
     if prefix == "encoder.layers":
         return _of_frames(scene, np.asarray(ids), logits, layers, options.count, notes)
     if answer:
         logits = [each[answer.rows] for each in logits]
-    written = scene.texts(ids)
-    x = Axis("token that was written", "tokens", ticks=tuple(map(_shown, written)))
+    words = scene.texts(ids)
+    x = Axis("token that was written", "tokens", ticks=tuple(map(_shown, words)))
     table = _table(scene, "lens", "likeliest tokens by layer", logits, layers, x, options.count)
     return Drawn("Logit lens", (table,), scene.tokens(), tuple(notes))
 
@@ -75,9 +75,9 @@ def peaks_of(scores: np.ndarray, blank: int) -> tuple[np.ndarray, np.ndarray]:
     Args:
         scores: [frames, vocabulary], probabilities or logits.
     """
-    found = greedy(scores, blank)
-    frames = [token.first + int(scores[token.first : token.end, token.id].argmax()) for token in found]
-    return np.array(frames, dtype=np.int64), np.array([token.id for token in found], dtype=np.int64)
+    tokens = greedy(scores, blank)
+    frames = [token.first + int(scores[token.first : token.end, token.id].argmax()) for token in tokens]
+    return np.array(frames, dtype=np.int64), np.array([token.id for token in tokens], dtype=np.int64)
 
 
 def _table(

@@ -39,31 +39,31 @@ def memory(scene: Scene, options: ViewOptions) -> Drawn:
     ]
     value = scene.stages(f"{prefix}.{layer}.attention.value").get(f"{prefix}.{layer}.attention.value")
     notes = []
-    found = None
+    taps = None
     if value is None:
         notes.append("the kernels are not drawn: the runtime does not show what goes into the memory")
     elif not (np.isfinite(value).all() and np.isfinite(output).all()):
         notes.append("the kernels are not drawn: the memory has values that are not finite")
-    elif (found := kernels(value.reshape(len(value), -1), output)) is None:
+    elif (taps := kernels(value.reshape(len(value), -1), output)) is None:
         notes.append(
             f"the kernels are not drawn: {len(output)} rows are too few to find them; expected a longer recording"
         )
-    if found is not None:
-        reach = found.shape[1] // 2
-        taps = Axis("frames before and after", "rows", -reach - 0.5, 1.0)
+    if taps is not None:
+        reach = taps.shape[1] // 2
+        tap_axis = Axis("frames before and after", "rows", -reach - 0.5, 1.0)
         layers.append(
             Layer(
                 "kernels",
                 "image",
                 "kernel of each channel",
-                found,
                 taps,
+                tap_axis,
                 Axis("channel", "rows"),
-                scale=diverging_scale("tap", found),
+                scale=diverging_scale("tap", taps),
             )
         )
-        strength = np.abs(found).mean(axis=0)
-        layers.append(Layer("strength", "bars", "mean magnitude of the taps", strength, taps, Axis("tap")))
+        strength = np.abs(taps).mean(axis=0)
+        layers.append(Layer("strength", "bars", "mean magnitude of the taps", strength, tap_axis, Axis("tap")))
     tokens = scene.tokens()
     spans = token_spans(tokens)
     below = (spans,) if len(spans.values) and x is None else ()
@@ -77,16 +77,16 @@ def kernels(value: np.ndarray, output: np.ndarray) -> np.ndarray | None:
     output is taken; None if none does, or if there are too few rows to decide.
     """
     rows, channels = value.shape
-    wanted = (output.astype(np.float64) - value).T[..., None]
-    size = np.linalg.norm(wanted)
+    difference = (output.astype(np.float64) - value).T[..., None]
+    size = np.linalg.norm(difference)
     for reach in range(WIDEST + 1):
         taps = 2 * reach + 1
         if rows < REPEATED * taps:
             return None
         padded = np.pad(value.astype(np.float64), ((reach, reach), (0, 0)))
         around = np.lib.stride_tricks.sliding_window_view(padded, taps, axis=0).transpose(1, 0, 2)
-        found = np.linalg.pinv(around, rcond=1e-10) @ wanted
-        if np.linalg.norm(around @ found - wanted) <= FITS * size:
-            kernel: np.ndarray = found[..., 0].reshape(channels, taps)
+        solution = np.linalg.pinv(around, rcond=1e-10) @ difference
+        if np.linalg.norm(around @ solution - difference) <= FITS * size:
+            kernel: np.ndarray = solution[..., 0].reshape(channels, taps)
             return kernel
     return None

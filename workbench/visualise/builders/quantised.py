@@ -42,13 +42,13 @@ def quantised(scene: Scene, options: ViewOptions) -> Drawn:
             reference = session.trace(scene.source, STAGES, out=path, **scene.options)
         for each in types:
             try:
-                found = _errors(scene, registry, reference, each, folder)
+                stage_errors = _errors(scene, registry, reference, each, folder)
             except Cancelled:
                 raise
             except WorkbenchError as error:
                 failed[each] = str(error)
                 continue
-            for stage, error_of_stage in found.items():
+            for stage, error_of_stage in stage_errors.items():
                 errors.setdefault(stage, {})[each] = error_of_stage
         stages = [stage for stage in computation_order(list(reference), recorded=True) if stage in errors]
     finally:
@@ -73,7 +73,7 @@ def quantised(scene: Scene, options: ViewOptions) -> Drawn:
     lines = Layer(
         "growth", "lines", "growth of the error through the model", logs, x, Axis("log10 error"), labels=tuple(shown)
     )
-    notes = tuple(f"{each}: {why}" for each, why in failed.items())
+    notes = tuple(f"{each}: {reason}" for each, reason in failed.items())
     return Drawn("Where quantisation error enters", (lines, table), notes=notes)
 
 
@@ -82,11 +82,11 @@ def _errors(scene: Scene, registry: Registry, reference: Trace, kind: str, folde
     path = folder / f"{kind}.safetensors"
     with registry.open(scene.card.id, runtime="gguf", quantization=kind) as session:
         trace = session.trace(scene.source, STAGES, out=path, **scene.options)
-    found = {}
+    errors = {}
     for stage in reference:
         if stage in trace:
-            ours, theirs = np.asarray(reference[stage]), np.asarray(trace[stage])
-            if ours.shape == theirs.shape and kind_of(stage, ours) in ("numbers", "logits"):
-                found[stage] = measure(ours, theirs).relative_l2
+            reference_values, values = np.asarray(reference[stage]), np.asarray(trace[stage])
+            if reference_values.shape == values.shape and kind_of(stage, reference_values) in ("numbers", "logits"):
+                errors[stage] = measure(reference_values, values).relative_l2
     path.unlink()
-    return found
+    return errors

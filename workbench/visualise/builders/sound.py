@@ -38,7 +38,7 @@ def waveform(scene: Scene, options: ViewOptions) -> Drawn:
 
 def filterbank(scene: Scene, options: ViewOptions) -> Drawn:
     """Returns the filter bank, and the frames that enter the encoder."""
-    found = scene.stages("frontend.*", "tower.mel")
+    stages = scene.stages("frontend.*", "tower.mel")
     layers = []
     for stage, title, values in (
         ("frontend.fbank", "log-mel filter bank", "log energy"),
@@ -46,17 +46,17 @@ def filterbank(scene: Scene, options: ViewOptions) -> Drawn:
         ("frontend.lfr", "stacked frames (LFR)", "log energy"),
         ("frontend.features", "features that enter the encoder", "value"),
     ):
-        if stage in found and not _repeats(stage, found):
-            layers.append(energies(scene, stage, title, values, found[stage]))
+        if stage in stages and not _repeats(stage, stages):
+            layers.append(energies(scene, stage, title, values, stages[stage]))
     if not layers:
         raise scene.lacks("its filter bank", "frontend.fbank")
     return Drawn("Filter bank", tuple(layers), scene.tokens())
 
 
-def _repeats(stage: str, found: dict[str, np.ndarray]) -> bool:
+def _repeats(stage: str, stages: dict[str, np.ndarray]) -> bool:
     """Returns whether a stage has the same values as the one before it, as without stacking or CMVN."""
     before = {"frontend.lfr": "frontend.fbank", "frontend.features": "frontend.lfr"}.get(stage)
-    return before in found and np.array_equal(found[stage], found[before or ""])
+    return before in stages and np.array_equal(stages[stage], stages[before or ""])
 
 
 def energies(scene: Scene, stage: str, title: str, values: str, array: np.ndarray) -> Layer:

@@ -97,16 +97,16 @@ def draw_takes(
     """Draws takes of one speaker at one tempo with `length` digits in all."""
     alone, together = bank.index[speaker, float(rng.choice(bank.tempos_of[speaker]))]
     in_breaths = bool(together) and rng.random() < breath_share
-    chosen: list[int] = []
+    drawn_takes: list[int] = []
     while length:
         fitting = [take for take in together if len(bank.digits[take]) <= length] if in_breaths else []
         if fitting and rng.random() < 0.8:
-            chosen.append(fitting[int(rng.integers(len(fitting)))])
+            drawn_takes.append(fitting[int(rng.integers(len(fitting)))])
         else:
             takes = alone[int(rng.choice(sorted(alone)))]
-            chosen.append(takes[int(rng.integers(len(takes)))])
-        length -= len(bank.digits[chosen[-1]])
-    return chosen
+            drawn_takes.append(takes[int(rng.integers(len(takes)))])
+        length -= len(bank.digits[drawn_takes[-1]])
+    return drawn_takes
 
 
 def _trimmed(
@@ -162,15 +162,15 @@ def clean_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOption
     human = bool(bank.voices[True]) and (not bank.voices[False] or rng.random() < options.human_share)
     voices = bank.voices[human]
     speaker = voices[int(rng.integers(len(voices)))]
-    chosen = draw_takes(bank, speaker, _draw_length(rng, options.lengths), rng, options.breath_share)
-    loudness = 10.0 ** (rng.normal(0.0, 1.5, len(chosen)) / 20.0)
+    drawn_takes = draw_takes(bank, speaker, _draw_length(rng, options.lengths), rng, options.breath_share)
+    loudness = 10.0 ** (rng.normal(0.0, 1.5, len(drawn_takes)) / 20.0)
     sounds = [
         _trimmed(bank.sound(take), bank.digits[take], rng, options) * np.float32(gain)
-        for take, gain in zip(chosen, loudness, strict=True)
+        for take, gain in zip(drawn_takes, loudness, strict=True)
     ]
 
     shortest, longest = GAPS[int(rng.integers(len(GAPS)))]
-    gaps = rng.uniform(shortest, longest, len(chosen) - 1)
+    gaps = rng.uniform(shortest, longest, len(drawn_takes) - 1)
     pauses = rng.random(len(gaps)) < options.long_pause_share
     gaps[pauses] = rng.uniform(0.5, 1.5, int(pauses.sum()))
     before, after = (int(rng.uniform(*options.lead_seconds) * SAMPLE_RATE) for _ in range(2))
@@ -178,9 +178,9 @@ def clean_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOption
 
     ratio = float(np.exp(rng.uniform(-1.0, 1.0) * np.log1p(options.warp))) if rng.random() < 0.85 else 1.0
     samples = warp(samples, ratio)
-    if bank.narrow[chosen[0]] and rng.random() < 0.5:
+    if bank.narrow[drawn_takes[0]] and rng.random() < 0.5:
         samples = add_upper_band(samples, rng)
-    parts = tuple(bank.digits[take] for take in chosen)
+    parts = tuple(bank.digits[take] for take in drawn_takes)
     return DigitString(
         samples=samples,
         digits=tuple(digit for part in parts for digit in part),

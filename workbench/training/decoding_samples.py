@@ -105,8 +105,8 @@ def write_samples(out: Path) -> None:
     """Writes all files into a folder."""
     speller = sensevoice_speller(assets() / "demo-sensevoice")
     numbering_plan = found_numbering_plan()
-    heard = sentences_of(draw_numbers(numbering_plan, TELEPHONE_NUMBERS, TRAINING_SEED))
-    model = train([speller.spell(each) for each in heard], TELEPHONE_ORDER, speller.tokens)
+    telephone_sentences = sentences_of(draw_numbers(numbering_plan, TELEPHONE_NUMBERS, TRAINING_SEED))
+    model = train([speller.spell(each) for each in telephone_sentences], TELEPHONE_ORDER, speller.tokens)
     write_arpa(model.tables, out / "telephone.arpa.gz", zipped=True)
     listed = sentences_of(draw_numbers(numbering_plan, LISTED, LISTED_SEED))
     _write(out / "telephone_list.txt", [" ".join(speller.spell(each)) for each in listed])
@@ -121,8 +121,10 @@ def write_samples(out: Path) -> None:
     _write(out / "phoneme_words.txt", [f"{word}\t{' '.join(spelling)}" for word, *spelling in entries])
     words = list(dict.fromkeys(word.partition("(")[0] for word, *_ in entries))
     write_arpa(train(_template_sentences(), WORD_ORDER, words).tables, out / "phoneme_words.arpa")
-    for number, (name, said) in enumerate(SPOKEN.items()):
-        np.save(out / name, _logits([phonemes.index(each) + 1 for each in said.split()], len(phonemes) + 1, number))
+    for number, (name, pronunciation) in enumerate(SPOKEN.items()):
+        np.save(
+            out / name, _logits([phonemes.index(each) + 1 for each in pronunciation.split()], len(phonemes) + 1, number)
+        )
 
 
 def _digit_sentences() -> list[list[str]]:
@@ -141,11 +143,11 @@ def _digit_sentences() -> list[list[str]]:
         "{0} {1} {2} {3}",
         "{0} {1} {2} {3} {4}",
     ]
-    drawn = []
+    sentences = []
     for _ in range(DIGIT_SENTENCES):
         form = forms[int(rng.integers(len(forms)))]
-        drawn.append(form.format(*(WORDS[int(digit)] for digit in rng.integers(len(WORDS), size=5))).split())
-    return drawn
+        sentences.append(form.format(*(WORDS[int(digit)] for digit in rng.integers(len(WORDS), size=5))).split())
+    return sentences
 
 
 def _template_sentences() -> list[tuple[str, ...]]:

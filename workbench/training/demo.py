@@ -71,26 +71,26 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     human, held_out = split_by_speaker(load_fsdd(data))
-    more = [] if options.more_speakers is None else more_takes(options.more_speakers, held_out)
-    with_more = rounds_with_more_speakers(earlier)
-    begun = time.monotonic()
+    extra_takes = [] if options.more_speakers is None else more_takes(options.more_speakers, held_out)
+    extra_rounds = rounds_with_more_speakers(earlier)
+    start_time = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="workbench-train-") as temporary:
         cache = options.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
         log("speaking the synthetic voices")
-        rounds = with_more if more else rounds_in(earlier) - with_more
-        run = TrainingRun(options, [*human, *more, *synthetic_takes(cache)], cache, log, rounds)
+        rounds = extra_rounds if extra_takes else rounds_in(earlier) - extra_rounds
+        run = TrainingRun(options, [*human, *extra_takes, *synthetic_takes(cache)], cache, log, rounds)
         if options.start is None:
             trained = recipe.train(run)
         else:
             log("speaking texts without digits")
             run.takes = [*run.takes, *synthetic_speech(cache), *backwards(human)]
             if options.other_speech is not None:
-                others = recorded_speech(options.other_speech)
-                recorded = sorted({take.speaker.partition(",")[0] for take in others})
-                run.takes += others
+                speech_takes = recorded_speech(options.other_speech)
+                recorded = sorted({take.speaker.partition(",")[0] for take in speech_takes})
+                run.takes += speech_takes
             trained = further(run, options.start)
-    minutes = (time.monotonic() - begun) / 60
+    minutes = (time.monotonic() - start_time) / 60
 
     out.mkdir(parents=True, exist_ok=True)
     parameters = recipe.write(trained, out)
@@ -106,7 +106,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         machine=f"{platform.machine()}, {threads}, torch {torch.__version__}",
         about=recipe.ABOUT,
         scale=options.updates_scale,
-        more_speakers=sorted({take.speaker for take in more}),
+        more_speakers=sorted({take.speaker for take in extra_takes}),
     )
     log("measuring")
     if options.start is None:
@@ -136,9 +136,9 @@ def check_start(family: str, recipe: Recipe, start: Path) -> Callable[[TrainingR
 
 def finish(recipe: Recipe, directory: Path, held_out: Sequence[Take], facts: CardFacts) -> list[Measured]:
     """Measures the checkpoint and writes its card: as the recipe does, or else as a recogniser of an unseen speaker."""
-    own = getattr(recipe, "finish", None)
-    if own is not None:
-        measured: list[Measured] = own(directory, held_out, facts)
+    finish_recipe = getattr(recipe, "finish", None)
+    if finish_recipe is not None:
+        measured: list[Measured] = finish_recipe(directory, held_out, facts)
         return measured
     measured = measure_checkpoint(directory, facts.family, held_out)
     write_card(directory / "README.md", facts, measured)

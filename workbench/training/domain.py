@@ -185,21 +185,21 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True, help="folder for the synthetic voices")
     parser.add_argument("--examples", type=int, default=5700)
     parser.add_argument("--epochs", type=int, default=10)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)  # in such a small network, more threads would only wait for each other
-    human, _ = split_by_speaker(load_fsdd(given.data))
-    given.cache.mkdir(parents=True, exist_ok=True)
-    takes = [*human, *synthetic_takes(given.cache), *synthetic_speech(given.cache, each=8), *backwards(human)]
-    if given.other_speech:
-        takes += 4 * recorded_speech(given.other_speech)
+    human, _ = split_by_speaker(load_fsdd(arguments.data))
+    arguments.cache.mkdir(parents=True, exist_ok=True)
+    takes = [*human, *synthetic_takes(arguments.cache), *synthetic_speech(arguments.cache, each=8), *backwards(human)]
+    if arguments.other_speech:
+        takes += 4 * recorded_speech(arguments.other_speech)
     options = CorpusOptions(augment=AugmentOptions(), gated_share=0.2, warp=0.45)
     bank = TakeBank.of(takes, (1.0, 1.25))
     with ProcessPoolExecutor(2, initializer=_take, initargs=(bank,)) as pool:
         draw = partial(_example, options)
-        examples = list(pool.map(draw, [(SEED, number) for number in range(given.examples)], chunksize=50))
-    network = train(examples, given.epochs)
-    limits = calibrated(write(network, [(0.0, 0.0)], given.out), human)
-    write(network, limits, given.out)
+        examples = list(pool.map(draw, [(SEED, number) for number in range(arguments.examples)], chunksize=50))
+    network = train(examples, arguments.epochs)
+    limits = calibrated(write(network, [(0.0, 0.0)], arguments.out), human)
+    write(network, limits, arguments.out)
     log(f"limits: {limits}")
 
 
@@ -211,8 +211,8 @@ def calibrated(domain: Domain, takes: Sequence[Take]) -> list[tuple[float, float
     limits = []
     for least, lengths in ((0.0, (1, 2)), (LONG_SECONDS, (3, 7))):
         strings = evaluation_strings(takes, seed=SEED, count=CALIBRATION, lengths=lengths)
-        heard = [each.samples for condition in CONDITIONS for each in under(condition, strings)]
-        odds = [found[0] for each in heard if (found := domain.log_odds(each))]
+        recordings = [each.samples for condition in CONDITIONS for each in under(condition, strings)]
+        odds = [found[0] for each in recordings if (found := domain.log_odds(each))]
         limits.append((least, float(np.quantile(odds, ALARMS)) - MARGIN))
     return limits
 

@@ -76,10 +76,10 @@ def evaluation_strings(
     for number in range(count):
         rng = np.random.default_rng([seed, number])
         speaker = names[int(rng.integers(len(names)))]
-        chosen = draw_takes(bank, speaker, int(rng.integers(lengths[0], lengths[1] + 1)), rng)
-        between = rng.uniform(*gaps, len(chosen) - 1).tolist()
+        drawn_takes = draw_takes(bank, speaker, int(rng.integers(lengths[0], lengths[1] + 1)), rng)
+        between = rng.uniform(*gaps, len(drawn_takes) - 1).tolist()
         before, after = rng.uniform(*LEAD_SECONDS, 2).tolist()
-        string = assemble(bank, chosen, between, (before, after), rng)
+        string = assemble(bank, drawn_takes, between, (before, after), rng)
         if noise_snr_db is not None:
             string = in_white_noise(string, noise_snr_db, np.random.default_rng([seed, number, 1]))
         strings.append(string)
@@ -98,7 +98,7 @@ def in_white_noise(string: DigitString, snr_db: float, rng: np.random.Generator)
 Condition = Callable[[DigitString, np.random.Generator], DigitString]
 
 
-def _heard(change: Callable[[NDArray[np.float32], np.random.Generator], NDArray[np.float32]]) -> Condition:
+def _on_samples(change: Callable[[NDArray[np.float32], np.random.Generator], NDArray[np.float32]]) -> Condition:
     return lambda string, rng: replace(string, samples=change(string.samples, rng))
 
 
@@ -113,10 +113,10 @@ CONDITIONS: Mapping[str, Condition] = {
     "as recorded": lambda string, rng: string,
     "white noise 20 dB": lambda string, rng: in_white_noise(string, 20.0, rng),
     "white noise 10 dB": lambda string, rng: in_white_noise(string, 10.0, rng),
-    "telephone": _heard(lambda samples, rng: mu_law(filtered(samples, passband(300.0, 3400.0, edge=200.0)))),
-    "small room": _heard(reverberated),
-    "quiet, 16 bit": _heard(lambda samples, rng: quantised(samples * np.float32(0.02))),
-    "clipped": _heard(lambda samples, rng: np.clip(samples * np.float32(4.0), -1.0, 1.0)),
+    "telephone": _on_samples(lambda samples, rng: mu_law(filtered(samples, passband(300.0, 3400.0, edge=200.0)))),
+    "small room": _on_samples(reverberated),
+    "quiet, 16 bit": _on_samples(lambda samples, rng: quantised(samples * np.float32(0.02))),
+    "clipped": _on_samples(lambda samples, rng: np.clip(samples * np.float32(4.0), -1.0, 1.0)),
     "20 % faster": lambda string, rng: _rescaled(string, change_tempo(string.samples, 1.2, SAMPLE_RATE)),
     "20 % slower": lambda string, rng: _rescaled(string, change_tempo(string.samples, 1 / 1.2, SAMPLE_RATE)),
     "higher voice": lambda string, rng: _rescaled(string, warp(string.samples, 1.15)),

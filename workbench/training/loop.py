@@ -58,16 +58,16 @@ def train(loss: Loss, draw: Draw, options: TrainOptions, log: Callable[[str], No
     rng = np.random.default_rng(options.seed)
     network, parameters = loss.network, list(loss.parameters())
     decayed = [p for p in parameters if p.dim() > 1]
-    others = [p for p in parameters if p.dim() <= 1]
+    undecayed = [p for p in parameters if p.dim() <= 1]
     optimiser = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": options.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        [{"params": decayed, "weight_decay": options.weight_decay}, {"params": undecayed, "weight_decay": 0.0}],
         lr=options.learning_rate,
         betas=(0.9, 0.98),
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda update: _rate(update, options))
     average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(options.averaging))
     network.train()
-    begun, recent = time.monotonic(), []
+    start_time, recent = time.monotonic(), []
     for update, batch in zip(range(1, options.updates + 1), draw(rng), strict=False):
         parts = loss(batch, rng)
         total = torch.stack(list(parts.values())).sum()
@@ -80,7 +80,7 @@ def train(loss: Loss, draw: Draw, options: TrainOptions, log: Callable[[str], No
         recent.append({name: float(value.detach()) for name, value in parts.items()})
         if update % options.log_every == 0 or update == options.updates:
             means = ", ".join(f"{name} {np.mean([part[name] for part in recent]):.4f}" for name in recent[0])
-            log(f"update {update} of {options.updates}: {means} ({time.monotonic() - begun:.0f} s)")
+            log(f"update {update} of {options.updates}: {means} ({time.monotonic() - start_time:.0f} s)")
             recent.clear()
     return average.module.eval()
 
@@ -89,8 +89,8 @@ def _rate(update: int, options: TrainOptions) -> float:
     """Returns the learning rate's factor: linear warm-up, then half a cosine down to a hundredth."""
     if update < options.warm_up:
         return (update + 1) / options.warm_up
-    done = (update - options.warm_up) / max(1, options.updates - options.warm_up)
-    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+    share = (update - options.warm_up) / max(1, options.updates - options.warm_up)
+    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
 
 
 def epochs(

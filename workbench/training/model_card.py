@@ -163,10 +163,10 @@ def continue_card(
 
     Raises `BadInput` if the earlier card is not one of `write_card`.
     """
-    before, found, after = earlier.partition(FIGURES_HEAD)
+    before, head, after = earlier.partition(FIGURES_HEAD)
     _, _, after = after.partition("\n\n")
     training, licensed, licence = after.partition(DATA_HEAD)
-    if not found or not licensed:
+    if not head or not licensed:
         raise BadInput(
             f"the model card of the earlier checkpoint lacks the line {FIGURES_HEAD!r} or {DATA_HEAD.strip()!r}"
         )

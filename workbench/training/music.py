@@ -26,9 +26,9 @@ def music(rng: np.random.Generator, seconds: float) -> Samples:
     key = rng.uniform(40.0, 60.0)  # MIDI number of the key's lowest note: 82 to 262 Hz
     scale = SCALES[int(rng.integers(len(SCALES)))]
     parts: list[Callable[[np.random.Generator, int, float, float, Sequence[int]], Samples]] = [chords, melody, drums]
-    chosen = [part for part in parts if rng.random() < 0.6] or [parts[int(rng.integers(len(parts)))]]
+    instruments = [part for part in parts if rng.random() < 0.6] or [parts[int(rng.integers(len(parts)))]]
     mixed = np.zeros(count, dtype=np.float32)
-    for part in chosen:
+    for part in instruments:
         mixed += np.float32(rng.uniform(0.3, 1.0)) * part(rng, count, beat, key, scale)
     return mixed / np.float32(np.abs(mixed).max() + 1e-9)
 

@@ -129,10 +129,10 @@ def synthetic_speech(
     """Returns takes without digits: every synthetic speaker says `each` texts. They are stored in `cache`."""
     options = options or VoiceOptions()
     jobs = draw_texts(np.random.default_rng([options.seed, 2]), voice_settings(options), each)
-    spoken = spoken_texts(cache, "speech", jobs, workers)
+    recordings = spoken_texts(cache, "speech", jobs, workers)
     return [
         Take(f"{setting.speaker}, other speech", (), samples, rate, human=False, number=number)
-        for number, ((setting, _), (samples, rate)) in enumerate(zip(jobs, spoken, strict=True))
+        for number, ((setting, _), (samples, rate)) in enumerate(zip(jobs, recordings, strict=True))
         if len(samples) > rate // 10
     ]
 

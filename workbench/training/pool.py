@@ -201,12 +201,12 @@ def generate_pool(
         frames: list[int] = []
         digits: list[tuple[int, ...]] = []
         spans: list[list[Span]] = []
-        for done, (shard_frames, shard_digits, shard_spans) in enumerate(_run(bank, jobs, workers), start=1):
+        for finished_shards, (shard_frames, shard_digits, shard_spans) in enumerate(_run(bank, jobs, workers), start=1):
             frames += shard_frames
             digits += shard_digits
             spans += shard_spans
             if progress is not None:
-                progress(done / len(jobs))
+                progress(finished_shards / len(jobs))
         partial = directory / "pool.json.part"
         partial.write_text(json.dumps({"frames": frames, "digits": digits, "spans": spans}))
         partial.replace(directory / "pool.json")  # last of all: a pool with this file is complete

@@ -183,8 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--digits", type=Path, required=True, help="folder of the Free Spoken Digit Dataset")
     parser.add_argument("--english", type=Path, required=True, help="folder with the LibriVox clips")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
-    given = parser.parse_args(arguments)
-    for sample in write_samples(given.digits, given.english, given.out):
+    parsed = parser.parse_args(arguments)
+    for sample in write_samples(parsed.digits, parsed.english, parsed.out):
         sys.stdout.write(f"{sample.file}: {sample.seconds} s, {sample.text}\n")
 
 

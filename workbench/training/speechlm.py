@@ -59,36 +59,36 @@ LANGUAGE_PHASES = (
     LanguagePhase(
         "order, in text",
         TrainOptions(updates=1500, learning_rate=3e-3, warm_up=150),
-        DialogueOptions(heard_share=0.0, text_share=0.95),
+        DialogueOptions(recording_share=0.0, text_share=0.95),
         cut=True,
     ),
     LanguagePhase(
         "order, in speech cut short",
         TrainOptions(updates=1000, learning_rate=2.5e-3, warm_up=150),
-        DialogueOptions(heard_share=0.35, text_share=0.15),
+        DialogueOptions(recording_share=0.35, text_share=0.15),
         cut=True,
     ),
     LanguagePhase(
         "transcribing",
         TrainOptions(updates=700, learning_rate=2e-3, warm_up=150),
-        DialogueOptions(heard_share=0.85, text_share=0.9),
+        DialogueOptions(recording_share=0.85, text_share=0.9),
         cut=True,
         align=True,
     ),
     LanguagePhase(
         "all together",
         TrainOptions(updates=4500, learning_rate=1.5e-3, warm_up=150),
-        DialogueOptions(heard_share=0.5, text_share=0.35),
+        DialogueOptions(recording_share=0.5, text_share=0.35),
     ),
     LanguagePhase(
         "all together, more of it writing",
         TrainOptions(updates=4500, learning_rate=1.2e-3, warm_up=150, seed=1),
-        DialogueOptions(heard_share=0.6, text_share=0.6),
+        DialogueOptions(recording_share=0.6, text_share=0.6),
     ),
     LanguagePhase(
         "all together, more of it repeating",
         TrainOptions(updates=4500, learning_rate=1.2e-3, warm_up=150, seed=2),
-        DialogueOptions(heard_share=0.65, text_share=0.35),
+        DialogueOptions(recording_share=0.65, text_share=0.35),
     ),
 )
 HUMAN_SHARE, SYNTHETIC_SHARE = 1 / 3, 1 / 4  # of the takes of one digit: the codec's fit, beside the demo's voices

@@ -37,20 +37,20 @@ def align_adaptor(network: SpeechLM, tower_loss: TowerLoss, pool: FeaturePool, w
     outputs, targets = [], []
     for first in range(0, min(RECORDINGS, len(pool)), TOGETHER):
         batch = read_recordings(pool, range(first, min(first + TOGETHER, len(pool))), rng)
-        heard = network.tower(batch.mels, batch.frames).last_hidden_state
-        outputs.append(heard)
-        targets.append(peak_embeddings(tower_loss.order(heard).argmax(dim=-1), embeddings))
+        encoded = network.tower(batch.mels, batch.frames).last_hidden_state
+        outputs.append(encoded)
+        targets.append(peak_embeddings(tower_loss.order(encoded).argmax(dim=-1), embeddings))
     weight, bias = weighted_least_squares(torch.cat(outputs), torch.cat(targets))
     adaptor = network.adaptor["continuous_audio"]
     adaptor.load_state_dict({"weight": weight, "bias": bias})
 
 
-def peak_embeddings(heard: Tensor, embeddings: Tensor) -> Tensor:
+def peak_embeddings(ids: Tensor, embeddings: Tensor) -> Tensor:
     """Returns the target of each position [n, H] for the ids that the CTC head hears [n]: 0 is the blank, 1 is zero."""
-    before = torch.cat([heard.new_zeros(1), heard[:-1]])
-    begins = (heard > 0) & (heard != before)
-    targets = embeddings.new_zeros(len(heard), embeddings.shape[1])
-    targets[begins] = embeddings[heard[begins] - 1]
+    before = torch.cat([ids.new_zeros(1), ids[:-1]])
+    begins = (ids > 0) & (ids != before)
+    targets = embeddings.new_zeros(len(ids), embeddings.shape[1])
+    targets[begins] = embeddings[ids[begins] - 1]
     return targets
 
 

@@ -28,9 +28,9 @@ def measure(directory: Path, held_out: Sequence[Take], recognise: Recognise | No
     strings = strings_to_say()
     measured = []
     for voice in VOICES:
-        for how, choice in (("likeliest codes", None), ("drawn codes", SAMPLED)):
+        for choice_name, choice in (("likeliest codes", None), ("drawn codes", SAMPLED)):
             rates = measure_saying(demo, voice, strings, recognise, choice)
-            measured.append(Measured(f"says, voice {voice}, {how}", "1 to 6", len(strings), _wer(rates)))
+            measured.append(Measured(f"says, voice {voice}, {choice_name}", "1 to 6", len(strings), _wer(rates)))
     recordings = recordings_to_hear(held_out)
     for instruction in ("", "write"):
         request = f', with the text "{instruction}"' if instruction else ""

@@ -147,10 +147,10 @@ def residual_codebooks(frames: Tensor, rounds: int, rng: np.random.Generator) ->
             nearest = _nearest(rest, book)
             counts = torch.bincount(nearest, minlength=CODES)
             sums = torch.zeros_like(book).index_add_(0, nearest, rest)
-            used = counts > 0
-            book[used] = sums[used] / counts[used, None]
-            unused = int((~used).sum())
-            book[~used] = rest[torch.from_numpy(rng.choice(len(rest), unused))]
+            is_used = counts > 0
+            book[is_used] = sums[is_used] / counts[is_used, None]
+            unused = int((~is_used).sum())
+            book[~is_used] = rest[torch.from_numpy(rng.choice(len(rest), unused))]
         book[0] = 0
         codebooks.append(book)
         rest = rest - book[_nearest(rest, book)]

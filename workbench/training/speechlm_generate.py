@@ -34,11 +34,11 @@ class _Sequences:
         from transformers import DynamicCache
 
         self.network, self.cache = network, DynamicCache()
-        heard = None
-        if batch.heard is not None:
-            heard = network.tower(batch.heard.mels, batch.heard.frames).last_hidden_state
+        encoded = None
+        if batch.recordings is not None:
+            encoded = network.tower(batch.recordings.mels, batch.recordings.frames).last_hidden_state
         self.size = len(batch.inputs)
-        self.feed_embeddings(network.embed(torch.from_numpy(batch.inputs), heard))
+        self.feed_embeddings(network.embed(torch.from_numpy(batch.inputs), encoded))
 
     def feed(self, rows: Tensor) -> None:
         """Appends one row [B, 8] to each sequence."""
@@ -94,21 +94,21 @@ def generate_audio(
     allowed = torch.zeros(LAYOUT.interval(0)[1], dtype=torch.bool)
     allowed[first:end] = True
     firsts = torch.from_numpy(LAYOUT.pads[1:])
-    made: list[NDArray[np.int64]] = []
+    steps: list[NDArray[np.int64]] = []
     lengths = np.full(sequences.size, -1)
     for step in range(longest):
         allowed[[LAYOUT.eos, LAYOUT.eot]] = step > 0
         main = draw(sequences.logits.masked_fill(~allowed, -torch.inf))
-        others = draw(sequences.network.codec_logits(sequences.states).flatten(0, 1)).view(-1, LAYOUT.streams - 1)
-        ended = (main == LAYOUT.eos) | (main == LAYOUT.eot)
-        lengths[(lengths < 0) & ended.numpy()] = step
+        codec_codes = draw(sequences.network.codec_logits(sequences.states).flatten(0, 1)).view(-1, LAYOUT.streams - 1)
+        has_ended = (main == LAYOUT.eos) | (main == LAYOUT.eot)
+        lengths[(lengths < 0) & has_ended.numpy()] = step
         if (lengths >= 0).all():
             break
-        rows = torch.cat([main[:, None], others + firsts], dim=1)
-        made.append(rows.numpy())
+        rows = torch.cat([main[:, None], codec_codes + firsts], dim=1)
+        steps.append(rows.numpy())
         sequences.feed(rows)
-    whole = np.stack(made, axis=1)
-    return [whole[number, : length if length >= 0 else len(made)] for number, length in enumerate(lengths)]
+    all_rows = np.stack(steps, axis=1)
+    return [all_rows[number, : length if length >= 0 else len(steps)] for number, length in enumerate(lengths)]
 
 
 class _Draw:

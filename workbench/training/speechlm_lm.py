@@ -60,15 +60,15 @@ class SpeechLM(nn.Module):
         """The audio tower."""
         return self.get_submodule("multimodal_io_dict.continuous_audio.model.audio_tower")
 
-    def embed(self, rows: Tensor, heard: Tensor | None = None) -> Tensor:
-        """Returns the embeddings [B, n, H] of rows [B, n, 8]; `heard` [positions, width] goes to the placeholders."""
+    def embed(self, rows: Tensor, encoded: Tensor | None = None) -> Tensor:
+        """Returns the embeddings [B, n, H] of rows [B, n, 8]; `encoded` [positions, width] goes to the placeholders."""
         ids = rows.clamp(min=0)
-        used = torch.cat([torch.ones_like(ids[..., :1]), (ids[..., 1:] != LAYOUT.pad).long()], dim=-1)
-        embedded = (self.model.embed_tokens(ids) * used.unsqueeze(-1)).sum(dim=-2)
-        if heard is None:
+        is_used = torch.cat([torch.ones_like(ids[..., :1]), (ids[..., 1:] != LAYOUT.pad).long()], dim=-1)
+        embedded = (self.model.embed_tokens(ids) * is_used.unsqueeze(-1)).sum(dim=-2)
+        if encoded is None:
             return embedded
         places = (rows[..., 0] == PLACEHOLDER).unsqueeze(-1)
-        return embedded.masked_scatter(places, self.adaptor["continuous_audio"](heard))
+        return embedded.masked_scatter(places, self.adaptor["continuous_audio"](encoded))
 
     def hidden(self, embeddings: Tensor) -> Tensor:
         """Returns the normed states [B, n, H]; rows at the end may be padding."""
@@ -88,8 +88,8 @@ class SpeechLM(nn.Module):
     def codec_logits(self, states: Tensor) -> Tensor:
         """Returns the logits of streams 1 to 7, each over its own ids [n, 7, 1025], from states [n, H]."""
         first, _ = LAYOUT.interval(1)
-        own = F.linear(states, self.lm_head.weight[first : LAYOUT.codec_end])
-        return own.view(len(states), LAYOUT.streams - 1, LAYOUT.layer_size) + self.stream_bias()
+        logits = F.linear(states, self.lm_head.weight[first : LAYOUT.codec_end])
+        return logits.view(len(states), LAYOUT.streams - 1, LAYOUT.layer_size) + self.stream_bias()
 
 
 # --- batches ---------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class DialogueBatch:
 
     inputs: NDArray[np.int64]  # [B, n, 8]
     targets: NDArray[np.int64]  # [B, n, 8]
-    heard: Recordings | None  # in the order of the placeholders
+    recordings: Recordings | None  # in the order of the placeholders
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class DialogueOptions:
     """The composition of the batches."""
 
     rows_per_batch: int = 1100
-    heard_share: float = 0.5  # of the dialogues: the first request is a recording
+    recording_share: float = 0.5  # of the dialogues: the first request is a recording
     second_share: float = 0.08  # of the dialogues: a second request
     null_share: float = 0.06  # of the dialogues: the null branch of classifier-free guidance
     text_share: float = 0.35  # of the dialogues: all answers are text, which has more decisions in fewer rows
@@ -130,8 +130,8 @@ def batch_of(
         inputs[row, : len(fed)] = fed
         targets[row, : len(fed)] = example.targets
     numbers = [number for example in examples for number in example.recordings]
-    heard = read_recordings(pool, numbers, rng) if pool is not None and numbers else None
-    return DialogueBatch(inputs, targets, heard)
+    recordings = read_recordings(pool, numbers, rng) if pool is not None and numbers else None
+    return DialogueBatch(inputs, targets, recordings)
 
 
 def dialogues(pool: Strings, writer: RowWriter, options: DialogueOptions) -> Draw:
@@ -141,7 +141,7 @@ def dialogues(pool: Strings, writer: RowWriter, options: DialogueOptions) -> Dra
     def draw_one(rng: np.random.Generator) -> Example:
         turns = 1 + int(rng.random() < options.second_share)
         recordings = []
-        if rng.random() < options.heard_share:
+        if rng.random() < options.recording_share:
             number = short[int(rng.integers(len(short)))]
             recordings.append(Recording(number, pool.digits[number]))
         dialogue = draw_dialogue(rng, recordings, turns)
@@ -153,10 +153,10 @@ def dialogues(pool: Strings, writer: RowWriter, options: DialogueOptions) -> Dra
 
     def draw(rng: np.random.Generator) -> Iterator[DialogueBatch]:
         while True:
-            drawn = [draw_one(rng) for _ in range(options.sorted_together)]
-            drawn.sort(key=lambda example: len(example.inputs))
+            examples = [draw_one(rng) for _ in range(options.sorted_together)]
+            examples.sort(key=lambda example: len(example.inputs))
             groups: list[list[Example]] = [[]]
-            for example in drawn:
+            for example in examples:
                 if len(example.inputs) * (len(groups[-1]) + 1) > options.rows_per_batch and groups[-1]:
                     groups.append([])
                 groups[-1].append(example)
@@ -188,11 +188,11 @@ class SpeechLMLoss(nn.Module):
 
     def forward(self, batch: DialogueBatch, rng: np.random.Generator) -> dict[str, Tensor]:
         """Returns the parts of the loss."""
-        heard = None
-        if batch.heard is not None:
+        encoded = None
+        if batch.recordings is not None:
             with torch.no_grad():
-                heard = self.network.tower(batch.heard.mels, batch.heard.frames).last_hidden_state
-        main, codec = predictions(self.network, batch, heard)
+                encoded = self.network.tower(batch.recordings.mels, batch.recordings.frames).last_hidden_state
+        main, codec = predictions(self.network, batch, encoded)
         text = main.targets < LAYOUT.codec_first
         losses = F.cross_entropy(main.logits, main.targets, reduction="none")
         return {
@@ -210,18 +210,18 @@ class Predictions:
     targets: Tensor  # [n]
 
 
-def predictions(network: SpeechLM, batch: DialogueBatch, heard: Tensor | None) -> tuple[Predictions, Predictions]:
+def predictions(network: SpeechLM, batch: DialogueBatch, encoded: Tensor | None) -> tuple[Predictions, Predictions]:
     """Returns the predictions of stream 0, and of the other streams."""
-    states = network.hidden(network.embed(torch.from_numpy(batch.inputs), heard))[:, :-1]
+    states = network.hidden(network.embed(torch.from_numpy(batch.inputs), encoded))[:, :-1]
     targets = torch.from_numpy(batch.targets[:, 1:])
-    learnt = targets[..., 0] != IGNORED
-    targets = targets[learnt]  # [n, 8]
-    states = states[learnt]
+    has_target = targets[..., 0] != IGNORED
+    targets = targets[has_target]  # [n, 8]
+    states = states[has_target]
     speech = targets[:, 1] != IGNORED
-    own = network.codec_logits(states[speech]).flatten(0, 1)
+    codec_logits = network.codec_logits(states[speech]).flatten(0, 1)
     firsts = torch.from_numpy(LAYOUT.pads[1:])
     return Predictions(network.main_logits(states), targets[:, 0]), Predictions(
-        own, (targets[speech, 1:] - firsts).flatten()
+        codec_logits, (targets[speech, 1:] - firsts).flatten()
     )
 
 

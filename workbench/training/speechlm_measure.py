@@ -83,15 +83,15 @@ class Demo:
                     self.network, batch_of(same[first : first + TOGETHER], None, None), 400, choice
                 )
 
-    def heard(self, samples: Samples, instruction: str = "") -> DialogueBatch:
+    def recording_prompt(self, samples: Samples, instruction: str = "") -> DialogueBatch:
         """Returns the prompt of a recording, perhaps with an instruction after it."""
         mel = whisper_log_mel(samples)
         parts: list[Part] = [("user", Recording(0, ()))]
         if instruction:
             parts.append(("user", instruction))
         example = self.writer(int(positions_of([len(mel)])[0])).prompt(parts)
-        heard = Recordings((mel,), ((),), np.zeros(0, np.int64))
-        return DialogueBatch(example.inputs[None], example.targets[None], heard)
+        recordings = Recordings((mel,), ((),), np.zeros(0, np.int64))
+        return DialogueBatch(example.inputs[None], example.targets[None], recordings)
 
 
 def strings_to_say(count: int = SAYING, seed: int = 0) -> list[tuple[int, ...]]:
@@ -120,8 +120,8 @@ def measure_saying(
     demo: Demo, voice: str, strings: Sequence[Sequence[int]], recognise: Recognise, choice: Choice | None = None
 ) -> ErrorRates:
     """Returns the error rates of a recogniser that hears the strings in a voice."""
-    said = demo.say(requests(strings, voice), choice)
-    return rates_of(((digits, demo.sound(rows)) for digits, rows in zip(strings, said, strict=True)), recognise)
+    answers = demo.say(requests(strings, voice), choice)
+    return rates_of(((digits, demo.sound(rows)) for digits, rows in zip(strings, answers, strict=True)), recognise)
 
 
 def rates_of(sounds: Iterator[tuple[Sequence[int], Samples]], recognise: Recognise) -> ErrorRates:
@@ -140,7 +140,10 @@ def measure_writing(demo: Demo, recordings: Sequence[DigitString], instruction: 
     """Returns the error rates of what it writes when it hears the recordings."""
     return pool_scores(
         [
-            score(string.text, demo.text(generate_text(demo.network, demo.heard(string.samples, instruction))[0]))
+            score(
+                string.text,
+                demo.text(generate_text(demo.network, demo.recording_prompt(string.samples, instruction))[0]),
+            )
             for string in recordings
         ]
     )
@@ -149,7 +152,7 @@ def measure_writing(demo: Demo, recordings: Sequence[DigitString], instruction: 
 def measure_repeating(demo: Demo, recordings: Sequence[DigitString], recognise: Recognise) -> ErrorRates:
     """Returns the error rates of a recogniser that hears what the demo says back."""
     sounds = (
-        (string.digits, demo.sound(generate_audio(demo.network, demo.heard(string.samples, "repeat"))[0]))
+        (string.digits, demo.sound(generate_audio(demo.network, demo.recording_prompt(string.samples, "repeat"))[0]))
         for string in recordings
     )
     return rates_of(sounds, recognise)

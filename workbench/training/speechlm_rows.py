@@ -71,8 +71,8 @@ class RowWriter:
                 rows.recordings.append(content.number)
             else:
                 rows.add(LAYOUT.text, *self.encode(content))
-            more = number + 1 < len(parts) and parts[number + 1][0] == role
-            rows.add(LAYOUT.eot if more else LAYOUT.eos)
+            continues_turn = number + 1 < len(parts) and parts[number + 1][0] == role
+            rows.add(LAYOUT.eot if continues_turn else LAYOUT.eos)
 
     def _answer(self, rows: _Rows, answer: Answer) -> None:
         first = LAYOUT.audio if answer.natural == "audio" else LAYOUT.text

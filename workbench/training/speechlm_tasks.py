@@ -71,7 +71,9 @@ def draw_dialogue(rng: np.random.Generator, recordings: Sequence[Recording], tur
     elif kind < 0.32:
         dialogue.append(("system", str(rng.choice(("You are a helpful assistant.", "Answer briefly.", "Be polite.")))))
     waiting = list(recordings)
-    requests = (_heard(rng, waiting.pop(0), voice) if waiting else _read(rng, voice) for _ in range(turns))
+    requests = (
+        _spoken_request(rng, waiting.pop(0), voice) if waiting else _written_request(rng, voice) for _ in range(turns)
+    )
     return [*dialogue, *requests]
 
 
@@ -80,13 +82,13 @@ def as_text(dialogue: Sequence[Turn | Part]) -> list[Turn | Part]:
     return [(entry[0], replace(entry[1], form="text")) if isinstance(entry[1], Answer) else entry for entry in dialogue]
 
 
-def _read(rng: np.random.Generator, voice: str) -> Turn:
+def _written_request(rng: np.random.Generator, voice: str) -> Turn:
     """Draws a request in writing."""
     kind = rng.random()
     if kind < 0.05:
         return ((("user", _unknown(rng)),), _answer(rng, HELP, None, voice, "text"))
-    named = rng.random() < 0.45
-    if named:
+    names_voice = rng.random() < 0.45
+    if names_voice:
         voice = str(rng.choice(VOICES))
     if kind < 0.2:
         first, last = (int(digit) for digit in rng.choice(10, 2, replace=False))
@@ -100,12 +102,12 @@ def _read(rng: np.random.Generator, voice: str) -> Turn:
         natural = "audio" if kind < 0.85 else "text"
         verb = str(rng.choice(SPOKEN_VERBS if natural == "audio" else ("write", "spell")))
         request = f"{verb}{':' * (rng.random() < 0.1)} {_spelt(digits, rng)}"
-    if named:
+    if names_voice:
         request += str(rng.choice((" in the voice of {}", " in the voice of {}", ", voice {}", " as {}"))).format(voice)
     return ((("user", _typed(request, rng)),), _answer(rng, words_of(digits), digits, voice, natural))
 
 
-def _heard(rng: np.random.Generator, recording: Recording, voice: str) -> Turn:
+def _spoken_request(rng: np.random.Generator, recording: Recording, voice: str) -> Turn:
     """Draws a request about a recording."""
     instruction, natural, backwards = HEARD[int(rng.integers(len(HEARD)))]
     parts: list[Part] = [("user", recording)]

@@ -134,15 +134,15 @@ class TowerLoss(nn.Module):
     def forward(self, batch: Recordings, rng: np.random.Generator) -> dict[str, Tensor]:
         """Returns the parts of the loss."""
         frames = batch.frames
-        heard = self.network(batch.mels, frames).last_hidden_state
-        return self.parts(heard, batch)
+        encoded = self.network(batch.mels, frames).last_hidden_state
+        return self.parts(encoded, batch)
 
-    def parts(self, heard: Tensor, batch: Recordings) -> dict[str, Tensor]:
+    def parts(self, encoded: Tensor, batch: Recordings) -> dict[str, Tensor]:
         """Returns the parts of the loss for the tower's output [positions of all recordings, width]."""
         labels = torch.from_numpy(batch.labels)
         counts = positions_of(batch.frames.numpy()).tolist()
-        padded = nn.utils.rnn.pad_sequence(heard.split(counts), batch_first=True)
+        padded = nn.utils.rnn.pad_sequence(encoded.split(counts), batch_first=True)
         return {
-            "places": 0.5 * F.cross_entropy(self.places(heard), labels, ignore_index=IGNORED),
+            "places": 0.5 * F.cross_entropy(self.places(encoded), labels, ignore_index=IGNORED),
             "order": ctc_loss(self.order(padded), torch.tensor(counts), batch.digits),
         }

@@ -50,15 +50,15 @@ def voice_clips(takes: Sequence[Take]) -> dict[tuple[str, int], Samples]:
     """
     import soxr
 
-    wanted: dict[tuple[str, tuple[int, ...], int], tuple[str, int]] = {
+    voices_of_takes: dict[tuple[str, tuple[int, ...], int], tuple[str, int]] = {
         (name, (digit,), number): (name, digit) for name, row in HUMAN.items() for digit, number in enumerate(row)
     }
     clips: dict[tuple[str, int], Samples] = {}
     for take in takes:
-        key = wanted.get((take.speaker, take.digits, take.number)) if take.human else None
+        key = voices_of_takes.get((take.speaker, take.digits, take.number)) if take.human else None
         if key is not None:
             clips[key] = clip_of(soxr.resample(take.samples, take.sample_rate, SAMPLE_RATE, "HQ"))
-    missing = [f"{digit} of {name}" for name, digit in wanted.values() if (name, digit) not in clips]
+    missing = [f"{digit} of {name}" for name, digit in voices_of_takes.values() if (name, digit) not in clips]
     if missing:
         raise BadInput(f"the recordings lack takes of the demo's voices: {', '.join(missing)}")
     for name, setting in SYNTHETIC.items():

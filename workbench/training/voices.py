@@ -192,10 +192,10 @@ def synthetic_takes(cache: str | Path, options: VoiceOptions | None = None, work
             jobs.append((setting, tuple(int(digit) for digit in digits), ""))
 
     texts = [(setting, _text(setting, digits, ending)) for setting, digits, ending in jobs]
-    spoken = spoken_texts(cache, "voices", texts, workers)
+    recordings = spoken_texts(cache, "voices", texts, workers)
     return [
         Take(setting.speaker, digits, samples, rate, human=False, number=number)
-        for number, ((setting, digits, _), (samples, rate)) in enumerate(zip(jobs, spoken, strict=True))
+        for number, ((setting, digits, _), (samples, rate)) in enumerate(zip(jobs, recordings, strict=True))
     ]
 
 
@@ -214,15 +214,15 @@ def spoken_texts(
     return _load(path)
 
 
-def _save(path: Path, spoken: list[tuple[NDArray[np.float32], int]]) -> None:
+def _save(path: Path, recordings: list[tuple[NDArray[np.float32], int]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    samples = np.concatenate([samples for samples, _ in spoken])
+    samples = np.concatenate([samples for samples, _ in recordings])
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
         np.savez(
             file,
             samples=np.clip(np.rint(samples * 32768.0), -32768, 32767).astype(np.int16),
-            lengths=np.array([len(samples) for samples, _ in spoken]),
-            rates=np.array([rate for _, rate in spoken]),
+            lengths=np.array([len(samples) for samples, _ in recordings]),
+            rates=np.array([rate for _, rate in recordings]),
         )
     Path(file.name).replace(path)  # a stopped run leaves no partial file
 

@@ -47,10 +47,10 @@ def other_speech(
         raise ValueError("the bank has no takes without digits")
     if rng.random() < 0.08:
         return _without_digits([babble(bank, int(rng.uniform(0.5, 5.0) * SAMPLE_RATE), rng)], (0.0, 0.2), rng)
-    chosen = rng.choice(bank.others, int(rng.choice([1, 2, 3], p=[0.6, 0.3, 0.1])))
-    string = _without_digits([bank.sound(int(take)) for take in chosen], lead_seconds, rng)
+    drawn_takes = rng.choice(bank.others, int(rng.choice([1, 2, 3], p=[0.6, 0.3, 0.1])))
+    string = _without_digits([bank.sound(int(take)) for take in drawn_takes], lead_seconds, rng)
     samples = warp(string.samples, float(np.exp(rng.uniform(-1.0, 1.0) * np.log1p(most_warped))))
-    if bank.narrow[chosen[0]] and rng.random() < 0.5:
+    if bank.narrow[drawn_takes[0]] and rng.random() < 0.5:
         samples = add_upper_band(samples, rng)
     return DigitString(samples, (), ((0, len(samples), ()),), string.speaker)
 

@@ -70,16 +70,16 @@ def plane_figure(
     """
     along, up = (f"component {number} ({share:.0%} of variance)" for number, share in enumerate(shares, 1))
     figure, axes = style.plain_axes(along, up, 0.42, width, height)
-    shown = others[np.unique(np.linspace(0, len(others) - 1, _MOST_POINTS).astype(int))] if len(others) else others
-    axes.scatter(shown[:, 0], shown[:, 1], s=4, color=style.QUIET, alpha=0.5, linewidths=0)
+    drawn_rows = others[np.unique(np.linspace(0, len(others) - 1, _MOST_POINTS).astype(int))] if len(others) else others
+    axes.scatter(drawn_rows[:, 0], drawn_rows[:, 1], s=4, color=style.QUIET, alpha=0.5, linewidths=0)
     if len(tokens) <= _LONGEST_PATH:
         axes.plot(tokens[:, 0], tokens[:, 1], color=style.SIGNAL, linewidth=0.5, alpha=0.5)
     order = np.arange(len(tokens))
     axes.scatter(tokens[:, 0], tokens[:, 1], s=14, c=order, cmap=TOKENS_MAP, linewidths=0, zorder=3)
     axes.margins(0.06)
     axes.locator_params(nbins=5)
-    left = style.legend(figure, [("vocabulary", style.QUIET)] if len(others) else [])
-    _ramp(figure, len(tokens), left)
+    legend_end = style.legend(figure, [("vocabulary", style.QUIET)] if len(others) else [])
+    _ramp(figure, len(tokens), legend_end)
     if words:
         _write(axes, tokens, words)
     return figure
@@ -116,10 +116,10 @@ def _write(axes: Axes, tokens: np.ndarray, words: Sequence[str]) -> None:
     axes.autoscale_view()
     frame, points = axes.get_window_extent(), axes.transData.transform(tokens)
     half = size / 72 * figure.dpi / 2
-    taken = np.zeros((0, 4))
+    boxes = np.zeros((0, 4))
     for number in np.argsort(-((tokens - np.median(tokens, axis=0)) ** 2).sum(axis=1), kind="stable"):
         word = style.shortened(style.legible(words[number]).strip(), size, _WORD_INCHES)
-        if len(taken) == _MOST_WORDS:
+        if len(boxes) == _MOST_WORDS:
             break
         if not any(char.isalnum() for char in word):  # incomplete characters, and characters that no font has
             continue
@@ -127,10 +127,10 @@ def _write(axes: Axes, tokens: np.ndarray, words: Sequence[str]) -> None:
         for left in (x + _GAP, x - _GAP - wide):
             right, low, high = left + wide, y - half, y + half
             inside = frame.x0 <= left and right <= frame.x1 and frame.y0 <= low and high <= frame.y1
-            over = (taken[:, 0] < right) & (left < taken[:, 2]) & (taken[:, 1] < high) & (low < taken[:, 3])
+            over = (boxes[:, 0] < right) & (left < boxes[:, 2]) & (boxes[:, 1] < high) & (low < boxes[:, 3])
             on = (left < points[:, 0]) & (points[:, 0] < right) & (low < points[:, 1]) & (points[:, 1] < high)
             if inside and not over.any() and not on.any():
-                taken = np.vstack([taken, (left, low, right, high)])
+                boxes = np.vstack([boxes, (left, low, right, high)])
                 at = axes.transData.inverted().transform((left, y))
                 style.place_text(axes, float(at[0]), float(at[1]), word, fontsize=size, va="center", zorder=4)
                 break

@@ -56,7 +56,7 @@ def filterbank_figure(
         return figure
 
     low, high = np.percentile(finite, [_QUIETEST_PERCENT, _LOUDEST_PERCENT])
-    drawn = axes.imshow(
+    colour_image = axes.imshow(
         np.ma.masked_invalid(image.T),
         origin="lower",
         aspect="auto",
@@ -69,7 +69,7 @@ def filterbank_figure(
     axes.set_ylim(0, mels)
     clipped = {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}
     extend = clipped[bool(finite.min() < low), bool(finite.max() > high)]
-    style.colour_scale(figure, drawn, "log energy", extend)
+    style.colour_scale(figure, colour_image, "log energy", extend)
     return figure
 
 

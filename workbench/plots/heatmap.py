@@ -54,9 +54,9 @@ def heat_figure(stages: Sequence[str], sides: Sequence[str], errors: np.ndarray,
         colour = BEYOND_ALL if np.isinf(value) else colours(place)
         axes.add_patch(_cell(side, row, colour))
         ink = _DARK if np.isfinite(value) and 0.2 < place < 0.8 else _LIGHT
-        said = "not finite" if np.isinf(value) else "0" if value == 0 else f"{value:.1e}"
+        text = "not finite" if np.isinf(value) else "0" if value == 0 else f"{value:.1e}"
         style.place_text(
-            axes, side + 0.5, row + 0.5, said, fontsize=style.SMALL_POINTS - 1, color=ink, ha="center", va="center"
+            axes, side + 0.5, row + 0.5, text, fontsize=style.SMALL_POINTS - 1, color=ink, ha="center", va="center"
         )
     axes.set_xticks(np.arange(len(sides)) + 0.5, list(sides), parse_math=False)
     axes.set_yticks(np.arange(len(stages)) + 0.5, list(stages), parse_math=False)

@@ -83,13 +83,13 @@ class Layer:
 def scale_of(name: str, *arrays: np.ndarray, low: float | None = None, high: float | None = None) -> Scale:
     """Returns a scale from the least to the greatest finite value of some arrays; `low` and `high` override them."""
     finite = [array[np.isfinite(array)] for array in arrays]
-    found = [each for each in finite if each.size]
-    least = low if low is not None else float(min((each.min() for each in found), default=0.0))
-    most = high if high is not None else float(max((each.max() for each in found), default=1.0))
-    return Scale(name, least, most if most > least else least + 1.0)
+    parts = [each for each in finite if each.size]
+    least = low if low is not None else float(min((each.min() for each in parts), default=0.0))
+    greatest = high if high is not None else float(max((each.max() for each in parts), default=1.0))
+    return Scale(name, least, greatest if greatest > least else least + 1.0)
 
 
 def diverging_scale(name: str, *arrays: np.ndarray) -> Scale:
     """Returns a scale with 0 in the middle that reaches the greatest finite magnitude of some arrays."""
-    most = max((float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in arrays), default=0.0)
-    return Scale(name, -(most or 1.0), most or 1.0, diverging=True)
+    greatest = max((float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in arrays), default=0.0)
+    return Scale(name, -(greatest or 1.0), greatest or 1.0, diverging=True)

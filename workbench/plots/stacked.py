@@ -179,11 +179,11 @@ def _limits(axes: Axes, layer: Layer, end: float, wide: float) -> None:
         axes.yaxis.set_label_coords(-(LEFT_INCHES - 0.14) / wide, 0.5)
 
 
-def _tick_words(axes: Axes, axis: Axis, cells: int, inches: float, which: str) -> None:
+def _tick_words(axes: Axes, axis: Axis, cells: int, inches: float, side: str) -> None:
     """Writes the words of an axis in the middles of their cells, as many as fit."""
     if not axis.ticks:
         return
-    upright = which == "y"
+    upright = side == "y"
     room = inches / max(cells, 1)
     step = max(1, int(np.ceil(0.12 / max(room, 1e-6)))) if upright else 1
     if not upright:
@@ -191,20 +191,20 @@ def _tick_words(axes: Axes, axis: Axis, cells: int, inches: float, which: str) -
         step = max(1, int(np.ceil(min(longest, 0.8) / max(room, 1e-6))))
     step = max(step, -(-cells // _MOST_TICKS)) if upright else step
     places = [axis.start + (cell + 0.5) * axis.step for cell in range(0, cells, step)]
-    most = LEFT_INCHES - 0.35 if upright else max(room * step - 0.04, 0.1)
-    words = [_fitting(style.legible(word), most) for word in axis.ticks[:cells:step]]
+    most_inches = LEFT_INCHES - 0.35 if upright else max(room * step - 0.04, 0.1)
+    words = [_fitting(style.legible(word), most_inches) for word in axis.ticks[:cells:step]]
     families = list(style.families("".join(words)))
     (axes.set_yticks if upright else axes.set_xticks)(places[: len(words)])
     (axes.set_yticklabels if upright else axes.set_xticklabels)(words, fontfamily=families, parse_math=False)
 
 
-def _fitting(word: str, most: float) -> str:
-    """Returns a word shortened to `most` inches. A stage's name keeps its end, which distinguishes it."""
+def _fitting(word: str, most_inches: float) -> str:
+    """Returns a word shortened to `most_inches`. A stage's name keeps its end, which distinguishes it."""
     points, parts = style.SMALL_POINTS - 1, word.split(".")
-    while len(parts) > 2 and style.text_inches(word, points) > most:
+    while len(parts) > 2 and style.text_inches(word, points) > most_inches:
         del parts[0]
         word = "…" + ".".join(parts)
-    return style.shortened(word, points, most)
+    return style.shortened(word, points, most_inches)
 
 
 def _columns(layer: Layer) -> int:
@@ -249,11 +249,11 @@ def _legend(figure: Figure, panel: Panel, place: tuple[float, float, float, floa
     left, bottom, wide, high = place
     right = left + wide
     for name, colour in reversed([*zip(layer.labels, line_colours(len(layer.labels)), strict=True)][:8]):
-        drawn = style.shortened(style.legible(name), style.SMALL_POINTS - 1, 1.6)
+        text = style.shortened(style.legible(name), style.SMALL_POINTS - 1, 1.6)
         at = (bottom + high + 0.07) / height
-        right -= style.text_inches(drawn, style.SMALL_POINTS - 1)
-        how = {"fontsize": style.SMALL_POINTS - 1, "fontfamily": list(style.families(drawn)), "parse_math": False}
-        figure.text(right / width, at, drawn, color=colour, **how)  # type: ignore[arg-type]
+        right -= style.text_inches(text, style.SMALL_POINTS - 1)
+        font = {"fontsize": style.SMALL_POINTS - 1, "fontfamily": list(style.families(text)), "parse_math": False}
+        figure.text(right / width, at, text, color=colour, **font)  # type: ignore[arg-type]
         right -= 0.15
         if right < left + 2:
             break

@@ -40,7 +40,8 @@ def shrunk(table: np.ndarray, how: How = "mean", across: int = _ACROSS, up: int 
     """
     rows, columns = table.shape
     row_edges, column_edges = (
-        np.linspace(0, size, min(size, most) + 1).astype(int) for size, most in ((rows, across), (columns, up))
+        np.linspace(0, size, min(size, most_cells) + 1).astype(int)
+        for size, most_cells in ((rows, across), (columns, up))
     )
     cells = np.empty((len(row_edges) - 1, len(column_edges) - 1))
     for number, (start, end) in enumerate(itertools.pairwise(row_edges)):
@@ -85,8 +86,8 @@ def difference_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
     """Returns candidate minus reference, both [positions, channels] of one shape, as an image; white means equal."""
     cells = shrunk(_Difference(reference, candidate), "largest")  # type: ignore[arg-type]
     finite = cells[np.isfinite(cells)]
-    most = float(np.abs(finite).max()) if finite.size else 0.0
-    return _image(cells, reference.shape, DIFFERENCE_MAP, (-(most or 1.0), most or 1.0), "difference")
+    greatest = float(np.abs(finite).max()) if finite.size else 0.0
+    return _image(cells, reference.shape, DIFFERENCE_MAP, (-(greatest or 1.0), greatest or 1.0), "difference")
 
 
 class _Difference:
@@ -117,15 +118,17 @@ def error_figure(errors: np.ndarray, along: str) -> Figure:
     """Returns root mean square errors [positions or channels] on a logarithmic scale; zeros are not drawn."""
     figure, axes = style.plain_axes(along, "error (RMS)", 0.15, WIDTH_INCHES, HEIGHT_INCHES)
     cells = shrunk(errors.reshape(-1, 1), "largest", 4 * _ACROSS, 1)[:, 0] if errors.size else np.zeros(0)
-    drawn = np.where(cells > 0, cells, np.nan)
+    positive = np.where(cells > 0, cells, np.nan)
     places = np.linspace(0, max(errors.size - 1, 0), len(cells))
-    if not np.isfinite(drawn).any():
+    if not np.isfinite(positive).any():
         axes.set_xticks([])
         axes.set_yticks([])
         style.place_text(axes, 0.5, 0.5, "no error", transform=axes.transAxes, ha="center", va="center")
         return figure
-    _powers(axes, drawn)
-    axes.plot(places, drawn, color=style.SIGNAL, linewidth=0.9, marker="." if len(drawn) < 60 else "", markersize=3)
+    _powers(axes, positive)
+    axes.plot(
+        places, positive, color=style.SIGNAL, linewidth=0.9, marker="." if len(positive) < 60 else "", markersize=3
+    )
     return figure
 
 
@@ -142,12 +145,12 @@ def distances_figure(
     _powers(axes, np.array([*reference, *candidate, *bound], np.float64))
     lines = (("reference", style.SIGNAL, reference, "-"), ("candidate", style.ACCENT, candidate, "-"))
     for _, colour, values, dash in (*lines, ("bound", style.QUIET, bound, "--")):
-        drawn = np.array([value if 0 < value < np.inf else np.nan for value in values])
-        axes.plot(range(len(drawn)), drawn, dash, color=colour, linewidth=1.1, marker=".", markersize=3)
+        positive = np.array([value if 0 < value < np.inf else np.nan for value in values])
+        axes.plot(range(len(positive)), positive, dash, color=colour, linewidth=1.1, marker=".", markersize=3)
     room = max(1, int((WIDE_INCHES - style.LEFT_INCHES - style.RIGHT_INCHES) / 0.15))
-    shown = range(0, len(stages), max(1, -(-len(stages) // room)))
-    names = [style.shortened(style.legible(stages[place]), style.SMALL_POINTS - 1, 1.6) for place in shown]
-    axes.set_xticks(list(shown), names, rotation=90, fontsize=style.SMALL_POINTS - 1, parse_math=False)
+    places = range(0, len(stages), max(1, -(-len(stages) // room)))
+    names = [style.shortened(style.legible(stages[place]), style.SMALL_POINTS - 1, 1.6) for place in places]
+    axes.set_xticks(list(places), names, rotation=90, fontsize=style.SMALL_POINTS - 1, parse_math=False)
     style.legend(figure, [*((name, colour) for name, colour, _, _ in lines), ("bug above", style.QUIET)])
     return figure
 
@@ -170,7 +173,7 @@ def _image(
     if not cells.size:
         style.place_text(axes, 0.5, 0.5, "empty", transform=axes.transAxes, ha="center", va="center")
         return figure
-    drawn = axes.imshow(
+    image = axes.imshow(
         np.ma.masked_invalid(cells.T),
         origin="lower",
         aspect="auto",
@@ -181,7 +184,7 @@ def _image(
     )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(5, integer=True))
-    _scale(figure, drawn, name)
+    _scale(figure, image, name)
     return figure
 
 
@@ -189,8 +192,8 @@ def _powers(axes: Axes, values: np.ndarray) -> None:
     """Sets a logarithmic vertical scale for the positive values, with as many labels as fit."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    seen = values[np.isfinite(values) & (values > 0)]
-    low, high = (float(seen.min()) / 1.3, float(seen.max()) * 1.3) if seen.size else (0.1, 10.0)
+    positive = values[np.isfinite(values) & (values > 0)]
+    low, high = (float(positive.min()) / 1.3, float(positive.max()) * 1.3) if positive.size else (0.1, 10.0)
     decades = math.log10(high / low)
     axes.set_yscale("log")
     axes.set_ylim(low, high)

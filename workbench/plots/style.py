@@ -155,21 +155,23 @@ def legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> float:
     width, height = figure.get_size_inches()
     left = LEFT_INCHES
     for name, colour in entries:
-        drawn = shortened(name, SMALL_POINTS, width - left)
-        figure.text(left / width, 1 - 0.1 / height, drawn, color=colour, fontsize=SMALL_POINTS, va="center")
-        left += text_inches(drawn, SMALL_POINTS) + 0.2
+        text = shortened(name, SMALL_POINTS, width - left)
+        figure.text(left / width, 1 - 0.1 / height, text, color=colour, fontsize=SMALL_POINTS, va="center")
+        left += text_inches(text, SMALL_POINTS) + 0.2
     return left
 
 
 def clock(seconds: float, hours: bool = False) -> str:
     """Returns a time as `2:05`, or `1:02:05` with hours."""
-    whole = round(seconds)
+    total = round(seconds)
     if hours:
-        return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-    return f"{whole // 60}:{whole % 60:02d}"
+        return f"{total // 3600}:{total // 60 % 60:02d}:{total % 60:02d}"
+    return f"{total // 60}:{total % 60:02d}"
 
 
-def place_text(axes: Axes, x: float, y: float, text: str, room: float | None = None, **how: object) -> Text | None:
+def place_text(
+    axes: Axes, x: float, y: float, text: str, room: float | None = None, **properties: object
+) -> Text | None:
     """Writes a text at a point of the axes in fonts that have its characters, shortened with "…" to `room` inches.
 
     Characters that no installed font has become boxes. `$` is a dollar sign, not mathematics. If not even two
@@ -177,21 +179,26 @@ def place_text(axes: Axes, x: float, y: float, text: str, room: float | None = N
     """
     if room is not None and room <= 0:
         return None
-    size = float(how.pop("fontsize", SMALL_POINTS))  # type: ignore[arg-type]
-    drawn = legible(text)
+    size = float(properties.pop("fontsize", SMALL_POINTS))  # type: ignore[arg-type]
+    shown_text = legible(text)
     if room is not None:
-        drawn = shortened(drawn, size, room)
-        if len(drawn) < min(3, len(text)):
+        shown_text = shortened(shown_text, size, room)
+        if len(shown_text) < min(3, len(text)):
             return None
-    properties = {"color": INK, "fontsize": size, "fontfamily": list(families(drawn)), "parse_math": False} | how
-    return axes.text(x, y, drawn, **properties)  # type: ignore[arg-type]
+    all_properties = {
+        "color": INK,
+        "fontsize": size,
+        "fontfamily": list(families(shown_text)),
+        "parse_math": False,
+    } | properties
+    return axes.text(x, y, shown_text, **all_properties)  # type: ignore[arg-type]
 
 
 def legible(text: str) -> str:
     """Returns the text on one line with a box for each character that no installed font has."""
-    known = families(text)
+    fonts = families(text)
     return "".join(
-        char if char == " " or any(ord(char) in _glyphs(name) for name in known) else _MISSING
+        char if char == " " or any(ord(char) in _glyphs(name) for name in fonts) else _MISSING
         for char in " ".join(text.split())
         if unicodedata.category(char) not in ("Cc", "Cf")
     )
@@ -201,13 +208,13 @@ def shortened(text: str, points: float, room: float) -> str:
     """Returns the text, or as much of its beginning as fits into `room` inches, followed by an ellipsis."""
     if text_inches(text, points) <= room:
         return text
-    names, used, kept = families(text), text_inches("…", points), 0
+    names, width, count = families(text), text_inches("…", points), 0
     for char in text:
-        used += _advance(char, names) * points / 72
-        if used > room:
+        width += _advance(char, names) * points / 72
+        if width > room:
             break
-        kept += 1
-    return f"{text[:kept].rstrip()}…" if kept else ""
+        count += 1
+    return f"{text[:count].rstrip()}…" if count else ""
 
 
 def text_inches(text: str, points: float) -> float:
@@ -219,12 +226,12 @@ def text_inches(text: str, points: float) -> float:
 @lru_cache(maxsize=512)
 def families(text: str) -> tuple[str, ...]:
     """Returns the fonts that draw the text: matplotlib's own, and installed ones for characters that it lacks."""
-    chosen, lacking = [_LATIN], {ord(char) for char in text if char.isprintable()} - _glyphs(_LATIN)
+    fonts, lacking = [_LATIN], {ord(char) for char in text if char.isprintable()} - _glyphs(_LATIN)
     for name in _installed() if lacking else ():
         if lacking & _glyphs(name):
-            chosen.append(name)
+            fonts.append(name)
             lacking -= _glyphs(name)
-    return tuple(chosen)
+    return tuple(fonts)
 
 
 @lru_cache(maxsize=1)

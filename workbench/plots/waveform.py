@@ -47,17 +47,17 @@ def waveform_figure(
 
     times, low, high = envelope(samples, round(inner * style.DOTS_PER_INCH))
     times = times / sample_rate
-    spoken = np.zeros(len(times), dtype=bool)
+    is_voiced = np.zeros(len(times), dtype=bool)
     for start, end in voiced:
-        spoken |= (times >= start) & (times <= end)
+        is_voiced |= (times >= start) & (times <= end)
     bars = [(start, end - start) for start, end in voiced]
     axes.broken_barh(bars, (0, 1), transform=axes.get_xaxis_transform(), color=style.SIGNAL, alpha=0.13, linewidth=0)
-    drawn = {"step": "mid", "linewidth": 0.6, "zorder": 2}
+    line_style = {"step": "mid", "linewidth": 0.6, "zorder": 2}
     fill: Any = axes.fill_between
-    if not voiced or spoken.any():
-        fill(times, low, high, where=spoken if voiced else None, color=style.SIGNAL, **drawn)
-    if voiced and not spoken.all():
-        fill(times, low, high, where=~spoken, color=style.QUIET, **drawn)
+    if not voiced or is_voiced.any():
+        fill(times, low, high, where=is_voiced if voiced else None, color=style.SIGNAL, **line_style)
+    if voiced and not is_voiced.all():
+        fill(times, low, high, where=~is_voiced, color=style.QUIET, **line_style)
     _label_segments(axes, segments, seconds, inner)
 
     finite = np.concatenate([low, high])
@@ -90,14 +90,14 @@ def _label_segments(axes: Axes, segments: Sequence[tuple[float, float, str]], se
     """Writes texts above the waveform, each from its segment's start up to the next one, and a tick at each start."""
     from matplotlib.transforms import ScaledTranslation
 
-    written = sorted((start, text) for start, _, text in segments if text.strip())
+    labels = sorted((start, text) for start, _, text in segments if text.strip())
     above = axes.get_xaxis_transform()  # x in seconds, y as share of the height
     figure = axes.get_figure(root=True)
     assert figure is not None
     shift = ScaledTranslation(_LABEL_GAP_INCHES / 2, 0, figure.dpi_scale_trans)
     marked = []
-    for index, (start, text) in enumerate(written):
-        following = written[index + 1][0] if index + 1 < len(written) else seconds
+    for index, (start, text) in enumerate(labels):
+        following = labels[index + 1][0] if index + 1 < len(labels) else seconds
         room = (following - start) / max(seconds, 1e-3) * inches - _LABEL_GAP_INCHES
         if style.place_text(axes, start, 1.03, text, room, transform=above + shift, va="bottom"):
             marked.append(start)

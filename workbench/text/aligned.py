@@ -34,16 +34,16 @@ def aligned_text(score: Score, width: int = 100) -> str:
         f"{counts.substitutions} substituted, {counts.deletions} deleted, {counts.insertions} inserted "
         f"of {counts.reference_units}"
     )
-    row, used = ["", "", ""], 0
+    row, filled = ["", "", ""], 0
     rows = [row]
     for piece in score.alignment:
         cells, columns = _cells(piece)
-        if used and used + len(piece.separator) + columns > room:
-            row, used = ["", "", ""], 0
+        if filled and filled + len(piece.separator) + columns > room:
+            row, filled = ["", "", ""], 0
             rows.append(row)
-        separator = piece.separator if used else ""
+        separator = piece.separator if filled else ""
         row[:] = [line + separator + cell for line, cell in zip(row, cells, strict=True)]
-        used += len(separator) + columns
+        filled += len(separator) + columns
     lines = [head]
     for row in rows:
         both_and_marks = [(label.ljust(margin) + line).rstrip() for label, line in zip(_LABELS, row, strict=True)]

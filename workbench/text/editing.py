@@ -36,7 +36,7 @@ def edited(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
     Raises `BadInput`, naming the row, for a row without three cells, a time that is missing, negative or no number, and
     an end before its start.
     """
-    spoken = sorted(
+    tokens_by_time = sorted(
         (
             ((token.start + token.end) / 2, token)
             for segment in transcript.segments
@@ -58,7 +58,7 @@ def edited(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
                 f"row {number} ends at {end:g} s, before it starts at {start:g} s; expected the end after the start"
             )
         text = "" if _is_blank(cells[2]) else " ".join(str(cells[2]).split())
-        segments.append(_segment(transcript.segments, spoken, start, end, text))
+        segments.append(_segment(transcript.segments, tokens_by_time, start, end, text))
     segments.sort(key=lambda segment: segment.start)
     if tuple(segments) == transcript.segments:
         return transcript
@@ -85,15 +85,15 @@ def _changed(transcript: Transcript, text: str, segments: Iterable[Segment]) -> 
 
 
 def _segment(
-    before: Sequence[Segment], spoken: Sequence[tuple[float, Token]], start: float, end: float, text: str
+    before: Sequence[Segment], tokens_by_time: Sequence[tuple[float, Token]], start: float, end: float, text: str
 ) -> Segment:
     for segment in before:
         near = max(abs(segment.start - start), abs(segment.end - end)) <= _SAME_SECONDS
         if near and " ".join(segment.text.split()) == text:
             return segment
-    first = bisect.bisect_left(spoken, start, key=lambda pair: pair[0])
-    beyond = bisect.bisect_right(spoken, end, key=lambda pair: pair[0])
-    tokens = tuple(token for token, _, _ in tokens_in(text, [token for _, token in spoken[first:beyond]]))
+    first = bisect.bisect_left(tokens_by_time, start, key=lambda pair: pair[0])
+    beyond = bisect.bisect_right(tokens_by_time, end, key=lambda pair: pair[0])
+    tokens = tuple(token for token, _, _ in tokens_in(text, [token for _, token in tokens_by_time[first:beyond]]))
     nearest = max(before, key=lambda segment: min(end, segment.end) - max(start, segment.start), default=None)
     overlaps = nearest is not None and min(end, nearest.end) > max(start, nearest.start)
     return Segment(start, end, text, tokens, nearest.tags if nearest is not None and overlaps else {})
@@ -108,12 +108,12 @@ def _seconds(cell: Any, column: str, number: int) -> float:
     value = math.nan
     if isinstance(cell, (int, float)) and not isinstance(cell, bool):
         value = float(cell)
-    elif written := re.fullmatch(TIME, str(cell).strip()):
-        hours, minutes, seconds = written.groups(default="0")
+    elif match := re.fullmatch(TIME, str(cell).strip()):
+        hours, minutes, seconds = match.groups(default="0")
         value = 3600 * int(hours) + 60 * int(minutes) + float(seconds.replace(",", "."))
     if not math.isfinite(value) or value < 0:
-        shown = "empty" if _is_blank(cell) else repr(str(cell))
+        cell_text = "empty" if _is_blank(cell) else repr(str(cell))
         raise BadInput(
-            f"the {column} of row {number} is {shown}; expected seconds such as 1.25, or a time such as 0:01.25"
+            f"the {column} of row {number} is {cell_text}; expected seconds such as 1.25, or a time such as 0:01.25"
         )
     return value

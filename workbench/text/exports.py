@@ -52,9 +52,9 @@ class Format:
 
 def find_format(name: str) -> Format:
     """Returns the format of that name, with or without dot; `text` is txt. Raises `BadInput` for an unknown name."""
-    known = name.lower().removeprefix(".")
+    ending = name.lower().removeprefix(".")
     try:
-        return FORMATS["txt" if known == "text" else known]
+        return FORMATS["txt" if ending == "text" else ending]
     except KeyError:
         raise BadInput(f"there is no export format {name!r}; expected one of {', '.join(FORMATS)}") from None
 

@@ -40,14 +40,14 @@ def basic(text: str) -> str:
     text = "".join(char for char in text if unicodedata.category(char) != "Cf")
     # The lower case of a composed letter may be decomposed (Turkish İ), so compose again.
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).translate(_APOSTROPHES)
-    kept = []
+    characters = []
     for index, char in enumerate(text):
         if char == "'":
             inside = 0 < index < len(text) - 1 and text[index - 1].isalnum() and text[index + 1].isalnum()
-            kept.append(char if inside else " ")
+            characters.append(char if inside else " ")
         else:
-            kept.append(" " if unicodedata.category(char)[0] in "PSC" else char)
-    return " ".join("".join(kept).split())
+            characters.append(" " if unicodedata.category(char)[0] in "PSC" else char)
+    return " ".join("".join(characters).split())
 
 
 def digits(text: str) -> str:

@@ -44,8 +44,8 @@ def messages_of(source: Any, typed: bool = False) -> Any:
             text, and messages, are returned as they are.
         typed: a text was typed on this machine, so a file of that name counts too (`check_typed`).
     """
-    named = isinstance(source, str) and (_reads_like_one(source) or (typed and _is_recording(source)))
-    if not (named or isinstance(source, (Path, tuple))):
+    is_recording_name = isinstance(source, str) and (_reads_like_one(source) or (typed and _is_recording(source)))
+    if not (is_recording_name or isinstance(source, (Path, tuple))):
         return source
     audio = source if isinstance(source, tuple) else str(Path(source).expanduser().absolute())
     return [{"role": "user", "content": [{"type": "audio", "audio": audio}]}]

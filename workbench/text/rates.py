@@ -164,26 +164,26 @@ def score(reference: str, hypothesis: str, normaliser: str = "basic") -> Score:
         >>> score("three seven one", "Three eleven one.").summary
         'WER 33.3 %'
     """
-    chosen = find_normaliser(normaliser)
-    reference, hypothesis = chosen.function(reference), chosen.function(hypothesis)
+    normalisation = find_normaliser(normaliser)
+    reference, hypothesis = normalisation.function(reference), normalisation.function(hypothesis)
     name = _rate_name(reference if reference.strip() else hypothesis)
     units = _UNITS[name]
-    wanted, written = units.split(reference), units.split(hypothesis)
+    reference_units, hypothesis_units = units.split(reference), units.split(hypothesis)
     aligned = {kind: _align(_UNITS[kind], reference, hypothesis) for kind in {name, "WER", "CER"}}
-    counted = {
-        kind: Counts(found.hits, found.substitutions, found.deletions, found.insertions)
-        for kind, found in aligned.items()
+    counts = {
+        kind: Counts(alignment.hits, alignment.substitutions, alignment.deletions, alignment.insertions)
+        for kind, alignment in aligned.items()
     }
     return Score(
         name=name,
-        counts=counted[name],
-        words=counted["WER"],
-        characters=counted["CER"],
+        counts=counts[name],
+        words=counts["WER"],
+        characters=counts["CER"],
         normaliser=normaliser,
-        normaliser_version=chosen.version,
-        reference=units.join(wanted),
-        hypothesis=units.join(written),
-        alignment=_pieces(units, wanted, written, aligned[name].alignments[0]),
+        normaliser_version=normalisation.version,
+        reference=units.join(reference_units),
+        hypothesis=units.join(hypothesis_units),
+        alignment=_pieces(units, reference_units, hypothesis_units, aligned[name].alignments[0]),
     )
 
 
@@ -198,8 +198,8 @@ def pool_scores(scores: Sequence[ErrorRates]) -> ErrorRates:
         raise BadInput("there are no scores to pool; expected at least one recording with a reference")
     normalisers = sorted({(each.normaliser, each.normaliser_version) for each in scores})
     if len(normalisers) > 1:
-        named = ", ".join(f"{name} (version {version})" for name, version in normalisers)
-        raise BadInput(f"scores of different normalisers cannot be pooled: {named}")
+        listed = ", ".join(f"{name} (version {version})" for name, version in normalisers)
+        raise BadInput(f"scores of different normalisers cannot be pooled: {listed}")
     names = {each.name for each in scores if each.counts.reference_units} or {each.name for each in scores}
     return ErrorRates(
         name=names.pop() if len(names) == 1 else "MER",
@@ -246,18 +246,18 @@ def _aligned(left: Sequence[str], right: Sequence[str]) -> WordOutput:
 
 
 def _pieces(
-    units: _Units, wanted: list[str], written: list[str], chunks: Sequence[AlignmentChunk]
+    units: _Units, reference_units: list[str], hypothesis_units: list[str], chunks: Sequence[AlignmentChunk]
 ) -> tuple[Difference, ...]:
-    found: list[Difference] = []
+    pieces: list[Difference] = []
     for equal, group in groupby(chunks, key=lambda chunk: chunk.type == "equal"):
         block = list(group)
-        left = wanted[block[0].ref_start_idx : block[-1].ref_end_idx]
-        right = written[block[0].hyp_start_idx : block[-1].hyp_end_idx]
+        left = reference_units[block[0].ref_start_idx : block[-1].ref_end_idx]
+        right = hypothesis_units[block[0].hyp_start_idx : block[-1].hyp_end_idx]
         for reference, hypothesis in zip(left, right, strict=True) if equal else _pairs(left, right):
             kind: Kind = "equal" if equal else "insert" if not reference else "substitute" if hypothesis else "delete"
-            separator = _separator(units, found[-1], reference, hypothesis) if found else ""
-            found.append(Difference(kind, reference, hypothesis, separator))
-    return tuple(found)
+            separator = _separator(units, pieces[-1], reference, hypothesis) if pieces else ""
+            pieces.append(Difference(kind, reference, hypothesis, separator))
+    return tuple(pieces)
 
 
 def _pairs(left: list[str], right: list[str]) -> list[tuple[str, str]]:
@@ -267,7 +267,7 @@ def _pairs(left: list[str], right: list[str]) -> list[tuple[str, str]]:
     pairs units that look alike, so that "three" stands over "tree" and not over its neighbour.
     """
     if len(left) > len(right):
-        return [(one, other) for other, one in _pairs(right, left)]
+        return [(left_unit, right_unit) for right_unit, left_unit in _pairs(right, left)]
     surplus = len(right) - len(left)
     if not surplus or not left or len(left) * (surplus + 1) > _PAIRING_LIMIT:
         return list(zip_longest(left, right, fillvalue=""))

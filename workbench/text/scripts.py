@@ -69,9 +69,9 @@ def mixed_units(text: str) -> list[str]:
     """
     units: list[str] = []
     for word in text.split():
-        run, whole = "", len(units)
+        run, word_start = "", len(units)
         for char in word:
-            if is_mark(char) and not run and len(units) > whole:
+            if is_mark(char) and not run and len(units) > word_start:
                 units[-1] += char
             elif is_unspaced(char) and not (is_mark(char) and run):
                 units += [run, char] if run else [char]
@@ -140,10 +140,10 @@ def clipped(text: str, width: int, keep_end: bool = False) -> str:
     """
     from wcwidth import iter_graphemes, iter_graphemes_reverse
 
-    kept, left = [], width
+    characters, columns = [], width
     for character in iter_graphemes_reverse(text) if keep_end else iter_graphemes(text):
-        left -= display_width(character)
-        if left < 0:
+        columns -= display_width(character)
+        if columns < 0:
             break
-        kept.append(character)
-    return "".join(reversed(kept) if keep_end else kept)
+        characters.append(character)
+    return "".join(reversed(characters) if keep_end else characters)

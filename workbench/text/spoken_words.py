@@ -46,10 +46,10 @@ def _words(segment: Segment) -> Iterator[SpokenWord]:
         end = at + len(atom.text.replace(" ", ""))
         while place < len(spelt) and spelt[place][2] <= at:
             place += 1
-        mine = list(takewhile(lambda found: found[1] < end, spelt[place : place + end - at]))  # noqa: B023
-        sure = [token.confidence for token, _, _ in mine if token.confidence is not None]
-        timed = any(token.start is not None for token, _, _ in mine)
-        yield SpokenWord(atom.start, atom.end, atom.text, timed, min(sure, default=None))
+        atom_tokens = list(takewhile(lambda spelt_token: spelt_token[1] < end, spelt[place : place + end - at]))  # noqa: B023
+        confidences = [token.confidence for token, _, _ in atom_tokens if token.confidence is not None]
+        timed = any(token.start is not None for token, _, _ in atom_tokens)
+        yield SpokenWord(atom.start, atom.end, atom.text, timed, min(confidences, default=None))
         at = end
 
 
@@ -58,23 +58,23 @@ def disagreements(transcripts: Sequence[Sequence[SpokenWord]], normaliser: str =
 
     Every two transcripts are aligned by the least number of edits of their normalised words.
     """
-    same = find_normaliser(normaliser).function
-    spelt = [[same(word.text) for word in words] for words in transcripts]
+    normalise = find_normaliser(normaliser).function
+    spelt = [[normalise(word.text) for word in words] for words in transcripts]
     places = [[index for index, text in enumerate(texts) if text] for texts in spelt]  # punctuation alone is not a word
-    texts = [[row[index] for index in kept] for row, kept in zip(spelt, places, strict=True)]
+    texts = [[row[index] for index in indices] for row, indices in zip(spelt, places, strict=True)]
     wrong: list[set[int]] = [set() for _ in transcripts]
     missing: list[dict[tuple[float, str], None]] = [{} for _ in transcripts]
-    for one in range(len(transcripts)):
-        for other in range(one + 1, len(transcripts)):
-            for kind, mine, theirs in edits(texts[one], texts[other]):
+    for first in range(len(transcripts)):
+        for second in range(first + 1, len(transcripts)):
+            for kind, first_place, second_place in edits(texts[first], texts[second]):
                 if kind != "insert":
-                    wrong[one].add(places[one][mine])
+                    wrong[first].add(places[first][first_place])
                 if kind != "delete":
-                    wrong[other].add(places[other][theirs])
+                    wrong[second].add(places[second][second_place])
                 if kind == "insert":
-                    word = transcripts[other][places[other][theirs]]
-                    missing[one][round(word.start, 3), word.text] = None
+                    word = transcripts[second][places[second][second_place]]
+                    missing[first][round(word.start, 3), word.text] = None
                 elif kind == "delete":
-                    word = transcripts[one][places[one][mine]]
-                    missing[other][round(word.start, 3), word.text] = None
+                    word = transcripts[first][places[first][first_place]]
+                    missing[second][round(word.start, 3), word.text] = None
     return [Disagreement(frozenset(each), tuple(sorted(gaps))) for each, gaps in zip(wrong, missing, strict=True)]

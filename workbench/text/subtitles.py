@@ -58,7 +58,7 @@ def cues(segments: Iterable[Segment]) -> list[Cue]:
     timed.sort(key=lambda cue: (cue.start_ms, cue.end_ms))
     for index, cue in enumerate(timed):
         if cue.end_ms <= cue.start_ms:
-            later = (other.start_ms for other in timed[index + 1 :] if other.start_ms > cue.start_ms)
+            later = (follower.start_ms for follower in timed[index + 1 :] if follower.start_ms > cue.start_ms)
             moment = cue.start_ms + round(1000 * MOMENT_SECONDS)
             timed[index] = replace(cue, end_ms=min(next(later, moment), moment))
     return timed
@@ -104,18 +104,18 @@ def _segment_cues(segment: Segment) -> list[Cue]:
     if segment.end - segment.start <= LONGEST_SECONDS and _fitting(atoms) == len(atoms):
         return [Cue(_ms(segment.start), _ms(segment.end), _lines(atoms))]
     groups: list[Sequence[Atom]] = []
-    at, left = 0, _columns(atoms)
+    at, columns_left = 0, _columns(atoms)
     while at < len(atoms):
-        cut = _cut(atoms[at : at + LINES * LINE_COLUMNS + 1], left)
+        cut = _cut(atoms[at : at + LINES * LINE_COLUMNS + 1], columns_left)
         groups.append(atoms[at : at + cut])
-        at, left = at + cut, left - _columns(groups[-1])
-    found = []
+        at, columns_left = at + cut, columns_left - _columns(groups[-1])
+    cues_of_groups = []
     for index, group in enumerate(groups):
         last = index + 1 == len(groups)
         until = segment.end if last else min(groups[index + 1][0].start, group[-1].end + LINGER_SECONDS)
         end = min(until, group[0].start + LONGEST_SECONDS)
-        found.append(Cue(_ms(group[0].start), _ms(end), _lines(group)))
-    return found
+        cues_of_groups.append(Cue(_ms(group[0].start), _ms(end), _lines(group)))
+    return cues_of_groups
 
 
 def atoms_of(segment: Segment) -> list[Atom]:
@@ -166,23 +166,23 @@ def _letter_times(segment: Segment) -> list[tuple[float, float]]:
     """
     letters = "".join(segment.text.split())
     times: list[tuple[float, float]] = []
-    now, final = segment.start, max(segment.start, segment.end)
+    time, final = segment.start, max(segment.start, segment.end)
 
     def spread(until: int, end: float) -> None:
-        nonlocal now
+        nonlocal time
         # Punctuation takes no time, or a comma would fill the pause after it.
         weights = [display_width(char) if char.isalnum() else 0 for char in letters[len(times) : until]]
-        begin, length, passed, whole = now, end - now, 0, sum(weights)
+        begin, length, passed, total_weight = time, end - time, 0, sum(weights)
         for weight in weights:
-            times.append((now, begin + length * (passed + weight) / whole if whole else begin))
+            times.append((time, begin + length * (passed + weight) / total_weight if total_weight else begin))
             passed += weight
-            now = times[-1][1]
+            time = times[-1][1]
 
     for token, first, end in tokens_in(segment.text, segment.tokens):
         if token.start is not None and token.end is not None:
-            token_start = min(max(token.start, now), final)
+            token_start = min(max(token.start, time), final)
             spread(first, token_start)
-            now = token_start
+            time = token_start
             spread(end, min(max(token.end, token_start), final))
     spread(len(letters), final)
     return times
@@ -201,18 +201,18 @@ def _fitting(atoms: Sequence[Atom]) -> int:
     return len(atoms)
 
 
-def _cut(atoms: Sequence[Atom], left: int) -> int:
+def _cut(atoms: Sequence[Atom], columns_left: int) -> int:
     """Returns the end of the first cue: near an even share of the columns left, best after a sentence or pause."""
-    most = _fitting(atoms)
-    if most == len(atoms):
-        return most
-    share = left / math.ceil(left / max(_columns(atoms[:most]), 1))
+    most_atoms = _fitting(atoms)
+    if most_atoms == len(atoms):
+        return most_atoms
+    share = columns_left / math.ceil(columns_left / max(_columns(atoms[:most_atoms]), 1))
 
     def cost(cut: int) -> float:
         pause = atoms[cut].start - atoms[cut - 1].end >= PAUSE_SECONDS
         return abs(_columns(atoms[:cut]) / share - 1) - max(_merit(atoms[cut - 1]), 0.35 if pause else 0.0)
 
-    return min(range(1, most + 1), key=lambda cut: (cost(cut), -cut))
+    return min(range(1, most_atoms + 1), key=lambda cut: (cost(cut), -cut))
 
 
 def _lines(atoms: Sequence[Atom]) -> tuple[str, ...]:
@@ -224,8 +224,8 @@ def _lines(atoms: Sequence[Atom]) -> tuple[str, ...]:
         for cut in range(1, len(atoms))
         if _columns(atoms[:cut]) <= LINE_COLUMNS and _columns(atoms[cut:]) <= LINE_COLUMNS
     ]
-    whole = _columns(atoms)
-    best = min(cuts, key=lambda cut: abs(2 * _columns(atoms[:cut]) / whole - 1) - 0.5 * _merit(atoms[cut - 1]))
+    columns = _columns(atoms)
+    best = min(cuts, key=lambda cut: abs(2 * _columns(atoms[:cut]) / columns - 1) - 0.5 * _merit(atoms[cut - 1]))
     return (_text(atoms[:best]), _text(atoms[best:]))
 
 

@@ -82,20 +82,20 @@ def choose_models(
     """
     if not models:
         raise BadInput("no model is named; expected at least one, such as demo/sensevoice")
-    found: dict[str, Chosen] = {}
+    chosen: dict[str, Chosen] = {}
     for text in models:
         each = _chosen(registry, text, settings, options, servers, on_progress)
-        if each.key in found:
+        if each.key in chosen:
             raise BadInput(f"the model {each.key} is named twice; expected each once")
-        found[each.key] = each
+        chosen[each.key] = each
     unused = [
-        name for name in settings if not any(name in RUNTIMES[each.spec.runtime].settings for each in found.values())
+        name for name in settings if not any(name in RUNTIMES[each.spec.runtime].settings for each in chosen.values())
     ]
     if unused:
         raise BadInput(f"no model here has the setting {unused[0]} on its runtime; leave it out")
-    if servers and not any(each.servers for each in found.values()):
+    if servers and not any(each.servers for each in chosen.values()):
         raise BadInput("--server names addresses, but no model here runs on a server; expected a card with a server")
-    return list(found.values())
+    return list(chosen.values())
 
 
 def _chosen(

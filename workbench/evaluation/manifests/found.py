@@ -67,9 +67,9 @@ def named(plain: Mapping[str, Any], columns: Mapping[str, str] | None = None) ->
     Args:
         columns: the column of each name, from `columns_of`; by default found in this row.
     """
-    found = columns_of(plain) if columns is None else columns
-    raw: dict[str, Any] = {name: plain[column] for name, column in found.items() if column in plain}
-    used_columns = set(found.values())
+    column_of = columns_of(plain) if columns is None else columns
+    raw: dict[str, Any] = {name: plain[column] for name, column in column_of.items() if column in plain}
+    used_columns = set(column_of.values())
     raw["extra"] = {
         name: value for name, value in plain.items() if name not in used_columns and value not in (None, "")
     }

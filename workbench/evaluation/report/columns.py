@@ -105,9 +105,9 @@ def columns_of(
     texts: dict[str, list[str | None]] = {model: [None] * len(utterances) for model in models}
     failures: dict[str, dict[int, str]] = {model: {} for model in models}
     memory = dict.fromkeys(models, 0)
-    for column, (model, found) in enumerate(results.items()):
+    for column, (model, model_results) in enumerate(results.items()):
         transcripts = texts[model]
-        for result in found:
+        for result in model_results:
             place = places.get(result.id)
             if place is None:
                 continue
@@ -162,7 +162,7 @@ def read_columns(evaluation: Evaluation) -> Columns:
     """
     run = evaluation.run
     utterances = list(evaluation.utterances())
-    found = columns_of(
+    table = columns_of(
         utterances,
         {model: evaluation.results(model) for model in evaluation.models},
         run.normaliser["name"],
@@ -171,10 +171,12 @@ def read_columns(evaluation: Evaluation) -> Columns:
         run=run,
         title=f"Evaluation over {PurePosixPath(run.manifest.path).name}",
     )
-    some = np.array([any(found.texts[m][place] is not None for m in found.models) for place in range(len(found))], bool)
-    if not some.any():
+    has_result = np.array(
+        [any(table.texts[m][place] is not None for m in table.models) for place in range(len(table))], bool
+    )
+    if not has_result.any():
         raise BadInput(f"{evaluation.path} holds no results yet; expected at least one recording that is done")
-    return found if some.all() else chosen_rows(found, np.flatnonzero(some))
+    return table if has_result.all() else chosen_rows(table, np.flatnonzero(has_result))
 
 
 def chosen_rows(columns: Columns, rows: np.ndarray) -> Columns:

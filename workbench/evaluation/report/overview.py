@@ -226,6 +226,6 @@ def _breakdown(columns: Columns, title: str, of: Sequence[str], order: Sequence[
         intervals = rate_intervals(errors[rows], units[rows], blocks_of(speakers), draws=GROUP_DRAWS, seed=seed)
         groups.append(Group(name, len(rows), tuple(intervals)))
     if len(groups) > MOST_GROUPS:
-        worst = sorted(groups, key=lambda each: -max((found.rate or 0.0) for found in each.intervals))[:MOST_GROUPS]
+        worst = sorted(groups, key=lambda each: -max((value.rate or 0.0) for value in each.intervals))[:MOST_GROUPS]
         return Breakdown(f"{title}: the {MOST_GROUPS} with the highest rates", tuple(worst), len(groups) - MOST_GROUPS)
     return Breakdown(title, tuple(groups))

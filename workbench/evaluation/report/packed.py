@@ -74,7 +74,7 @@ def _head(columns: Columns) -> dict[str, Any]:
 
 def _numbers(columns: Columns) -> dict[str, np.ndarray]:
     """Returns the columns of numbers by their names; -1 for unknown numbers."""
-    found = {
+    numbers = {
         "centiseconds": _whole(100 * columns.seconds),
         "offsets": _whole(1000 * np.array([each.offset for each in columns.utterances], dtype=float)),
     }
@@ -82,12 +82,12 @@ def _numbers(columns: Columns) -> dict[str, np.ndarray]:
         if names := _different(columns, name):
             at = {each: place for place, each in enumerate(names)}
             values = [getattr(each, name) for each in columns.utterances]
-            found[name] = _whole(np.array([at[_short(each)] if each else -1 for each in values], dtype=float))
+            numbers[name] = _whole(np.array([at[_short(each)] if each else -1 for each in values], dtype=float))
     for place in range(len(columns.models)):
         for kind, name in enumerate(COUNTED):
-            found[f"{name} {place}"] = _whole(columns.counts["primary"][:, place, kind])
-        found[f"milliseconds {place}"] = _whole(1000 * columns.compute[:, place])
-    return found
+            numbers[f"{name} {place}"] = _whole(columns.counts["primary"][:, place, kind])
+        numbers[f"milliseconds {place}"] = _whole(1000 * columns.compute[:, place])
+    return numbers
 
 
 def text_blocks(columns: Columns) -> Iterator[dict[str, Any]]:

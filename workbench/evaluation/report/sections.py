@@ -39,11 +39,11 @@ def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]], words: Sequence[i
     return element("div", table, class_="scroll", tabindex="0")
 
 
-def _interval(found: Interval) -> Html:
-    if found.low is None or found.high is None:
-        return element("span", error_rate(found.rate))
-    ends = f"{100 * found.low:.1f} to {100 * found.high:.1f}"
-    return element("span", error_rate(found.rate), " ", element("small", ends))
+def _interval(interval: Interval) -> Html:
+    if interval.low is None or interval.high is None:
+        return element("span", error_rate(interval.rate))
+    ends = f"{100 * interval.low:.1f} to {100 * interval.high:.1f}"
+    return element("span", error_rate(interval.rate), " ", element("small", ends))
 
 
 def _seconds(value: float) -> str:
@@ -53,14 +53,14 @@ def _seconds(value: float) -> str:
     return f"{minutes:.1f} min" if minutes < 100 else f"{hours:.1f} h"
 
 
-def overview_section(columns: Columns, found: Overview) -> Html:
+def overview_section(columns: Columns, figures: Overview) -> Html:
     """Returns each model's rates with intervals, speed and memory."""
     kinds = [("WER", "wer"), ("CER", "cer")]
     if columns.rate == "MER":
         kinds.insert(0, ("MER", "primary"))
-    highest = max((each.primary.high or each.primary.rate or 0.0 for each in found.models), default=0.0) or 1.0
+    highest = max((each.primary.high or each.primary.rate or 0.0 for each in figures.models), default=0.0) or 1.0
     rows = []
-    for each in found.models:
+    for each in figures.models:
         counts = f"{each.substitutions}, {each.deletions}, {each.insertions}"
         rtfx = "–" if each.rtfx is None else f"{each.rtfx:.1f}"
         rows.append(
@@ -87,9 +87,9 @@ def overview_section(columns: Columns, found: Overview) -> Html:
         "Processor time",
         "Memory",
     ]
-    failed = sum(each.failed for each in found.models)
+    failed = sum(each.failed for each in figures.models)
     notes = [
-        f"The small numbers are 95 % intervals. {found.blocks.about}",
+        f"The small numbers are 95 % intervals. {figures.blocks.about}",
         f"Both texts are compared after the normaliser {columns.normaliser}, version {columns.normaliser_version}.",
         "RTFx is seconds of sound per second of computing; memory is the most that a worker's process had in use.",
         *([f"{failed} failed recordings have no score and do not count in the rates."] if failed else []),
@@ -97,12 +97,12 @@ def overview_section(columns: Columns, found: Overview) -> Html:
     return _section("overview", "Overview", _table(head, rows, css="first"), _notes(notes))
 
 
-def _range_bar(found: Interval, highest: float) -> Html:
+def _range_bar(interval: Interval, highest: float) -> Html:
     """A rate as a point on a line from 0 to `highest`, its interval as a bar around it."""
-    if found.rate is None:
+    if interval.rate is None:
         return Html("")
-    low, high = (found.rate if end is None else end for end in (found.low, found.high))
-    style = f"--at:{found.rate / highest:.4f};--low:{low / highest:.4f};--high:{high / highest:.4f}"
+    low, high = (interval.rate if end is None else end for end in (interval.low, interval.high))
+    style = f"--at:{interval.rate / highest:.4f};--low:{low / highest:.4f};--high:{high / highest:.4f}"
     return element("span", element("i"), element("b"), class_="range", style=style, aria_hidden="true")
 
 
@@ -142,14 +142,14 @@ def _pair(each: Difference) -> Html:
     return element("li", mark, element("span", each.sentence), class_=each.verdict.replace(" ", "-"))
 
 
-def breakdowns_section(columns: Columns, found: Sequence[Breakdown]) -> Html:
+def breakdowns_section(columns: Columns, breakdowns: Sequence[Breakdown]) -> Html:
     """Returns the rates of parts of the corpus, a table for each property."""
     parts = []
-    for each in found:
-        rates = [got.rate or 0.0 for group in each.groups for got in group.intervals]
+    for each in breakdowns:
+        rates = [interval.rate or 0.0 for group in each.groups for interval in group.intervals]
         highest = max(rates, default=0.0) or 1.0
         rows = [
-            [group.name, str(group.recordings), *(_shaded(got, highest) for got in group.intervals)]
+            [group.name, str(group.recordings), *(_shaded(interval, highest) for interval in group.intervals)]
             for group in each.groups
         ]
         head = [each.title.partition(":")[0], "Recordings", *(columns.short[model] for model in columns.models)]
@@ -158,15 +158,15 @@ def breakdowns_section(columns: Columns, found: Sequence[Breakdown]) -> Html:
     return _section("parts", f"{columns.rate} by part of the corpus", element("div", *parts, class_="tables"))
 
 
-def _shaded(found: Interval, highest: float) -> Html:
-    share = (found.rate or 0.0) / highest
-    return element("span", _interval(found), class_="heat", style=f"--heat:{min(share, 1):.3f}")
+def _shaded(interval: Interval, highest: float) -> Html:
+    share = (interval.rate or 0.0) / highest
+    return element("span", _interval(interval), class_="heat", style=f"--heat:{min(share, 1):.3f}")
 
 
-def confusions_section(columns: Columns, found: Sequence[Confusions]) -> Html:
+def confusions_section(columns: Columns, model_confusions: Sequence[Confusions]) -> Html:
     """Returns the most frequent errors of each model, and where it adds and drops units."""
     parts = []
-    for each in found:
+    for each in model_confusions:
         borders = [
             ["added", *_borders(each.added_at)],
             ["dropped", *_borders(each.dropped_at)],
@@ -193,12 +193,19 @@ def confusions_section(columns: Columns, found: Sequence[Confusions]) -> Html:
             else element("p", "No errors.", class_="quiet")
         )
         title = element("summary", columns.short[each.model], element("small", some))
-        parts.append(element("details", title, inside, open="open" if len(found) < 4 or each is found[0] else None))
+        parts.append(
+            element(
+                "details",
+                title,
+                inside,
+                open="open" if len(model_confusions) < 4 or each is model_confusions[0] else None,
+            )
+        )
     return _section("confusions", "What is confused with what", *parts)
 
 
-def _borders(found: Any) -> list[str]:
-    return [str(found.start), str(found.middle), str(found.end)]
+def _borders(borders: Any) -> list[str]:
+    return [str(borders.start), str(borders.middle), str(borders.end)]
 
 
 def recordings_section(

@@ -29,7 +29,7 @@ from workbench.runtimes.pytorch.speechlm import open_speechlm
 from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork
 from workbench.speech.generate import AnswerPlan, answer_steps
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.network import Scores, Wanted
+from workbench.speech.network import NeededLogits, Scores
 from workbench.speech.phases import Kind
 
 GOAL = 0.9
@@ -81,7 +81,7 @@ class Timed:
         state = self.network.open(parts)
         feed = state.feed
 
-        def timed(rows: np.ndarray, wanted: Wanted) -> Scores:
+        def timed(rows: np.ndarray, wanted: NeededLogits) -> Scores:
             began = time.perf_counter()
             found = feed(rows, wanted)
             self.seconds.append(time.perf_counter() - began)
@@ -106,7 +106,7 @@ def generated(network: SpeechLmNetwork, rows: int, cfg: float) -> tuple[float, f
 def bare(network: SpeechLmNetwork, rows: int, cfg: float) -> float:
     """Rows per second of forward passes alone."""
     layout = network.layout
-    wanted = Wanted(((layout.eos, layout.eot + 1), layout.interval(0)), codec=True)
+    wanted = NeededLogits(((layout.eos, layout.eot + 1), layout.interval(0)), codec=True)
     state, row = network.open([prompt(network)]), (layout.pads + 1)[None]
     state.feed(row, wanted)
     if cfg != 1:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.speech_layouts import LAYOUT
 from workbench.speech.choosing import Due, chosen
-from workbench.speech.masks import allowed, wanted
+from workbench.speech.masks import allowed, needed_logits
 from workbench.speech.phases import Kind, Phase
 from workbench.speech.plan import AnswerPlan
 
@@ -17,7 +17,7 @@ from workbench.speech.plan import AnswerPlan
 def test_each_answer_gets_what_it_gets_alone(phase: Phase, temperature: float, top_k: int) -> None:
     draw = np.random.default_rng(5)
     count = 40
-    main = draw.normal(size=(count, len(allowed(wanted(phase, LAYOUT).main)))).astype(np.float32)
+    main = draw.normal(size=(count, len(allowed(needed_logits(phase, LAYOUT).main)))).astype(np.float32)
     shape = count, LAYOUT.streams - 1, LAYOUT.layer_size
     codec = draw.normal(size=shape).astype(np.float32) if phase.kind is Kind.AUDIO else None
     due = [

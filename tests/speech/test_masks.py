@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.support.speech_layouts import LAYOUT, layouts
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.masks import allowed, wanted
+from workbench.speech.masks import allowed, needed_logits
 from workbench.speech.phases import Kind, Phase
 
 
@@ -37,7 +37,7 @@ PHASES = st.sampled_from(
 
 @given(layouts(), PHASES)
 def test_exactly_the_allowed_ids_are_wanted(layout: SpeechLayout, phase: Phase) -> None:
-    found = wanted(phase, layout)
+    found = needed_logits(phase, layout)
     expected = [number for number in range(layout.vocabulary) if may_follow(number, phase, layout)]
     assert allowed(found.main).tolist() == expected
     assert found.codec == (phase.kind is Kind.AUDIO)
@@ -45,8 +45,8 @@ def test_exactly_the_allowed_ids_are_wanted(layout: SpeechLayout, phase: Phase) 
 
 
 def test_closing_ids_side_by_side_are_one_interval() -> None:
-    assert wanted(Phase(Kind.TEXT, closes=True), LAYOUT).main == ((2, 4), (12, 30))
-    assert wanted(Phase(Kind.AUDIO), LAYOUT).main == ((30, 36),)
+    assert needed_logits(Phase(Kind.TEXT, closes=True), LAYOUT).main == ((2, 4), (12, 30))
+    assert needed_logits(Phase(Kind.AUDIO), LAYOUT).main == ((30, 36),)
 
 
 @given(layouts())

@@ -12,7 +12,7 @@ from tests.support.speech_layouts import LAYOUT, layouts
 from workbench.core.errors import BadInput
 from workbench.core.options import MODALITIES
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.masks import allowed, wanted
+from workbench.speech.masks import allowed, needed_logits
 from workbench.speech.phases import Cursor, Kind, Phase, phase_after
 from workbench.speech.plan import AnswerPlan
 
@@ -78,7 +78,9 @@ def test_the_cursor_says_what_reading_the_whole_answer_says(
         assert cursor.phase == expected == phase_after(ids, plan, layout)
         if expected.kind is Kind.END:
             break
-        options = [expected.forced] if expected.forced is not None else list(allowed(wanted(expected, layout).main))
+        options = (
+            [expected.forced] if expected.forced is not None else list(allowed(needed_logits(expected, layout).main))
+        )
         ids.append(int(choices.choice(options)))
         cursor.advance(ids[-1])
     assert ids.count(layout.text) <= 1 and ids.count(layout.audio) <= 1
@@ -94,7 +96,7 @@ def test_the_cursor_says_what_reading_the_whole_answer_says(
 def test_an_id_that_cannot_come_next_is_refused(layout: SpeechLayout, plan: AnswerPlan, data: st.DataObject) -> None:
     cursor = Cursor(plan, layout)
     phase = cursor.phase
-    legal = {phase.forced} if phase.forced is not None else set(allowed(wanted(phase, layout).main))
+    legal = {phase.forced} if phase.forced is not None else set(allowed(needed_logits(phase, layout).main))
     wrong = data.draw(st.integers(0, layout.vocabulary - 1).filter(lambda number: number not in legal))
     with pytest.raises(ValueError, match="follows in an answer"):
         cursor.advance(wrong)

@@ -187,7 +187,7 @@ def test_the_first_row_that_differs_is_named() -> None:
 
 
 def test_an_answer_may_go_on_after_one_that_was_stopped() -> None:
-    stopped = Recorded(RECORDED.token_ids[:7], ROWS[:2], whole=False)
+    stopped = Recorded(RECORDED.token_ids[:7], ROWS[:2], complete=False)
     assert first_difference(stopped, RECORDED) == ""
     assert "row 0" in first_difference(stopped, Recorded(RECORDED.token_ids, with_id(0, 1)))
     assert first_difference(RECORDED, Recorded(stopped.token_ids, ROWS[:2])) != ""
@@ -195,7 +195,7 @@ def test_an_answer_may_go_on_after_one_that_was_stopped() -> None:
 
 def test_recorded_ids_are_read_from_json_only_as_numbers() -> None:
     read = Recorded.read({"token_ids": [1, 2], "streams": ROWS.tolist(), "finish": "cancelled"})
-    assert read.token_ids == (1, 2) and not read.whole and read.streams is not None
+    assert read.token_ids == (1, 2) and not read.complete and read.streams is not None
     for wrong in ({"token_ids": ["x"]}, {"token_ids": [[1]]}, {"streams": [[1], [1, 2]]}, {"token_ids": [1 << 70]}):
         with pytest.raises(BadInput):
             Recorded.read(wrong)

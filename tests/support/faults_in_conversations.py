@@ -113,7 +113,7 @@ def delay_off_by_one(session: ConversationSession, patch: pytest.MonkeyPatch) ->
 class _NoAssistant(Cursor):
     @property
     def phase(self) -> Phase:
-        self._begun = True
+        self._in_message = True
         return super().phase
 
 
@@ -155,7 +155,7 @@ def mask_of_the_neighbour(session: ConversationSession, patch: pytest.MonkeyPatc
 
 
 def guidance_without_the_mask(session: ConversationSession, patch: pytest.MonkeyPatch) -> None:
-    right = generate.wanted
+    right = generate.needed_logits
 
     def wanted(phase: Phase, layout: SpeechLayout) -> Any:
         found = right(phase, layout)
@@ -173,7 +173,7 @@ def guidance_without_the_mask(session: ConversationSession, patch: pytest.Monkey
 
     right_draw = choosing.draw
     for module in (generate, choosing):
-        patch.setattr(module, "wanted", wanted)
+        patch.setattr(module, "needed_logits", wanted)
     patch.setattr(choosing, "draw", without)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.network import Scores, Wanted
+from workbench.speech.network import NeededLogits, Scores
 
 
 @st.composite
@@ -86,7 +86,7 @@ class FakeState:
     def length(self) -> int:
         return len(self.branches[0])
 
-    def feed(self, rows: np.ndarray, wanted: Wanted) -> Scores:
+    def feed(self, rows: np.ndarray, wanted: NeededLogits) -> Scores:
         assert rows.shape[1:] == (self.network.layout.streams,)
         assert len(rows), "fed nothing"
         self.begun = True

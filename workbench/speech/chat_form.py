@@ -33,18 +33,20 @@ def check_chat(chat: Any, sounds: int) -> dict[str, Any]:
         sounds: how many sounds there are; the conversation names them by numbers from 0 on.
     """
     where = "the conversation"
-    found = _object(chat, where)
-    columns = [_column(each, f"column {n + 1}") for n, each in enumerate(_list(found, "columns", where, MOST_COLUMNS))]
+    content = _object(chat, where)
+    columns = [
+        _column(each, f"column {n + 1}") for n, each in enumerate(_list(content, "columns", where, MOST_COLUMNS))
+    ]
     if not columns:
         raise BadInput(f"{where} has no columns; expected 1 to {MOST_COLUMNS}")
     return {
-        "title": _text(found, "title", where),
-        "created": _text(found, "created", where),
+        "title": _text(content, "title", where),
+        "created": _text(content, "created", where),
         "columns": columns,
         "turns": [
-            _turn(each, f"turn {n + 1}", sounds) for n, each in enumerate(_list(found, "turns", where, MOST_TURNS))
+            _turn(each, f"turn {n + 1}", sounds) for n, each in enumerate(_list(content, "turns", where, MOST_TURNS))
         ],
-        **({"versions": _plain(found["versions"], "versions")} if "versions" in found else {}),
+        **({"versions": _plain(content["versions"], "versions")} if "versions" in content else {}),
     }
 
 
@@ -63,8 +65,8 @@ def numbered_sounds(chat: Mapping[str, Any], change: Callable[[Any], Any]) -> di
     return {**chat, "turns": walk(turns) if isinstance(turns, list) else turns}
 
 
-def _turn(given: Any, where: str, sounds: int) -> dict[str, Any]:
-    turn = _object(given, where)
+def _turn(content: Any, where: str, sounds: int) -> dict[str, Any]:
+    turn = _object(content, where)
     user = _object(turn.get("user"), f"{where}, user")
     answers = _list(turn, "answers", where, MOST_COLUMNS)
     return {
@@ -76,12 +78,12 @@ def _turn(given: Any, where: str, sounds: int) -> dict[str, Any]:
     }
 
 
-def _answer(given: Any, where: str, sounds: int) -> dict[str, Any]:
-    answer = _object(given, where)
+def _answer(content: Any, where: str, sounds: int) -> dict[str, Any]:
+    answer = _object(content, where)
     finish = _text(answer, "finish", where)
     if finish not in FINISHES:
         raise BadInput(f"{where} has the finish {finish!r:.40}; expected one of {', '.join(FINISHES)}")
-    told = answer.get("answer")
+    fields = answer.get("answer")
     return {
         "column": _column(answer.get("column"), where),
         "text": _text(answer, "text", where),
@@ -89,19 +91,19 @@ def _answer(given: Any, where: str, sounds: int) -> dict[str, Any]:
         "finish": finish,
         "error": _text(answer, "error", where) if "error" in answer else "",
         "pieces": _pieces(answer.get("pieces", []), where),
-        "answer": None if told is None else _fields(_object(told, where), where),
+        "answer": None if fields is None else _fields(_object(fields, where), where),
     }
 
 
-def _pieces(given: Any, where: str) -> list[list[Any]]:
-    for piece in given if isinstance(given, list) else [None]:
-        if not (isinstance(piece, list) and len(piece) == 2 and isinstance(piece[0], str) and _whole(piece[1:])):
+def _pieces(content: Any, where: str) -> list[list[Any]]:
+    for piece in content if isinstance(content, list) else [None]:
+        if not (isinstance(piece, list) and len(piece) == 2 and isinstance(piece[0], str) and _are_ids(piece[1:])):
             raise BadInput(f"{where} has pieces that are not pairs of a text and a number of tokens")
-    return [list(piece) for piece in given]
+    return [list(piece) for piece in content]
 
 
-def _column(given: Any, where: str) -> dict[str, Any]:
-    column = _object(given, where)
+def _column(content: Any, where: str) -> dict[str, Any]:
+    column = _object(content, where)
     options = _object(column.get("options"), f"{where}, options")
     for name, value in options.items():
         if not isinstance(value, (str, int, float, bool, type(None))) or len(str(value)) > LONGEST_TEXT:
@@ -116,14 +118,14 @@ def _column(given: Any, where: str) -> dict[str, Any]:
 def _fields(answer: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Returns the fields of an answer: ids are lists of whole numbers, and all other values are plain."""
     ids, streams = answer.get("token_ids") or [], answer.get("streams")
-    if not _whole(ids) or not (streams is None or (isinstance(streams, list) and all(map(_whole, streams)))):
+    if not _are_ids(ids) or not (streams is None or (isinstance(streams, list) and all(map(_are_ids, streams)))):
         raise BadInput(f"{where} has ids that are not whole numbers")
     if streams and len({len(row) for row in streams}) != 1:
         raise BadInput(f"{where} has rows of streams of different lengths")
     return dict(_plain(answer, where))
 
 
-def _whole(values: Any) -> bool:
+def _are_ids(values: Any) -> bool:
     return isinstance(values, list) and all(
         isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 1 << 31 for each in values
     )
@@ -147,22 +149,22 @@ def _object(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def _list(found: Mapping[str, Any], name: str, where: str, most: int) -> list[Any]:
-    value = found.get(name)
+def _list(content: Mapping[str, Any], name: str, where: str, most: int) -> list[Any]:
+    value = content.get(name)
     if not isinstance(value, list) or len(value) > most:
         raise BadInput(f"{where} has no list of {name} with at most {most} entries")
     return value
 
 
-def _text(found: Mapping[str, Any], name: str, where: str) -> str:
-    value = found.get(name, "")
+def _text(content: Mapping[str, Any], name: str, where: str) -> str:
+    value = content.get(name, "")
     if not isinstance(value, str) or len(value) > LONGEST_TEXT:
         raise BadInput(f"{where} has a {name} that is not a text or is too long")
     return value
 
 
-def _sound(found: Mapping[str, Any], where: str, sounds: int) -> int | None:
-    value = found.get("sound")
+def _sound(content: Mapping[str, Any], where: str, sounds: int) -> int | None:
+    value = content.get("sound")
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < sounds:

@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.speech.evidence import Evidence, evidence_of
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.masks import allowed, wanted
+from workbench.speech.masks import allowed, needed_logits
 from workbench.speech.phases import Kind, Phase
 from workbench.speech.plan import AnswerPlan
 from workbench.speech.sampling import Draw, draw, probability, uniforms
@@ -57,15 +57,17 @@ class Due:
 def forced(phase: Phase, layout: SpeechLayout, probabilities: bool = False, evidence: bool = False) -> Step:
     """Returns the position of a phase that leaves no choice."""
     assert phase.forced is not None
-    told = _unknown(layout) if probabilities else None
-    return Step(layout.row(phase.forced), phase.kind, told, Evidence.nothing(layout.streams) if evidence else None)
+    id_probabilities = _unknown(layout) if probabilities else None
+    return Step(
+        layout.row(phase.forced), phase.kind, id_probabilities, Evidence.nothing(layout.streams) if evidence else None
+    )
 
 
 def chosen(main: np.ndarray, codec: np.ndarray | None, due: Sequence[Due], layout: SpeechLayout) -> list[Step]:
     """Returns the next position of each answer.
 
     Args:
-        main: logits of stream 0, float32 [answers, ids that `masks.wanted` allows].
+        main: logits of stream 0, float32 [answers, ids that `masks.needed_logits` allows].
         codec: those of streams 1 and above [answers, streams - 1, layer size]; None outside of audio.
         due: one for each answer; all have the same `manner`.
     """
@@ -73,7 +75,7 @@ def chosen(main: np.ndarray, codec: np.ndarray | None, due: Sequence[Due], layou
         codecs = [None] * len(due) if codec is None else [codec[n : n + 1] for n in range(len(due))]
         return [chosen(main[n : n + 1], codecs[n], [each], layout)[0] for n, each in enumerate(due)]
     phase, temperature, top_k = due[0].manner
-    ids = allowed(wanted(phase, layout).main)
+    ids = allowed(needed_logits(phase, layout).main)
     logits = main[:, None]
     if codec is not None:  # one table; rows without closing ids are shorter
         shape = len(due), layout.streams, max(main.shape[1], layout.layer_size)
@@ -85,7 +87,10 @@ def chosen(main: np.ndarray, codec: np.ndarray | None, due: Sequence[Due], layou
         numbers = np.concatenate([uniforms(each.plan.seed, each.number, count) for each in due])
     drawn = draw(logits.reshape(-1, logits.shape[2]), temperature, top_k, numbers)
     columns = drawn.columns.reshape(len(due), count)
-    return [_step(table, own, ids, drawn, each, layout) for table, own, each in zip(logits, columns, due)]
+    return [
+        _step(table, table_columns, ids, drawn, each, layout)
+        for table, table_columns, each in zip(logits, columns, due)
+    ]
 
 
 def _step(
@@ -97,12 +102,12 @@ def _step(
     if due.phase.closes and row[0] in (layout.eos, layout.eot):
         kind, columns = Kind.CLOSE, columns[:1]
     row[1 : len(columns)] = layout.pads[1 : len(columns)] + columns[1:]
-    told = None
+    probabilities = None
     if due.probabilities:
-        told = _unknown(layout)
-        told[: len(columns)] = probability(logits[: len(columns)], columns)
-    why = evidence_of(logits, ids, drawn, layout, len(columns)) if due.evidence else None
-    return Step(row, kind, told, why)
+        probabilities = _unknown(layout)
+        probabilities[: len(columns)] = probability(logits[: len(columns)], columns)
+    evidence = evidence_of(logits, ids, drawn, layout, len(columns)) if due.evidence else None
+    return Step(row, kind, probabilities, evidence)
 
 
 def _unknown(layout: SpeechLayout) -> np.ndarray:

@@ -40,19 +40,19 @@ def aligned(rows: np.ndarray, layout: SpeechLayout) -> np.ndarray:
     return np.maximum(codes, 0)
 
 
-def check_rows(rows: np.ndarray, layout: SpeechLayout, what: str) -> None:
+def check_rows(rows: np.ndarray, layout: SpeechLayout, name: str) -> None:
     """Raises `BadInput` unless rows of global ids [rows, streams] have each stream within its own interval.
 
     Args:
-        what: names the rows in the message.
+        name: of the rows in the message.
     """
     if rows.ndim != 2 or rows.shape[1] != layout.streams:
-        raise BadInput(f"{what} have the shape {rows.shape}; expected rows of {layout.streams} streams")
-    own = rows - layout.pads
-    wrong = np.argwhere((own < 0) | (own >= layout.layer_size))
+        raise BadInput(f"{name} have the shape {rows.shape}; expected rows of {layout.streams} streams")
+    relative = rows - layout.pads
+    wrong = np.argwhere((relative < 0) | (relative >= layout.layer_size))
     if len(wrong):
         row, stream = map(int, wrong[0])
         first, end = layout.interval(stream)
         raise BadInput(
-            f"{what} have the id {rows[row, stream]} in row {row + 1}, stream {stream}; expected {first} to {end - 1}"
+            f"{name} have the id {rows[row, stream]} in row {row + 1}, stream {stream}; expected {first} to {end - 1}"
         )

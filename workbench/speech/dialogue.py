@@ -19,7 +19,7 @@ from workbench.speech.delay import check_rows, delayed
 from workbench.speech.layout import SpeechLayout
 
 TextIds = Callable[[str], Sequence[int]]  # global ids of a text
-HeardRows = Callable[[int], int]  # positions that the audio encoder fills, for a number of samples
+AudioRows = Callable[[int], int]  # positions that the audio encoder fills, for a number of samples
 Encode = Callable[[np.ndarray], np.ndarray]  # codes [frames, streams] of samples at the codec's rate
 
 
@@ -50,14 +50,14 @@ def prompt_parts(
     layout: SpeechLayout,
     text_ids: TextIds,
     context: int,
-    heard_rows: HeardRows | None = None,
+    audio_rows: AudioRows | None = None,
     encode: Encode | None = None,
 ) -> list[PromptPart]:
     """Returns the prompt of a conversation: arrays of ids [n, streams], and recordings for the audio encoder.
 
     Args:
         context: the most positions of a sequence.
-        heard_rows: None if the model has no audio encoder.
+        audio_rows: None if the model has no audio encoder.
         encode: None if the model has no codec; it is only called for the assistant's samples.
 
     Raises `BadInput` for a prompt that leaves no room for the answer, a recording that is too short or too long, audio
@@ -74,7 +74,7 @@ def prompt_parts(
             builder.ids(role, layout.text, *text_ids(turn.text))
         else:
             builder.ids(role, layout.audio)
-            builder.add(_audio(turn, layout, context, heard_rows, encode))
+            builder.add(_audio(turn, layout, context, audio_rows, encode))
         following = turns[number + 1].role if number + 1 < len(turns) else None
         builder.ids(layout.eot if following == turn.role else layout.eos)
     builder.ids(layout.assistant)
@@ -87,7 +87,7 @@ def prompt_parts(
 
 
 def _audio(
-    turn: Turn, layout: SpeechLayout, context: int, heard_rows: HeardRows | None, encode: Encode | None
+    turn: Turn, layout: SpeechLayout, context: int, audio_rows: AudioRows | None, encode: Encode | None
 ) -> np.ndarray | Recording:
     """Returns the body of an audio part: int64 [rows, streams], or a recording with its number of rows."""
     if turn.rows is not None:
@@ -99,9 +99,9 @@ def _audio(
         if encode is None:
             raise BadInput(f"{turn.where} is audio of the assistant, but the model has no codec; expected text")
         return delayed(encode(turn.samples), layout)
-    if heard_rows is None:
+    if audio_rows is None:
         raise BadInput(f"{turn.where} cannot be heard, as the model has no audio encoder; expected text")
-    rows = heard_rows(len(turn.samples))
+    rows = audio_rows(len(turn.samples))
     if rows < 1:
         raise BadInput(f"{turn.where} has {len(turn.samples)} samples at 16 kHz; expected a longer recording")
     if rows >= context:

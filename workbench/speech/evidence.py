@@ -47,23 +47,25 @@ def evidence_of(logits: np.ndarray, main: np.ndarray, drawn: Draw, layout: Speec
         main: the ids of stream 0's columns. Columns of the others are the ids of their intervals.
         chosen: the number of streams that chose an id; a closing id is a choice of stream 0 alone.
     """
-    found = Evidence.nothing(layout.streams)
+    evidence = Evidence.nothing(layout.streams)
     columns, values = likeliest(logits[:chosen], MOST)
     width = columns.shape[1]
     logprobs = values - log_total(logits[:chosen])
-    there = np.isfinite(values)
+    valid = np.isfinite(values)
     ids = np.empty_like(columns)
     ids[0] = main[np.minimum(columns[0], len(main) - 1)]
     ids[1:] = columns[1:] + layout.pads[1:chosen, None]
-    found.alternatives[:chosen, :width] = np.where(there, ids, -1)
-    found.logprobs[:chosen, :width] = np.where(there, logprobs, np.nan)
-    found.temperatures[:chosen] = drawn.temperatures[:chosen]
-    found.candidates[:chosen] = drawn.candidates[:chosen]
-    found.rooms[:chosen] = drawn.rooms[:chosen]
-    return found
+    evidence.alternatives[:chosen, :width] = np.where(valid, ids, -1)
+    evidence.logprobs[:chosen, :width] = np.where(valid, logprobs, np.nan)
+    evidence.temperatures[:chosen] = drawn.temperatures[:chosen]
+    evidence.candidates[:chosen] = drawn.candidates[:chosen]
+    evidence.rooms[:chosen] = drawn.rooms[:chosen]
+    return evidence
 
 
-def stages_of(told: Sequence[Evidence]) -> dict[str, np.ndarray]:
+def stages_of(evidence: Sequence[Evidence]) -> dict[str, np.ndarray]:
     """Returns the evidence of all positions of an answer as stages of a trace, each [positions, streams, ...]."""
     names = ("logprobs", "alternatives", "temperatures", "candidates", "rooms")
-    return {f"answer.{name}": np.array([getattr(each, name) for each in told]) for name in names} if told else {}
+    return (
+        {f"answer.{name}": np.array([getattr(each, name) for each in evidence]) for name in names} if evidence else {}
+    )

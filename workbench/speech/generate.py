@@ -13,8 +13,8 @@ import numpy as np
 from workbench.core.finite import check_logits
 from workbench.speech.choosing import Due, chosen, forced
 from workbench.speech.choosing import Step as Step
-from workbench.speech.masks import NOTHING, wanted
-from workbench.speech.network import Scores, SpeechNetwork, SpeechState, Wanted
+from workbench.speech.masks import NOTHING, needed_logits
+from workbench.speech.network import NeededLogits, Scores, SpeechNetwork, SpeechState
 from workbench.speech.phases import Cursor, Kind
 from workbench.speech.plan import AnswerPlan as AnswerPlan
 from workbench.speech.sampling import apply_guidance
@@ -49,7 +49,7 @@ def answer_steps(
         if phase.forced is not None:
             step = forced(phase, layout, probabilities, evidence)
         else:
-            scores = feeder.scores(wanted(phase, layout))
+            scores = feeder.scores(needed_logits(phase, layout))
             if scores is None:
                 return LENGTH
             main, codec = apply_guidance(scores, plan.cfg)
@@ -81,13 +81,13 @@ class _Feeder:
         """Appends a row."""
         self._waiting.append(row)
 
-    def scores(self, wanted: Wanted) -> Scores | None:
+    def scores(self, needed: NeededLogits) -> Scores | None:
         """Returns the logits after the rows so far; None if the context has no room for them."""
         if self._state.length + len(self._waiting) > self._context:
             return None
         rows = np.array(self._waiting, dtype=np.int64)
         self._waiting = []
-        return self._state.feed(rows, wanted)
+        return self._state.feed(rows, needed)
 
     def split(self) -> bool:
         """Adds the null branch for the rows that follow; returns False if the context has no room for those before."""

@@ -10,14 +10,14 @@ from functools import lru_cache
 import numpy as np
 
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.network import Wanted
+from workbench.speech.network import NeededLogits
 from workbench.speech.phases import Kind, Phase
 
-NOTHING = Wanted(())
+NOTHING = NeededLogits(())
 
 
 @lru_cache(maxsize=64)
-def wanted(phase: Phase, layout: SpeechLayout) -> Wanted:
+def needed_logits(phase: Phase, layout: SpeechLayout) -> NeededLogits:
     """Returns the ids among which the model chooses in a phase; none if the next id is fixed.
 
     In a segment of audio, streams 1 and above have their own interval each, pads included. Elsewhere they hold the pad.
@@ -25,10 +25,10 @@ def wanted(phase: Phase, layout: SpeechLayout) -> Wanted:
     if phase.kind is Kind.END or phase.forced is not None:
         return NOTHING
     if phase.kind is Kind.MARKER:
-        return Wanted(_joined([(layout.text, layout.text + 1), (layout.audio, layout.audio + 1)]))
-    own = (layout.text_first, layout.text_end) if phase.kind is Kind.TEXT else layout.interval(0)
+        return NeededLogits(_joined([(layout.text, layout.text + 1), (layout.audio, layout.audio + 1)]))
+    content = (layout.text_first, layout.text_end) if phase.kind is Kind.TEXT else layout.interval(0)
     closing = [(number, number + 1) for number in (layout.eos, layout.eot)] if phase.closes else []
-    return Wanted(_joined([own, *closing]), codec=phase.kind is Kind.AUDIO)
+    return NeededLogits(_joined([content, *closing]), codec=phase.kind is Kind.AUDIO)
 
 
 def _joined(intervals: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

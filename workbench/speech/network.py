@@ -17,7 +17,7 @@ from workbench.trace.recorder import Recorder
 
 
 @dataclass(frozen=True)
-class Wanted:
+class NeededLogits:
     """The logits that the next choice needs; a runtime computes no others, and without intervals none at all."""
 
     main: tuple[tuple[int, int], ...]  # half-open intervals of ids of stream 0, ascending
@@ -28,7 +28,7 @@ class Wanted:
 class Scores:
     """Logits after the last row fed, float32. The first axis is the branch: the model, then the null branch."""
 
-    main: np.ndarray  # [branches, ids of the wanted intervals in order]
+    main: np.ndarray  # [branches, ids of the needed intervals in order]
     codec: np.ndarray | None  # [branches, streams - 1, layer size]
 
 
@@ -40,7 +40,7 @@ class SpeechState(Protocol):
         """The number of positions fed, prompt included, which counts from the beginning."""
         ...
 
-    def feed(self, rows: np.ndarray, wanted: Wanted) -> Scores:
+    def feed(self, rows: np.ndarray, needed: NeededLogits) -> Scores:
         """Appends rows of ids [n, streams], at least one, and returns the logits after the last one.
 
         The first call computes the prompt, too.

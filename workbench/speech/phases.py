@@ -45,7 +45,7 @@ class Cursor:
         self._count = 0  # its tokens or rows so far
         self._length = 0  # positions of the answer so far
         self._missing = {"text": [Kind.TEXT], "audio": [Kind.AUDIO]}.get(plan.modalities, [Kind.TEXT, Kind.AUDIO])
-        self._begun = True  # the prompt ends with <|assistant|>
+        self._in_message = True  # the prompt ends with <|assistant|>
         self._finish = ""
 
     @property
@@ -57,7 +57,7 @@ class Cursor:
             return Phase(Kind.END, finish="length")
         if self._open is not None:
             return self._inside(self._open)
-        if not self._begun:
+        if not self._in_message:
             return Phase(Kind.MARKER, self.layout.assistant)
         if len(self._missing) > 1 and self.plan.modalities == "auto":
             return Phase(Kind.MARKER)
@@ -86,15 +86,15 @@ class Cursor:
             self._take_marker(chosen)
         elif phase.kind is Kind.CLOSE or (phase.closes and chosen in (layout.eos, layout.eot)):
             self._close(chosen, limited=phase.kind is Kind.CLOSE)
-        elif phase.kind is not Kind.END and _own(phase.kind, chosen, layout):
+        elif phase.kind is not Kind.END and _is_content(phase.kind, chosen, layout):
             self._count += 1
         else:
             raise ValueError(f"id {chosen} follows in an answer where {phase.kind} is due")
         self._length += 1
 
     def _take_marker(self, chosen: int) -> None:
-        if not self._begun:
-            self._begun = True
+        if not self._in_message:
+            self._in_message = True
             return
         found = [segment for segment in self._missing if self._marker(segment) == chosen]
         if not found:
@@ -104,13 +104,13 @@ class Cursor:
     def _close(self, chosen: int, limited: bool) -> None:
         goes_on = self._goes_on()
         self._missing = [segment for segment in self._missing if segment is not self._open]
-        self._open, self._begun = None, False
-        wished = self.plan.modalities == "auto" and chosen == self.layout.eot and bool(self._missing)
-        if not (goes_on or wished):
+        self._open, self._in_message = None, False
+        continued = self.plan.modalities == "auto" and chosen == self.layout.eot and bool(self._missing)
+        if not (goes_on or continued):
             self._finish = "length" if limited else "stop"
 
 
-def _own(segment: Kind, chosen: int, layout: SpeechLayout) -> bool:
+def _is_content(segment: Kind, chosen: int, layout: SpeechLayout) -> bool:
     first, end = (layout.text_first, layout.text_end) if segment is Kind.TEXT else layout.interval(0)
     return first <= chosen < end
 

@@ -32,14 +32,14 @@ class AnswerPlan:
             raise BadInput(f"max_tokens is {self.max_tokens}; expected at least 1")
         if not self.cfg >= 1:
             raise BadInput(f"cfg is {self.cfg:g}; expected at least 1, which is without guidance")
-        for what, least, most in (
+        for quantity, least, most in (
             ("text_tokens", self.min_text_tokens, self.max_text_tokens),
             ("audio_rows", self.min_audio_rows, self.max_audio_rows),
         ):
             if most < 1 or least < 0:
-                raise BadInput(f"max_{what} is {most} and min_{what} {least}; expected at least 1 and 0")
+                raise BadInput(f"max_{quantity} is {most} and min_{quantity} {least}; expected at least 1 and 0")
             if least > most:
-                raise BadInput(f"min_{what} is {least} and max_{what} {most}; expected no more than that")
+                raise BadInput(f"min_{quantity} is {least} and max_{quantity} {most}; expected no more than that")
 
     @property
     def guided(self) -> bool:

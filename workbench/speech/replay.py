@@ -55,7 +55,7 @@ class Recorded:
 
     token_ids: tuple[int, ...]  # stream 0
     streams: np.ndarray | None  # [rows, streams] of the audio
-    whole: bool = True  # False if somebody stopped it; a new answer may then be longer
+    complete: bool = True  # False if somebody stopped it; a new answer may then be longer
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Recorded:
@@ -70,43 +70,43 @@ class Recorded:
         return cls(tuple(ids.tolist()), streams, answer.get("finish") != "cancelled")
 
 
-def first_difference(recorded: Recorded, again: Recorded) -> str:
+def first_difference(recorded: Recorded, repeated: Recorded) -> str:
     """Returns one sentence about the first id in which an answer differs from a recorded one; empty if none does."""
-    place, ids = _first_id(recorded, again)
-    if recorded.streams is None or again.streams is None or place < _speech_begins(recorded):
-        return ids or _one_sided(recorded, again)
-    return _first_row(recorded, again, recorded.streams, again.streams) or ids
+    place, ids = _first_id(recorded, repeated)
+    if recorded.streams is None or repeated.streams is None or place < _speech_begins(recorded):
+        return ids or _one_sided(recorded, repeated)
+    return _first_row(recorded, repeated, recorded.streams, repeated.streams) or ids
 
 
-def _one_sided(recorded: Recorded, again: Recorded) -> str:
-    if (recorded.streams is None) == (again.streams is None):
+def _one_sided(recorded: Recorded, repeated: Recorded) -> str:
+    if (recorded.streams is None) == (repeated.streams is None):
         return ""
     return "the answer has audio; none was recorded" if recorded.streams is None else "the answer has no audio"
 
 
-def _first_row(recorded: Recorded, again: Recorded, was: np.ndarray, is_now: np.ndarray) -> str:
-    if was.shape[1] != is_now.shape[1]:
-        return f"the answer has {is_now.shape[1]} streams; the recorded one has {was.shape[1]}"
-    common = min(len(was), len(is_now))
-    rows, streams = np.nonzero(was[:common] != is_now[:common])
+def _first_row(recorded: Recorded, repeated: Recorded, recorded_rows: np.ndarray, new_rows: np.ndarray) -> str:
+    if recorded_rows.shape[1] != new_rows.shape[1]:
+        return f"the answer has {new_rows.shape[1]} streams; the recorded one has {recorded_rows.shape[1]}"
+    common = min(len(recorded_rows), len(new_rows))
+    rows, streams = np.nonzero(recorded_rows[:common] != new_rows[:common])
     if len(rows):
         row, stream = int(rows[0]), int(streams[0])
         return (
-            f"row {row} of the audio differs first: stream {stream} has id {is_now[row, stream]}; the recorded id is "
-            f"{was[row, stream]}"
+            f"row {row} of the audio differs first: stream {stream} has id {new_rows[row, stream]}; the recorded id is "
+            f"{recorded_rows[row, stream]}"
         )
-    if len(is_now) < len(was) or (recorded.whole and len(is_now) > len(was)):
-        return f"the audio ends after {len(is_now)} rows; the recorded audio has {len(was)}"
+    if len(new_rows) < len(recorded_rows) or (recorded.complete and len(new_rows) > len(recorded_rows)):
+        return f"the audio ends after {len(new_rows)} rows; the recorded audio has {len(recorded_rows)}"
     return ""
 
 
-def _first_id(recorded: Recorded, again: Recorded) -> tuple[int, str]:
+def _first_id(recorded: Recorded, repeated: Recorded) -> tuple[int, str]:
     """Returns the place of the first token of stream 0 that differs, and a sentence about it; empty if none does."""
-    for number, (was, is_now) in enumerate(zip(recorded.token_ids, again.token_ids)):
-        if was != is_now:
-            return number, f"token {number} of stream 0 differs first: it is {is_now}; the recorded id is {was}"
-    length = len(again.token_ids)
-    if length < len(recorded.token_ids) or (recorded.whole and length > len(recorded.token_ids)):
+    for number, (recorded_id, new_id) in enumerate(zip(recorded.token_ids, repeated.token_ids)):
+        if recorded_id != new_id:
+            return number, f"token {number} of stream 0 differs first: it is {new_id}; the recorded id is {recorded_id}"
+    length = len(repeated.token_ids)
+    if length < len(recorded.token_ids) or (recorded.complete and length > len(recorded.token_ids)):
         return length, f"stream 0 ends after {length} tokens; the recorded one has {len(recorded.token_ids)}"
     return length, ""
 
@@ -130,8 +130,8 @@ def write_bundle(chat: Mapping[str, Any], sounds: Sequence[Sound], versions: Map
     Raises `BadInput` for a conversation of another form.
     """
     checked = check_chat(chat, len(sounds))
-    named = numbered_sounds(checked, lambda number: f"audio/{number:03d}.wav")
-    written = {"format": FORMAT, "version": 1, **named, "versions": dict(versions)}
+    with_names = numbered_sounds(checked, lambda number: f"audio/{number:03d}.wav")
+    document = {"format": FORMAT, "version": 1, **with_names, "versions": dict(versions)}
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
 
@@ -139,7 +139,7 @@ def write_bundle(chat: Mapping[str, Any], sounds: Sequence[Sound], versions: Map
             archive.writestr(zipfile.ZipInfo(name, _FIXED_DATE), content, zipfile.ZIP_DEFLATED)
 
         add(ABOUT, ABOUT_TEXT.encode())
-        add(CHAT, json.dumps(written, ensure_ascii=False, allow_nan=False, indent=1).encode())
+        add(CHAT, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1).encode())
         for number, sound in enumerate(sounds):
             add(f"audio/{number:03d}.wav", _wav(sound))
     return file.getvalue()
@@ -178,10 +178,10 @@ def _names(archive: zipfile.ZipFile) -> list[str]:
             f"the zip file unpacks to {size >> 20} MB; a replay bundle has {LARGEST_CONTENT >> 20} MB at most"
         )
     names = [entry.filename for entry in entries]
-    strange = [name for name in names if name not in (CHAT, ABOUT) and not SOUND.fullmatch(name)]
-    if strange or len(set(names)) < len(names):
-        odd = strange[0] if strange else "one name twice"
-        raise BadInput(f"the zip file holds {odd!r:.80}; a replay bundle has {CHAT} and audio/000.wav and so on")
+    unexpected = [name for name in names if name not in (CHAT, ABOUT) and not SOUND.fullmatch(name)]
+    if unexpected or len(set(names)) < len(names):
+        example = unexpected[0] if unexpected else "one name twice"
+        raise BadInput(f"the zip file holds {example!r:.80}; a replay bundle has {CHAT} and audio/000.wav and so on")
     if CHAT not in names:
         raise BadInput(f"the zip file has no {CHAT}; expected a replay bundle from the Chat tab")
     return names

@@ -31,8 +31,8 @@ def _guided(logits: np.ndarray, cfg: float) -> np.ndarray:
     if len(logits) == 1:
         first: np.ndarray = logits[0]
         return first
-    found: np.ndarray = np.float32(cfg) * logits[0] + np.float32(1 - cfg) * logits[1]
-    return found
+    mixed: np.ndarray = np.float32(cfg) * logits[0] + np.float32(1 - cfg) * logits[1]
+    return mixed
 
 
 def uniforms(seed: int, step: int, streams: int) -> np.ndarray:
@@ -41,8 +41,8 @@ def uniforms(seed: int, step: int, streams: int) -> np.ndarray:
     They are words of Philox4x64 in order, 53 high bits each. The counter of the first is (1, step, 0, 0), as numpy
     increments before it computes.
     """
-    found: np.ndarray = _uniforms(seed, step // BLOCK, streams)[step % BLOCK]
-    return found
+    numbers: np.ndarray = _uniforms(seed, step // BLOCK, streams)[step % BLOCK]
+    return numbers
 
 
 @lru_cache(maxsize=64)
@@ -57,9 +57,9 @@ def _uniforms(seed: int, block: int, streams: int) -> np.ndarray:
         state["state"]["counter"][:] = 0, block * BLOCK + number, 0, 0
         generator.state = state
         raw[number] = generator.random_raw(streams)
-    found: np.ndarray = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    found.flags.writeable = False
-    return found
+    numbers: np.ndarray = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    numbers.flags.writeable = False
+    return numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +83,9 @@ class Draw:
             return np.zeros(len(self.columns))
         last = (self.weights > 0).sum(axis=1)[:, None] - 1
         ends = [np.take_along_axis(each, last, axis=1)[:, 0] for each in (self.values, self.weights)]
-        apart = self.values[:, 0].astype(np.float64) - ends[0]
+        difference = self.values[:, 0].astype(np.float64) - ends[0]
         logs = np.log(self.weights[:, 0]) - np.log(ends[1])
-        return np.divide(apart, logs, out=np.full(len(apart), np.nan), where=logs != 0)
+        return np.divide(difference, logs, out=np.full(len(difference), np.nan), where=logs != 0)
 
     @property
     def candidates(self) -> np.ndarray:
@@ -99,14 +99,14 @@ class Draw:
         """How far the random number of each row may move without a new choice: float64 [rows]; NaN without a draw."""
         if self.weights is None or self.numbers is None or self.places is None:
             return np.full(len(self.columns), np.nan)
-        reached = self.weights.cumsum(axis=1)
-        ends = np.concatenate([np.zeros((len(reached), 1)), reached], axis=1) / reached[:, -1:]
+        cumulative = self.weights.cumsum(axis=1)
+        ends = np.concatenate([np.zeros((len(cumulative), 1)), cumulative], axis=1) / cumulative[:, -1:]
         low, high = (np.take_along_axis(ends, self.places[:, None] + n, axis=1)[:, 0] for n in (0, 1))
         # Beyond the first and the last share, nothing else can be chosen.
         below = np.where(low <= 0, np.inf, self.numbers - low)
         above = np.where(high >= 1, np.inf, high - self.numbers)
-        found: np.ndarray = np.minimum(np.minimum(below, above), 1.0)
-        return found
+        smallest: np.ndarray = np.minimum(np.minimum(below, above), 1.0)
+        return smallest
 
 
 def choose(logits: np.ndarray, temperature: float, top_k: int, numbers: np.ndarray | None) -> np.ndarray:
@@ -128,10 +128,10 @@ def draw(logits: np.ndarray, temperature: float, top_k: int, numbers: np.ndarray
         return Draw(logits.argmax(axis=1))
     columns, values = _largest(logits, top_k)
     weights = np.exp((values - values[:, :1]).astype(np.float64) / temperature)
-    reached = weights.cumsum(axis=1)
-    passed = (reached <= numbers[:, None] * reached[:, -1:]).sum(axis=1)
+    cumulative = weights.cumsum(axis=1)
+    passed_count = (cumulative <= numbers[:, None] * cumulative[:, -1:]).sum(axis=1)
     last = (weights > 0).sum(axis=1) - 1  # by rounding, a number may pass all of them
-    places = np.minimum(passed, last)
+    places = np.minimum(passed_count, last)
     return Draw(columns[np.arange(len(columns)), places], values, weights, numbers, places)
 
 
@@ -146,8 +146,8 @@ def likeliest(logits: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
 def log_total(logits: np.ndarray) -> np.ndarray:
     """Returns log sum exp of each row: float64 [rows, 1]."""
     largest = logits.max(axis=1, keepdims=True).astype(np.float64)
-    found: np.ndarray = largest + np.log(np.exp(logits - largest).sum(axis=1, keepdims=True))
-    return found
+    totals: np.ndarray = largest + np.log(np.exp(logits - largest).sum(axis=1, keepdims=True))
+    return totals
 
 
 def _largest(logits: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -155,26 +155,26 @@ def _largest(logits: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
 
     Equal ones are in the order of their columns: the keys that are sorted hold the value above and the column below.
     """
-    kept = np.arange(logits.shape[1])
-    if 0 < top_k < len(kept):
-        place = len(kept) - top_k
+    columns = np.arange(logits.shape[1])
+    if 0 < top_k < len(columns):
+        place = len(columns) - top_k
         least = np.partition(logits, place, axis=1)[:, place, None]
-        kept = np.flatnonzero((logits >= least).any(axis=0))  # few, so that what follows is quick
-    found = logits[:, kept]
-    count = len(kept)
-    bits = (np.asarray(found, dtype=np.float32) + np.float32(0)).view(np.uint32)  # without a negative zero
+        columns = np.flatnonzero((logits >= least).any(axis=0))  # few, so that what follows is quick
+    values = logits[:, columns]
+    count = len(columns)
+    bits = (np.asarray(values, dtype=np.float32) + np.float32(0)).view(np.uint32)  # without a negative zero
     ordered = np.where(bits >> np.uint32(31), ~bits, bits | np.uint32(1 << 31)).astype(np.uint64)
     keys = ordered << np.uint64(32) | np.uint64(count - 1) - np.arange(count, dtype=np.uint64)
     keys = np.sort(keys, axis=1)[:, ::-1]
     if top_k:
         keys = keys[:, :top_k]
     order = count - 1 - (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    return kept[order], found[np.arange(len(found))[:, None], order]
+    return columns[order], values[np.arange(len(values))[:, None], order]
 
 
 def probability(logits: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Returns the probability of one column of each row among the ids allowed, before temperature and top-k: [rows]."""
     shifted = (logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
     chosen = np.take_along_axis(shifted, columns[:, None], axis=1)[:, 0]
-    found: np.ndarray = np.exp(chosen) / np.exp(shifted).sum(axis=1)
-    return found
+    probabilities: np.ndarray = np.exp(chosen) / np.exp(shifted).sum(axis=1)
+    return probabilities

@@ -33,30 +33,30 @@ class AudioChunks:
         most_frames: int = MOST_FRAMES,
     ):
         self._codec, self._layout = codec, layout
-        self._wanted, self._growth, self._most = float(first_frames), growth, most_frames
+        self._chunk_frames, self._growth, self._most = float(first_frames), growth, most_frames
         self._rows: list[np.ndarray] = []
-        self._given = 0  # frames whose samples have been returned
+        self._returned = 0  # frames whose samples have been returned
 
     def add(self, row: np.ndarray) -> np.ndarray | None:
         """Takes a row of global ids [streams]; returns the next chunk of samples, float32, if one is due."""
         self._rows.append(np.asarray(row))
         complete = len(self._rows) - self._layout.streams + 1
         ready = complete - self._codec.receptive_field[1]
-        if ready - self._given < int(self._wanted):
+        if ready - self._returned < int(self._chunk_frames):
             return None
-        self._wanted = min(self._wanted * self._growth, float(self._most))
+        self._chunk_frames = min(self._chunk_frames * self._growth, float(self._most))
         return self._decoded(ready)
 
     def finish(self) -> np.ndarray:
         """Returns the rest of the samples; no row may follow. Empty if there are none."""
         complete = max(len(self._rows) - self._layout.streams + 1, 0)
-        return self._decoded(complete) if complete > self._given else np.empty(0, dtype=np.float32)
+        return self._decoded(complete) if complete > self._returned else np.empty(0, dtype=np.float32)
 
     def _decoded(self, end: int) -> np.ndarray:
         """Returns the samples of the frames up to `end` that have not been returned yet."""
-        start = max(self._given - self._codec.receptive_field[0], 0)
+        start = max(self._returned - self._codec.receptive_field[0], 0)
         codes = aligned(np.stack(self._rows[start:]), self._layout)
         hop = self._codec.hop
-        samples = self._codec.decode(codes)[(self._given - start) * hop : (end - start) * hop]
-        self._given = end
+        samples = self._codec.decode(codes)[(self._returned - start) * hop : (end - start) * hop]
+        self._returned = end
         return samples

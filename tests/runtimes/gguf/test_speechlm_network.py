@@ -19,7 +19,7 @@ from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.pytorch.speechlm import open_speechlm
 from workbench.speech.generate import AnswerPlan, answer_steps
-from workbench.speech.network import Wanted
+from workbench.speech.network import NeededLogits
 from workbench.system.memory import resident_bytes
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
@@ -92,14 +92,14 @@ def test_an_answer_does_not_depend_on_those_before_it(pair: Pair) -> None:
 
 def test_the_logits_of_each_interval_are_those_of_pytorch(pair: Pair) -> None:
     layout = pair[0].layout
-    audio = Wanted(((layout.eos, layout.eos + 1), layout.interval(0)), codec=True)
-    text = Wanted(((layout.eot, layout.eot + 1), (layout.text_first, layout.text_end)))
-    few = Wanted(((layout.text_first + 9, layout.text_first + 12),))
-    for wanted in (audio, text, few, Wanted(())):
+    audio = NeededLogits(((layout.eos, layout.eos + 1), layout.interval(0)), codec=True)
+    text = NeededLogits(((layout.eot, layout.eot + 1), (layout.text_first, layout.text_end)))
+    few = NeededLogits(((layout.text_first + 9, layout.text_first + 12),))
+    for wanted in (audio, text, few, NeededLogits(())):
         both = []
         for network in pair:
             state = network.open([prompt(network)])
-            state.feed(layout.row(layout.audio)[None], Wanted(()))
+            state.feed(layout.row(layout.audio)[None], NeededLogits(()))
             state.split()
             both.append(state.feed(np.stack([layout.pads + 1, layout.pads + 2]), wanted))
             state.join()
@@ -116,7 +116,7 @@ def test_the_logits_of_each_interval_are_those_of_pytorch(pair: Pair) -> None:
 
 def test_a_prompt_of_several_passes(pair: Pair) -> None:
     long = np.concatenate([prompt(pair[0], count=200), np.tile(pair[0].layout.pads + 3, (340, 1))])
-    wanted = Wanted((pair[0].layout.interval(0),), codec=True)
+    wanted = NeededLogits((pair[0].layout.interval(0),), codec=True)
     found = [network.open([long]).feed((network.layout.pads + 1)[None], wanted) for network in pair]
     np.testing.assert_allclose(found[1].main, found[0].main, atol=2e-4)
 
@@ -178,4 +178,4 @@ def test_a_closed_model_says_so(tmp_path: Path) -> None:
     state = network.open([prompt(network)])
     network.close()
     with pytest.raises(BadInput, match="is closed; open it again"):
-        state.feed(prompt(network)[:1], Wanted(()))
+        state.feed(prompt(network)[:1], NeededLogits(()))

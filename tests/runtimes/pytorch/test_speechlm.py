@@ -24,7 +24,7 @@ from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.pytorch.xcodec import Xcodec
 from workbench.speech.dialogue import Recording, Turn, prompt_parts
 from workbench.speech.generate import AnswerPlan, answer_steps
-from workbench.speech.network import Wanted
+from workbench.speech.network import NeededLogits
 from workbench.speech.sampling import uniforms
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
@@ -212,8 +212,8 @@ def test_a_row_at_a_time_gives_the_logits_of_all_at_once(checkpoints: dict[str, 
     assert state.length == sum(map(len, prompt)) + len(rows)
 
 
-def everything(layout: Any) -> Wanted:
-    return Wanted(((0, layout.vocabulary),), codec=True)
+def everything(layout: Any) -> NeededLogits:
+    return NeededLogits(((0, layout.vocabulary),), codec=True)
 
 
 def test_only_wanted_logits_are_there(checkpoints: dict[str, Opened]) -> None:
@@ -227,11 +227,11 @@ def test_only_wanted_logits_are_there(checkpoints: dict[str, Opened]) -> None:
         ((layout.eos, layout.eos + 1), layout.interval(0)),
         ((3, 4), (layout.text_first + 5, layout.text_first + 9), layout.interval(0)),
     ):
-        found = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), Wanted(main))
+        found = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), NeededLogits(main))
         expected = np.concatenate([full.main[:, first:end] for first, end in main], axis=1)
         np.testing.assert_allclose(found.main, expected, atol=1e-4)
         assert found.codec is None and found.main.dtype == np.float32
-    nothing = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), Wanted(()))
+    nothing = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), NeededLogits(()))
     assert nothing.main.shape == (1, 0)
 
 

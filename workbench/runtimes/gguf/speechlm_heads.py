@@ -17,7 +17,7 @@ from workbench.runtimes.gguf.output_layer import BLOCK, FAST_ROWS
 from workbench.runtimes.gguf.weights import Tensor
 from workbench.speech.head_rows import HeadRows
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.network import Scores, Wanted
+from workbench.speech.network import NeededLogits, Scores
 
 TEXT_HEAD, CODEC_HEAD, STREAMS = "heads.text.weight", "heads.codec.weight", "stream_emb.weight"
 CHUNK = 1024  # rows of the codec's head that are unpacked at once
@@ -51,22 +51,22 @@ class Heads:
                 found[numbers] = file.rows(CODEC_HEAD, numbers) @ streams[stream]
         return found
 
-    def scores(self, hidden: np.ndarray, wanted: Wanted) -> Scores:
-        """Returns the wanted logits for hidden states [branches, hidden] after the final norm."""
-        parts, small, at = [], None, self.rows
-        for first, end in wanted.main:
+    def scores(self, hidden: np.ndarray, needed: NeededLogits) -> Scores:
+        """Returns the needed logits for hidden states [branches, hidden] after the final norm."""
+        parts, special_logits, at = [], None, self.rows
+        for first, end in needed.main:
             if not at.has(first, end):
                 text = self._product(hidden, TEXT_HEAD, self._text)
                 parts.append(text[:, first - at.specials : end - at.specials])
                 continue
-            if small is None:
-                # Beside text, only closing ids are wanted: the product with the special tokens is enough.
-                rows = at.count if wanted.codec or end > at.specials else at.specials
-                small = self._product(hidden, CODEC_HEAD, at.count, rows) + self._bias[:rows]
-            parts.append(small[:, at.of(first, end)])
+            if special_logits is None:
+                # Beside text, only closing ids are needed: the product with the special tokens is enough.
+                rows = at.count if needed.codec or end > at.specials else at.specials
+                special_logits = self._product(hidden, CODEC_HEAD, at.count, rows) + self._bias[:rows]
+            parts.append(special_logits[:, at.of(first, end)])
         codec = None
-        if wanted.codec and small is not None:
-            codec = at.by_stream(small[:, at.later])
+        if needed.codec and special_logits is not None:
+            codec = at.by_stream(special_logits[:, at.later])
         main = np.concatenate(parts, axis=1) if parts else np.empty((len(hidden), 0), dtype=np.float32)
         return Scores(main, codec)
 

@@ -25,7 +25,7 @@ from workbench.runtimes.gguf.speechlm_heads import Heads
 from workbench.runtimes.gguf.speechlm_tower import SpeechLmTower
 from workbench.runtimes.gguf.stage_watch import POOLED, StageWatch
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.network import Scores, Wanted
+from workbench.speech.network import NeededLogits, Scores
 from workbench.speech.prompt import embedded
 from workbench.trace.recorder import Recorder
 
@@ -187,11 +187,11 @@ class SpeechLmState:
         """The number of positions fed, prompt included."""
         return self._length
 
-    def feed(self, rows: np.ndarray, wanted: Wanted) -> Scores:
+    def feed(self, rows: np.ndarray, needed: NeededLogits) -> Scores:
         """Appends rows of ids [n, streams] and returns the logits after the last one; see `SpeechState.feed`."""
         embeddings = self._network.embed(rows)
         self._length += len(rows)
-        return self._network.heads.scores(self._compute(embeddings), wanted)
+        return self._network.heads.scores(self._compute(embeddings), needed)
 
     def _compute(self, embeddings: np.ndarray) -> np.ndarray:
         """Appends embeddings [n, hidden] to all branches; returns their last states [branches, hidden]."""

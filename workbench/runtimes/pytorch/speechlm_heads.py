@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from workbench.speech.head_rows import HeadRows
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.network import Scores, Wanted
+from workbench.speech.network import NeededLogits, Scores
 
 
 class Heads:
@@ -34,23 +34,23 @@ class Heads:
         for stream, rows in self.rows.biased():
             self._bias[rows] = self._small[rows] @ stream_rows[stream]
 
-    def scores(self, hidden: Tensor, wanted: Wanted) -> Scores:
-        """Returns the wanted logits for hidden states [branches, hidden] after the final norm."""
-        if not wanted.main:
+    def scores(self, hidden: Tensor, needed: NeededLogits) -> Scores:
+        """Returns the needed logits for hidden states [branches, hidden] after the final norm."""
+        if not needed.main:
             return Scores(np.empty((len(hidden), 0), dtype=np.float32), None)
         at = self.rows
-        small = all(at.has(*interval) for interval in wanted.main)
+        is_small = all(at.has(*interval) for interval in needed.main)
         product = None
-        if small or wanted.codec:
+        if is_small or needed.codec:
             product = F.linear(hidden.to(self.dtype), self._small, self._bias).float().cpu().numpy()
         parts = []
-        for first, end in wanted.main:
+        for first, end in needed.main:
             if product is not None and at.has(first, end):
                 parts.append(product[:, at.of(first, end)])
             else:
                 parts.append(F.linear(hidden, self.matrix[first:end]).float().cpu().numpy())
         codec = None
-        if wanted.codec and product is not None:
+        if needed.codec and product is not None:
             codec = at.by_stream(product[:, at.later])
         return Scores(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), codec)
 

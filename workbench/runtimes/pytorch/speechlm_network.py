@@ -22,7 +22,7 @@ from workbench.runtimes.pytorch.speechlm_heads import Heads
 from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.network import Scores, Wanted
+from workbench.speech.network import NeededLogits, Scores
 from workbench.speech.prompt import embedded
 from workbench.trace.recorder import Recorder
 
@@ -140,13 +140,13 @@ class SpeechLmState:
         return self._length
 
     @torch.inference_mode()
-    def feed(self, rows: np.ndarray, wanted: Wanted) -> Scores:
+    def feed(self, rows: np.ndarray, needed: NeededLogits) -> Scores:
         """Appends rows of ids [n, streams] and returns the logits after the last one; see `SpeechState.feed`."""
         embeddings = self._network.embed(rows)[None].expand(self._branches, -1, -1)
         if self._waiting is not None:
             embeddings, self._waiting = torch.cat([self._waiting, embeddings], dim=1), None
         self._length += len(rows)
-        return self._network.heads.scores(self._network.body(embeddings, self._cache), wanted)
+        return self._network.heads.scores(self._network.body(embeddings, self._cache), needed)
 
     @torch.inference_mode()
     def split(self) -> None:

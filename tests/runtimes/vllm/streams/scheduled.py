@@ -15,7 +15,7 @@ from tests.support.speech_layouts import FakeNetwork
 from workbench.runtimes.vllm.streams.answers import Answers
 from workbench.runtimes.vllm.streams.stream_request import ARGUMENT, StreamRequest, spans_of
 from workbench.speech.choosing import Step
-from workbench.speech.network import Wanted
+from workbench.speech.network import NeededLogits
 from workbench.speech.plan import AnswerPlan
 
 
@@ -115,7 +115,7 @@ class Scheduler:
     def _logits(self, chosen: Sequence[Request]):
         layout = self.network.layout
 
-        def found(rows: Sequence[int], wanted: Wanted) -> tuple[np.ndarray, np.ndarray | None]:
+        def found(rows: Sequence[int], wanted: NeededLogits) -> tuple[np.ndarray, np.ndarray | None]:
             logits = np.stack([self.network.logits(chosen[row].computed) for row in rows])
             columns = [number for first, end in wanted.main for number in range(first, end)]
             codec = None

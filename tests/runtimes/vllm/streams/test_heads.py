@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 from tests.support.speech_layouts import LAYOUT  # noqa: E402
 from workbench.runtimes.vllm.streams.heads import StreamHeads  # noqa: E402
-from workbench.speech.masks import wanted  # noqa: E402
+from workbench.speech.masks import needed_logits  # noqa: E402
 from workbench.speech.phases import Kind, Phase  # noqa: E402
 
 
@@ -19,8 +19,10 @@ def test_logits_are_those_of_the_definition(phase: Phase) -> None:
     matrix = torch.randn(LAYOUT.vocabulary + 4, 8, generator=draw)  # vLLM pads its tables
     embeddings, hidden = (torch.randn(5, 8, generator=draw) for _ in range(2))
     rows = [4, 0, 3]
-    main, codec = StreamHeads(matrix, embeddings, LAYOUT).of(hidden, hidden @ matrix.T)(rows, wanted(phase, LAYOUT))
-    ids = [number for first, end in wanted(phase, LAYOUT).main for number in range(first, end)]
+    main, codec = StreamHeads(matrix, embeddings, LAYOUT).of(hidden, hidden @ matrix.T)(
+        rows, needed_logits(phase, LAYOUT)
+    )
+    ids = [number for first, end in needed_logits(phase, LAYOUT).main for number in range(first, end)]
     np.testing.assert_allclose(main, [[float(matrix[n] @ hidden[row]) for n in ids] for row in rows], atol=1e-5)
     assert (codec is None) == (phase.kind is not Kind.AUDIO)
     if codec is not None:

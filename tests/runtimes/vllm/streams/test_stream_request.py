@@ -21,7 +21,7 @@ from workbench.runtimes.vllm.streams.stream_request import (
     width,
 )
 from workbench.speech.choosing import Due, chosen, forced
-from workbench.speech.masks import allowed, wanted
+from workbench.speech.masks import allowed, needed_logits
 from workbench.speech.phases import Kind, Phase
 from workbench.speech.plan import AnswerPlan
 
@@ -73,7 +73,7 @@ def test_a_position_comes_back(phase: Phase, evidence: bool) -> None:
         step = forced(phase, LAYOUT, True, evidence)
     else:
         draw = np.random.default_rng(0)
-        main = draw.normal(size=(1, len(allowed(wanted(phase, LAYOUT).main)))).astype(np.float32)
+        main = draw.normal(size=(1, len(allowed(needed_logits(phase, LAYOUT).main)))).astype(np.float32)
         codec = draw.normal(size=(1, LAYOUT.streams - 1, LAYOUT.layer_size)).astype(np.float32)
         [step] = chosen(
             main, codec if phase.kind is Kind.AUDIO else None, [Due(phase, plan, 3, True, evidence)], LAYOUT

@@ -20,13 +20,13 @@ from workbench.core.errors import BadInput
 from workbench.runtimes.vllm.streams.stream_request import BROKEN, StreamRequest, read
 from workbench.speech.choosing import Due, Step, chosen, forced
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.masks import wanted
-from workbench.speech.network import Scores, Wanted
+from workbench.speech.masks import needed_logits
+from workbench.speech.network import NeededLogits, Scores
 from workbench.speech.phases import Cursor, Kind
 from workbench.speech.plan import AnswerPlan
 from workbench.speech.sampling import apply_guidance
 
-Logits = Callable[[Sequence[int], Wanted], tuple[np.ndarray, np.ndarray | None]]
+Logits = Callable[[Sequence[int], NeededLogits], tuple[np.ndarray, np.ndarray | None]]
 """Takes numbers of rows in the batch. Returns their logits: of stream 0 [n, ids], and of the other streams
 [n, streams - 1, layer size].
 """
@@ -238,7 +238,9 @@ class Answers:
             else:
                 found.update((row, None) for row, _ in pair.values())
         for manner, group in groups.items():
-            main, codec = logits([row for branches in group for row, _ in branches], wanted(manner[0], self.layout))
+            main, codec = logits(
+                [row for branches in group for row, _ in branches], needed_logits(manner[0], self.layout)
+            )
             main, codec = _guided(main, codec, group)
             are_finite = _are_numbers(main) & (_are_numbers(codec) if codec is not None else True)
             for place in np.flatnonzero(~are_finite):

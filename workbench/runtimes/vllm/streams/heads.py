@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from workbench.runtimes.vllm.streams.answers import Logits
 from workbench.speech.head_rows import HeadRows
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.network import Wanted
+from workbench.speech.network import NeededLogits
 
 
 class StreamHeads:
@@ -54,12 +54,12 @@ class StreamHeads:
             logits: vLLM's own logits of stream 0 [rows, at least vocabulary].
         """
 
-        def found(rows: Sequence[int], wanted: Wanted) -> tuple[np.ndarray, np.ndarray | None]:
-            if not wanted.codec:
-                own = logits[list(rows)]
-                return _array(torch.cat([own[:, first:end] for first, end in wanted.main], dim=1)), None
+        def found(rows: Sequence[int], needed: NeededLogits) -> tuple[np.ndarray, np.ndarray | None]:
+            if not needed.codec:
+                stream_logits = logits[list(rows)]
+                return _array(torch.cat([stream_logits[:, first:end] for first, end in needed.main], dim=1)), None
             product = F.linear(hidden[list(rows)].float(), self._small, self._bias)
-            main = torch.cat([product[:, self.rows.of(*interval)] for interval in wanted.main], dim=1)
+            main = torch.cat([product[:, self.rows.of(*interval)] for interval in needed.main], dim=1)
             return _array(main), _array(self.rows.by_stream(product[:, self.rows.later]))
 
         return found

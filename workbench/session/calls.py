@@ -144,9 +144,9 @@ class Call:
         if not bound.arguments.get("steps") and bound.arguments.get("follow") is None:
             for name in ("steps", "follow"):  # models that take no steps do not know the names
                 bound.arguments.pop(name, None)
-        for named in (bound.arguments, bound.arguments.get("options", {})):
-            if "embeddings" in named and not _read(named):
-                del named["embeddings"]  # models that take none do not know the name
+        for mapping in (bound.arguments, bound.arguments.get("options", {})):
+            if "embeddings" in mapping and not _read_embeddings(mapping):
+                del mapping["embeddings"]  # models that take none do not know the name
         return bound
 
     def clean_up(self, prepared: inspect.BoundArguments) -> None:
@@ -200,10 +200,10 @@ def _plain_recordings(audios: Any) -> list[AudioSource]:
     return [_plain(audio) for audio in recordings(audios)]
 
 
-def _read(named: dict[str, Any]) -> bool:
+def _read_embeddings(mapping: dict[str, Any]) -> bool:
     """Replaces embeddings, which may be files, by arrays; returns whether the call has any."""
-    named["embeddings"] = embeddings_given(named["embeddings"])
-    return bool(named["embeddings"])
+    mapping["embeddings"] = embeddings_given(mapping["embeddings"])
+    return bool(mapping["embeddings"])
 
 
 def _place(out: Any) -> Path | None:

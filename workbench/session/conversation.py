@@ -128,11 +128,11 @@ class Answer:
         return answer_html(self)
 
 
-def plain_probabilities(told: np.ndarray | None) -> list[list[float | None]] | None:
+def plain_probabilities(probabilities: np.ndarray | None) -> list[list[float | None]] | None:
     """Returns an answer's probabilities [token_ids, streams] as plain JSON values, with None for NaN."""
-    if told is None:
+    if probabilities is None:
         return None
-    rows = told.astype(float).tolist()
+    rows = probabilities.astype(float).tolist()
     return [[None if np.isnan(each) else round(each, 6) for each in row] for row in rows]
 
 
@@ -160,9 +160,9 @@ class AnswerSoFar:
         clock: Callable[[], float] = time.perf_counter,
     ):
         self._model, self._runtime = model, runtime
-        self._start = Begun(dict(settings or {}))
+        self._first_event = Begun(dict(settings or {}))
         self._clock = clock
-        self._begun = self._row_begun = clock()
+        self._start_time = self._row_start_time = clock()
         self._texts: list[str] = []
         self._ids: list[int] = []
         self._samples: list[np.ndarray] = []
@@ -172,38 +172,38 @@ class AnswerSoFar:
         self._row_seconds = 0.0
         self._first_text: float | None = None
         self._first_audio: float | None = None
-        self._whole: Answer | None = None
+        self._complete: Answer | None = None
 
     def add(self, event: ConversationEvent) -> None:
         """Adds the next event."""
         now = self._clock()
         if isinstance(event, Answer):
-            self._whole = event
+            self._complete = event
         elif isinstance(event, Begun):
-            self._start = event
-            self._begun = self._row_begun = now
+            self._first_event = event
+            self._start_time = self._row_start_time = now
         elif isinstance(event, Piece):
             self._texts.append(event.text)
             self._ids += event.tokens
             if event.text and self._first_text is None:
-                self._first_text = now - self._begun
-            self._row_begun = now
+                self._first_text = now - self._start_time
+            self._row_start_time = now
         else:
             self._rate, self._rows = event.sample_rate, event.rows
-            self._row_seconds += now - self._row_begun
-            self._row_begun = now
+            self._row_seconds += now - self._row_start_time
+            self._row_start_time = now
             if event.streams is not None and len(event.streams):
                 self._streams.append(event.streams)
                 self._ids += event.streams[:, 0].tolist()
             if len(event.samples):
                 self._samples.append(event.samples)
                 if self._first_audio is None:
-                    self._first_audio = now - self._begun
+                    self._first_audio = now - self._start_time
 
     def answer(self, finish: str = "cancelled") -> Answer:
         """Returns the model's answer if it is complete, else the answer so far."""
-        if self._whole is not None:
-            return self._whole
+        if self._complete is not None:
+            return self._complete
         return Answer(
             model=self._model,
             runtime=self._runtime,
@@ -213,16 +213,16 @@ class AnswerSoFar:
             finish=finish,
             token_ids=tuple(self._ids),
             streams=np.concatenate(self._streams) if self._streams else None,
-            prompt_rows=self._start.prompt_rows,
-            load_seconds=self._start.load_seconds,
-            compute_seconds=self._clock() - self._begun,
+            prompt_rows=self._first_event.prompt_rows,
+            load_seconds=self._first_event.load_seconds,
+            compute_seconds=self._clock() - self._start_time,
             first_text_seconds=self._first_text,
             first_audio_seconds=self._first_audio,
             rows_per_second=self._rows / self._row_seconds if self._row_seconds else None,
-            quantization=self._start.quantization,
-            layout=self._start.layout,
-            settings=self._start.settings,
-            notes=self._start.notes,
+            quantization=self._first_event.quantization,
+            layout=self._first_event.layout,
+            settings=self._first_event.settings,
+            notes=self._first_event.notes,
         )
 
 

@@ -19,26 +19,30 @@ from workbench.system.memory import size
 MOST_CODE_ROWS = 2000  # codec rows in a picture
 
 
-def transcript_html(found: Transcript) -> str:
+def transcript_html(transcript: Transcript) -> str:
     """Returns the text, the tokens at their times, the segments and the hypotheses of a transcript."""
-    title = f"Transcript by {_made_by(found)}"
+    title = f"Transcript by {_made_by(transcript)}"
     about = facts(
-        f"{found.audio_seconds:.2f} s of audio",
-        f"computed in {duration(found.compute_seconds)}",
-        speed(found.compute_seconds, found.audio_seconds),
-        _loaded(found),
-        f"language {found.language}" if found.language else None,
-        *(f"{name}: {value}" for name, value in found.tags.items()),
+        f"{transcript.audio_seconds:.2f} s of audio",
+        f"computed in {duration(transcript.compute_seconds)}",
+        speed(transcript.compute_seconds, transcript.audio_seconds),
+        _loaded(transcript),
+        f"language {transcript.language}" if transcript.language else None,
+        *(f"{name}: {value}" for name, value in transcript.tags.items()),
     )
-    tokens = [token for segment in found.segments for token in segment.tokens]
+    tokens = [token for segment in transcript.segments for token in segment.tokens]
     marks = [(each.start, each.end, each.text) for each in tokens if each.start is not None and each.end is not None]
-    marks = marks or [(each.start, each.end, each.text) for each in found.segments if len(found.segments) > 1]
-    parts = [element("p", found.text or "(no words)", class_="text"), timeline(marks, found.audio_seconds)]
-    if len(found.segments) > 1:
-        parts.append(_segments(found.segments))
-    if found.hypotheses:
-        parts.append(hypothesis_table([(each.text, each.score, each.acoustic, each.lm) for each in found.hypotheses]))
-    return card(title, *parts, about, notes((*found.notes, *([found.doubt.sentence] if found.doubt else []))))
+    marks = marks or [(each.start, each.end, each.text) for each in transcript.segments if len(transcript.segments) > 1]
+    parts = [element("p", transcript.text or "(no words)", class_="text"), timeline(marks, transcript.audio_seconds)]
+    if len(transcript.segments) > 1:
+        parts.append(_segments(transcript.segments))
+    if transcript.hypotheses:
+        parts.append(
+            hypothesis_table([(each.text, each.score, each.acoustic, each.lm) for each in transcript.hypotheses])
+        )
+    return card(
+        title, *parts, about, notes((*transcript.notes, *([transcript.doubt.sentence] if transcript.doubt else [])))
+    )
 
 
 def _segments(segments: Sequence[Segment]) -> Html:
@@ -50,41 +54,49 @@ def _segments(segments: Sequence[Segment]) -> Html:
     return table(("start s", "end s", "text", *(["tags"] if tagged else [])), rows, words=(2, 3))
 
 
-def hypothesis_table(found: Sequence[tuple[str, float, float, float]]) -> Html:
+def hypothesis_table(hypotheses: Sequence[tuple[str, float, float, float]]) -> Html:
     """Returns hypotheses as a table, best first.
 
     Args:
-        found: (text, score, acoustic score, score of all language models) of each hypothesis. The table's bonus is the
-            rest of the score: the bonus for tokens, words and phrases.
+        hypotheses: (text, score, acoustic score, score of all language models) of each hypothesis. The table's bonus is
+            the rest of the score: the bonus for tokens, words and phrases.
     """
     rows = []
-    for place, (text, score, acoustic, lm) in enumerate(found, 1):
+    for place, (text, score, acoustic, lm) in enumerate(hypotheses, 1):
         bonus = score - acoustic - lm
         # + 0.0 turns the -0 that rounding leaves into 0
         rows.append((place, text, *(f"{round(each, 3) + 0.0:.3f}" for each in (score, acoustic, lm, bonus))))
     return table(("", "hypothesis", "score", "acoustic", "language models", "bonus"), rows, words=(1,))
 
 
-def hypotheses_html(found: Sequence[tuple[str, float, float, float]], title: str) -> str:
+def hypotheses_html(hypotheses: Sequence[tuple[str, float, float, float]], title: str) -> str:
     """Returns the results of a beam search as a card; see `hypothesis_table`."""
-    if not found:
+    if not hypotheses:
         return card(title, element("p", "no hypotheses", class_="quiet"))
-    return card(title, hypothesis_table(found), facts("natural logarithms; best first"))
+    return card(title, hypothesis_table(hypotheses), facts("natural logarithms; best first"))
 
 
-def generation_html(found: Generation) -> str:
+def generation_html(generation: Generation) -> str:
     """Returns the text of a language model, and the alternatives of each token if there are any."""
-    speed_said = f"{len(found.tokens) / found.compute_seconds:.0f} tokens/s" if found.compute_seconds > 0 else None
-    about = facts(
-        f"{len(found.tokens)} tokens after a prompt of {found.prompt_tokens}",
-        f"ended by {_ENDS.get(found.finish, found.finish)}",
-        f"computed in {duration(found.compute_seconds)}",
-        speed_said,
-        _loaded(found),
+    token_speed = (
+        f"{len(generation.tokens) / generation.compute_seconds:.0f} tokens/s"
+        if generation.compute_seconds > 0
+        else None
     )
-    text = element("p", found.text or "(nothing)", class_="text")
-    parts = [folded("Alternatives of each token", _alternatives(found.alternatives))] if found.alternatives else []
-    return card(f"Text by {_made_by(found)}", text, *parts, about, notes(found.notes))
+    about = facts(
+        f"{len(generation.tokens)} tokens after a prompt of {generation.prompt_tokens}",
+        f"ended by {_ENDS.get(generation.finish, generation.finish)}",
+        f"computed in {duration(generation.compute_seconds)}",
+        token_speed,
+        _loaded(generation),
+    )
+    text = element("p", generation.text or "(nothing)", class_="text")
+    parts = (
+        [folded("Alternatives of each token", _alternatives(generation.alternatives))]
+        if generation.alternatives
+        else []
+    )
+    return card(f"Text by {_made_by(generation)}", text, *parts, about, notes(generation.notes))
 
 
 def _alternatives(steps: Sequence[Sequence[Alternative]]) -> Html:
@@ -97,25 +109,25 @@ def _alternatives(steps: Sequence[Sequence[Alternative]]) -> Html:
     return table(("step", *ranks), rows, words=tuple(range(1, most + 1)))
 
 
-def answer_html(found: Answer) -> str:
+def answer_html(answer: Answer) -> str:
     """Returns the text and the sound of an answer, and a picture of its codec streams."""
-    sound = found.audio is not None and len(found.audio) > 0
+    sound = answer.audio is not None and len(answer.audio) > 0
     about = facts(
-        f"{found.audio_seconds:.2f} s of audio at {found.sample_rate} Hz" if sound else None,
-        f"{len(found.token_ids)} positions after a prompt of {found.prompt_rows}",
-        f"ended by {_ENDS.get(found.finish, found.finish)}",
-        f"computed in {duration(found.compute_seconds)}",
-        speed(found.compute_seconds, found.audio_seconds),
-        _loaded(found),
+        f"{answer.audio_seconds:.2f} s of audio at {answer.sample_rate} Hz" if sound else None,
+        f"{len(answer.token_ids)} positions after a prompt of {answer.prompt_rows}",
+        f"ended by {_ENDS.get(answer.finish, answer.finish)}",
+        f"computed in {duration(answer.compute_seconds)}",
+        speed(answer.compute_seconds, answer.audio_seconds),
+        _loaded(answer),
     )
-    parts = [element("p", found.text, class_="text")] if found.text else []
-    if found.audio is not None and found.sample_rate and sound:
-        parts.append(player(found.audio, found.sample_rate, "the answer"))
-    if found.streams is not None and len(found.streams):
-        parts.append(_streams(found.streams, found.layout))
+    parts = [element("p", answer.text, class_="text")] if answer.text else []
+    if answer.audio is not None and answer.sample_rate and sound:
+        parts.append(player(answer.audio, answer.sample_rate, "the answer"))
+    if answer.streams is not None and len(answer.streams):
+        parts.append(_streams(answer.streams, answer.layout))
     if not parts:
         parts.append(element("p", "(nothing)", class_="text"))
-    return card(f"Answer of {_made_by(found)}", *parts, about, notes(found.notes))
+    return card(f"Answer of {_made_by(answer)}", *parts, about, notes(answer.notes))
 
 
 def _streams(streams: np.ndarray, layout: Any) -> Html:
@@ -133,21 +145,21 @@ def _streams(streams: np.ndarray, layout: Any) -> Html:
 
 def _codes(streams: np.ndarray, layout: Any) -> np.ndarray:
     """Returns codes counted from 0 in each stream, and -1 for pads; ids as they are where the layout is unknown."""
-    shown = streams[:MOST_CODE_ROWS]
+    rows = streams[:MOST_CODE_ROWS]
     if not layout or not {"codec_first", "layer_size"} <= set(layout):
-        return shown
-    pads = layout["codec_first"] + layout["layer_size"] * np.arange(shown.shape[1])
-    codes: np.ndarray = shown - pads - 1
+        return rows
+    pads = layout["codec_first"] + layout["layer_size"] * np.arange(rows.shape[1])
+    codes: np.ndarray = rows - pads - 1
     return codes
 
 
 _ENDS = {"stop": "the model", "length": "a limit of length", "cancelled": "somebody who stopped it"}
 
 
-def _made_by(found: Transcript | Generation | Answer) -> str:
-    return " ".join(filter(None, (found.model, "on", found.runtime, found.quantization)))
+def _made_by(result: Transcript | Generation | Answer) -> str:
+    return " ".join(filter(None, (result.model, "on", result.runtime, result.quantization)))
 
 
-def _loaded(found: Transcript | Generation | Answer) -> str:
-    memory = f", {size(found.memory_bytes)} of memory" if found.memory_bytes else ""
-    return f"loaded in {duration(found.load_seconds)}{memory}" if found.load_seconds else memory.removeprefix(", ")
+def _loaded(result: Transcript | Generation | Answer) -> str:
+    memory = f", {size(result.memory_bytes)} of memory" if result.memory_bytes else ""
+    return f"loaded in {duration(result.load_seconds)}{memory}" if result.load_seconds else memory.removeprefix(", ")

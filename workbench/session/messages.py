@@ -90,25 +90,25 @@ def check_messages(messages: Any, folder: Path | None = None) -> tuple[Message, 
         raise BadInput(f"the conversation is of type {type(messages).__name__}; expected a list of messages, or a text")
     if not messages:
         raise BadInput("the conversation has no messages; expected at least one from the user")
-    found = tuple(_message(message, number, folder) for number, message in enumerate(messages))
-    if found[-1].role != "user":
+    checked = tuple(_message(message, number, folder) for number, message in enumerate(messages))
+    if checked[-1].role != "user":
         raise BadInput(
-            f"message {len(found)}, the last one, is from the {found[-1].role}; expected one from the user, which the "
-            "model answers"
+            f"message {len(checked)}, the last one, is from the {checked[-1].role}; expected one from the user, which "
+            "the model answers"
         )
-    return found
+    return checked
 
 
-def _message(given: Any, number: int, folder: Path | None) -> Message:
+def _message(raw: Any, number: int, folder: Path | None) -> Message:
     where = f"message {number + 1}"
-    if isinstance(given, Message):
-        return given
-    if not isinstance(given, Mapping):
-        raise BadInput(f"{where} is of type {type(given).__name__}; expected a mapping with role and content")
+    if isinstance(raw, Message):
+        return raw
+    if not isinstance(raw, Mapping):
+        raise BadInput(f"{where} is of type {type(raw).__name__}; expected a mapping with role and content")
     for key in ("role", "content"):
-        if key not in given:
+        if key not in raw:
             raise BadInput(f"{where} has no {key}; expected role and content")
-    role, content = given["role"], given["content"]
+    role, content = raw["role"], raw["content"]
     if role not in ROLES:
         raise BadInput(f"the role of {where} is {role!r:.80}; expected one of {', '.join(ROLES)}")
     if isinstance(content, str):
@@ -126,19 +126,19 @@ def _message(given: Any, number: int, folder: Path | None) -> Message:
     return Message(role, parts)
 
 
-def _part(given: Any, role: str, where: str, folder: Path | None) -> Part:
-    if not isinstance(given, Mapping):
-        raise BadInput(f'{where}: it is of type {type(given).__name__}; expected a mapping such as {{"type": "text"}}')
-    kind = given.get("type")
+def _part(raw: Any, role: str, where: str, folder: Path | None) -> Part:
+    if not isinstance(raw, Mapping):
+        raise BadInput(f'{where}: it is of type {type(raw).__name__}; expected a mapping such as {{"type": "text"}}')
+    kind = raw.get("type")
     if kind not in KINDS:
         raise BadInput(f"{where}: its type is {kind!r:.80}; expected one of {', '.join(KINDS)}")
-    key = "streams" if kind == "audio" and "streams" in given else kind
-    for name in given:
+    key = "streams" if kind == "audio" and "streams" in raw else kind
+    for name in raw:
         if name not in ("type", key):
             raise BadInput(f"{where}: it has the unknown key {name!r:.80}; a part of type {kind} has type and {key}")
-    if key not in given:
+    if key not in raw:
         raise BadInput(f"{where}: it has no {key}; a part of type {kind} has type and {key}")
-    value = given[key]
+    value = raw[key]
     if kind == "text":
         if not isinstance(value, str):
             raise BadInput(f"{where}: its text is of type {type(value).__name__}; expected a text")

@@ -230,8 +230,8 @@ class Capabilities(Detects, Generates, Converses, Traces, FindsNeighbours, Names
 
 def recordings(audios: Any) -> list[AudioSource]:
     """Returns the recordings of a batch as a list; raises `BadInput` for a single recording."""
-    alone = isinstance(audios, (str, Path)) or (isinstance(audios, tuple) and isinstance(audios[0], np.ndarray))
-    if alone or not isinstance(audios, Sequence):
+    is_single = isinstance(audios, (str, Path)) or (isinstance(audios, tuple) and isinstance(audios[0], np.ndarray))
+    if is_single or not isinstance(audios, Sequence):
         raise BadInput(f"{str(audios)[:80]!r} is not a list of recordings; expected a list, even for one recording")
     return list(audios)
 
@@ -265,21 +265,21 @@ def last_transcripts(
     events: Generator[tuple[int, Event | BadInput], None, None], audios: Sequence[AudioSource]
 ) -> list[Transcript]:
     """Drains the stream of a batch and returns its transcripts; raises `BadInput` at the first bad recording."""
-    found: dict[int, Transcript] = {}
+    transcripts: dict[int, Transcript] = {}
     with contextlib.closing(events), notebook_bar("Transcribing") as bar:
         for number, event in events:
             if isinstance(event, BadInput):
                 source = audios[number]
                 name = Path(source).name if isinstance(source, (str, Path)) else ""
-                named = f" ({name})" if name and name not in str(event) else ""
-                raise BadInput(f"recording {number + 1} of {len(audios)}{named}: {event}") from event
+                name_note = f" ({name})" if name and name not in str(event) else ""
+                raise BadInput(f"recording {number + 1} of {len(audios)}{name_note}: {event}") from event
             if isinstance(event, Transcript):
-                found[number] = event
+                transcripts[number] = event
                 if bar is not None:
-                    bar(len(found) / len(audios), f"{len(found)} of {len(audios)} recordings")
-    if len(found) < len(audios):
-        raise Cancelled(f"the transcription was stopped after {len(found)} of {len(audios)} recordings")
-    return [found[number] for number in range(len(audios))]
+                    bar(len(transcripts) / len(audios), f"{len(transcripts)} of {len(audios)} recordings")
+    if len(transcripts) < len(audios):
+        raise Cancelled(f"the transcription was stopped after {len(transcripts)} of {len(audios)} recordings")
+    return [transcripts[number] for number in range(len(audios))]
 
 
 def last_generation(pieces: Iterator[Piece | Generation]) -> Generation:

@@ -100,8 +100,8 @@ class Transcript:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     def __repr__(self) -> str:
-        made = f"{self.audio_seconds:.2f} s by {self.model} on {self.runtime}"
-        return f"<Transcript {clipped(self.text)!r}: {made}, {len(self.tokens)} tokens>"
+        origin = f"{self.audio_seconds:.2f} s by {self.model} on {self.runtime}"
+        return f"<Transcript {clipped(self.text)!r}: {origin}, {len(self.tokens)} tokens>"
 
     def _repr_html_(self) -> str:
         from workbench.session.display import transcript_html
@@ -176,8 +176,8 @@ class Generation:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     def __repr__(self) -> str:
-        made = f"{len(self.tokens)} tokens by {self.model} on {self.runtime}"
-        return f"<Generation {clipped(self.text)!r}: {made}, finish {self.finish}>"
+        origin = f"{len(self.tokens)} tokens by {self.model} on {self.runtime}"
+        return f"<Generation {clipped(self.text)!r}: {origin}, finish {self.finish}>"
 
     def _repr_html_(self) -> str:
         from workbench.session.display import generation_html

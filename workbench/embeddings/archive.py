@@ -41,13 +41,13 @@ class Archive:
             raise BadInput(f"{where} is a zip archive of {count} files; expected at most {MOST_MEMBERS}")
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(content))
-            found = [each for each in self._zip.infolist() if not each.is_dir()]
+            members = [each for each in self._zip.infolist() if not each.is_dir()]
         except Exception as error:  # zipfile has no common error for damaged files
             raise BadInput(f"{where} is a truncated or damaged zip archive: {message_of(error, 120)}") from error
-        self._members: Mapping[str, zipfile.ZipInfo] = {each.filename: each for each in found}
-        if len(self._members) < len(found):
+        self._members: Mapping[str, zipfile.ZipInfo] = {each.filename: each for each in members}
+        if len(self._members) < len(members):
             raise BadInput(f"{where} is a zip archive with two files of one name; expected each once")
-        for each in found:
+        for each in members:
             if each.flag_bits & _ENCRYPTED:
                 raise BadInput(
                     f"{shown(each.filename)} in {where} is encrypted; expected an archive without a password"
@@ -57,7 +57,7 @@ class Archive:
                     f"{shown(each.filename)} in {where} is compressed by method {each.compress_type}; expected stored "
                     "or deflated files, as numpy and PyTorch write them"
                 )
-        check_size(sum(each.file_size for each in found), f"{where}, inflated,")
+        check_size(sum(each.file_size for each in members), f"{where}, inflated,")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -37,14 +37,14 @@ def principal(values: np.ndarray, others: np.ndarray) -> Components:
     weighted = np.concatenate([(kind - centre) / np.sqrt(len(kind)) for kind in fitted])
     _, sizes, axes = np.linalg.svd(weighted, full_matrices=False)
     plane, powers = np.zeros((2, len(centre))), np.zeros(2)
-    found = min(2, len(sizes))
-    plane[:found], powers[:found] = axes[:found], sizes[:found] ** 2
+    count = min(2, len(sizes))
+    plane[:count], powers[:count] = axes[:count], sizes[:count] ** 2
     largest = np.take_along_axis(plane, np.abs(plane).argmax(axis=1)[:, None], axis=1)
     plane *= np.where(largest < 0, -1, 1)
-    whole = float(np.sum(sizes**2))
-    first, second = (float(power / whole) if whole else 0.0 for power in powers)
-    tokens, rest = ((kind - centre) @ plane.T for kind in kinds)
-    return Components(tokens, rest, (first, second))
+    total = float(np.sum(sizes**2))
+    first, second = (float(power / total) if total else 0.0 for power in powers)
+    tokens, other_coordinates = ((kind - centre) @ plane.T for kind in kinds)
+    return Components(tokens, other_coordinates, (first, second))
 
 
 def _spread(vectors: np.ndarray) -> np.ndarray:

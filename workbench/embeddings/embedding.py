@@ -48,14 +48,14 @@ def as_embedding(stored: StoredTensor, name: str, where: str, notes: tuple[str, 
     rows = _rows(stored.shape, where)
     check_size(stored.bytes, where)
     values = stored.read().reshape(rows)
-    found = as_float32(values, stored.dtype)
-    _check_finite(found, values, stored.dtype, where)
-    said = [*notes]
+    converted = as_float32(values, stored.dtype)
+    _check_finite(converted, values, stored.dtype, where)
+    all_notes = [*notes]
     if len(stored.shape) == 3:
-        said.append("a leading dimension of 1 was dropped")
+        all_notes.append("a leading dimension of 1 was dropped")
     if stored.dtype == "float64":
-        said.append("float64 is rounded to float32")
-    return Embedding(found, name, stored.dtype, stored.shape, _digest(found), tuple(said))
+        all_notes.append("float64 is rounded to float32")
+    return Embedding(converted, name, stored.dtype, stored.shape, _digest(converted), tuple(all_notes))
 
 
 def embedding_of(values: np.ndarray, name: str = "embedding") -> Embedding:
@@ -82,21 +82,21 @@ def _rows(shape: tuple[int, ...], where: str) -> tuple[int, int]:
     return tokens, hidden
 
 
-def _check_finite(found: np.ndarray, values: np.ndarray, dtype: str, where: str) -> None:
-    wrong = ~np.isfinite(found)
+def _check_finite(converted: np.ndarray, values: np.ndarray, dtype: str, where: str) -> None:
+    wrong = ~np.isfinite(converted)
     if not wrong.any():
         return
     beyond = wrong & np.isfinite(values) if dtype == "float64" else np.zeros_like(wrong)
-    what, count = "NaN or infinite", int(wrong.sum())
+    problem, count = "NaN or infinite", int(wrong.sum())
     if beyond.all(where=wrong):
-        what = f"beyond the range of float32, {np.finfo(np.float32).max:.3g}"
+        problem = f"beyond the range of float32, {np.finfo(np.float32).max:.3g}"
     elif beyond.any():
-        what = f"NaN, infinite or beyond the range of float32, {np.finfo(np.float32).max:.3g}"
+        problem = f"NaN, infinite or beyond the range of float32, {np.finfo(np.float32).max:.3g}"
     row, column = (int(each) for each in np.unravel_index(int(wrong.argmax()), wrong.shape))
-    first = values[row, column] if dtype == "float64" else found[row, column]
+    first = values[row, column] if dtype == "float64" else converted[row, column]
     counted = f"{count} value that is" if count == 1 else f"{count} values that are"
     raise BadInput(
-        f"{where} has {counted} {what}, the first ({first:.3g}) at row {row}, column {column}, counted from 0; "
+        f"{where} has {counted} {problem}, the first ({first:.3g}) at row {row}, column {column}, counted from 0; "
         "expected finite numbers"
     )
 

@@ -146,8 +146,8 @@ def _chunks(is_speech: np.ndarray, lengths: np.ndarray, frames: int | None) -> t
     if not shared:
         return np.zeros(int(counts.sum()), np.int64), np.repeat(lengths, counts).astype(np.int64)
     ends = np.cumsum(per_row, axis=1)
-    kept = per_row > 0
-    return (ends - per_row)[kept].astype(np.int64), per_row[kept].astype(np.int64)
+    nonempty = per_row > 0
+    return (ends - per_row)[nonempty].astype(np.int64), per_row[nonempty].astype(np.int64)
 
 
 def _table(ids: Any) -> np.ndarray:

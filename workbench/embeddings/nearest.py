@@ -35,23 +35,23 @@ def nearest(values: np.ndarray, table: Table, count: int) -> tuple[np.ndarray, n
     """
     total, width = table.shape
     count = min(count, total)
-    wanted = directions(values)
-    found = _Found(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+    unit_vectors = directions(values)
+    pairs = _Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
     step = max(1, BLOCK_BYTES // (4 * max(width, len(values))))
     first, last = 0, min(total, max(count, FIRST_ROWS))
     worst = np.full(len(values), -np.inf, dtype=np.float32)  # lowest cosine among the rows found for each token
     while first < total:
-        block = _cosines(wanted, np.asarray(table[first:last], dtype=np.float32))
+        block = _cosines(unit_vectors, np.asarray(table[first:last], dtype=np.float32))
         # An equal cosine in a later block loses, because its row is higher.
         tokens, columns = np.nonzero(block > worst[:, None])
-        found = _best(found, _Found(tokens, first + columns, block[tokens, columns]), count)
+        pairs = _best(pairs, _Pairs(tokens, first + columns, block[tokens, columns]), count)
         if last >= count:
-            worst = found.cosines[count - 1 :: count]
+            worst = pairs.cosines[count - 1 :: count]
         first, last = last, min(total, last + step)
-    return found.rows.reshape(-1, count), np.clip(found.cosines.reshape(-1, count), -1, 1)
+    return pairs.rows.reshape(-1, count), np.clip(pairs.cosines.reshape(-1, count), -1, 1)
 
 
-class _Found(NamedTuple):
+class _Pairs(NamedTuple):
     """Pairs of a token and a row, and their cosines."""
 
     tokens: np.ndarray
@@ -59,16 +59,16 @@ class _Found(NamedTuple):
     cosines: np.ndarray
 
 
-def _best(one: _Found, other: _Found, count: int) -> _Found:
+def _best(best: _Pairs, candidates: _Pairs, count: int) -> _Pairs:
     """Returns the best `count` pairs of each token, token by token, best first."""
-    tokens, rows, cosines = (np.concatenate(both) for both in zip(one, other))
+    tokens, rows, cosines = (np.concatenate(arrays) for arrays in zip(best, candidates))
     order = np.lexsort((rows, -cosines, tokens))
     ordered = tokens[order]
-    kept = order[np.arange(len(order)) - np.searchsorted(ordered, ordered) < count]
-    return _Found(tokens[kept], rows[kept], cosines[kept])
+    selected = order[np.arange(len(order)) - np.searchsorted(ordered, ordered) < count]
+    return _Pairs(tokens[selected], rows[selected], cosines[selected])
 
 
-def _cosines(wanted: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _cosines(unit_vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Returns the cosines [tokens, rows] of unit vectors [tokens, width] and float32 rows [rows, width]."""
     # To divide all rows by their lengths would take ten times as long as the product with a few vectors.
     squares = np.einsum("rw,rw->r", rows, rows)
@@ -76,7 +76,7 @@ def _cosines(wanted: np.ndarray, rows: np.ndarray) -> np.ndarray:
     if not plain.all():
         rows, squares = rows.copy(), np.where(plain, squares, 1)
         rows[~plain] = directions(rows[~plain])
-    cosines: np.ndarray = wanted @ rows.T
+    cosines: np.ndarray = unit_vectors @ rows.T
     cosines /= np.sqrt(squares)
     return cosines
 
@@ -88,5 +88,5 @@ def directions(values: np.ndarray) -> np.ndarray:
     largest = np.abs(values).max(axis=1, keepdims=True)
     values = values / np.where(largest > 0, largest, 1)
     norms = np.linalg.norm(values, axis=1, keepdims=True)
-    found: np.ndarray = values / np.where(norms > 0, norms, 1)
-    return found
+    scaled: np.ndarray = values / np.where(norms > 0, norms, 1)
+    return scaled

@@ -50,14 +50,14 @@ def _member(archive: Archive, name: str) -> StoredTensor:
     return _tensor(header, lambda: _array(archive.read(name), start, header))
 
 
-def check_values(header: ArrayHeader, there: int, where: str) -> None:
+def check_values(header: ArrayHeader, available: int, where: str) -> None:
     """Raises `BadInput` unless an array's values are complete and nothing follows them."""
     if header.dtype.hasobject:
         raise BadInput(f"{where} holds objects, which are pickled and not read; expected floating-point numbers")
-    check_claim(header, there, LIMIT, where)
-    if header.bytes < there:
+    check_claim(header, available, LIMIT, where)
+    if header.bytes < available:
         raise BadInput(
-            f"{where} has {there - header.bytes} bytes behind the values of its shape {header.shape}; expected one "
+            f"{where} has {available - header.bytes} bytes behind the values of its shape {header.shape}; expected one "
             "array"
         )
 

@@ -50,9 +50,9 @@ def check_size(count: int, where: str) -> None:
 def _file(path: Path, where: str) -> bytes:
     try:
         if not path.is_file():
-            there = "it is a folder" if path.is_dir() else "it is not a regular file"
-            what = there if path.exists() else "there is no such file"
-            raise BadInput(f"{where} cannot be read: {what}; expected a .npy, .npz, .pt or .safetensors file")
+            kind = "it is a folder" if path.is_dir() else "it is not a regular file"
+            reason = kind if path.exists() else "there is no such file"
+            raise BadInput(f"{where} cannot be read: {reason}; expected a .npy, .npz, .pt or .safetensors file")
         check_size(path.stat().st_size, where)
         with path.open("rb") as file:
             content = file.read(LIMIT + 1)  # it may have grown since the check
@@ -79,10 +79,10 @@ def _decoded(text: str, where: str) -> bytes:
     try:
         return binascii.a2b_base64(text.encode("ascii"), strict_mode=True)
     except ValueError as error:  # includes errors of the encoding
-        strange = _STRANGE.search(text.rstrip("="))
-        if strange is not None:
+        invalid = _STRANGE.search(text.rstrip("="))
+        if invalid is not None:
             raise BadInput(
-                f"{where} is not base64: character {strange.start() + 1} is {strange.group()!r}; expected letters, "
+                f"{where} is not base64: character {invalid.start() + 1} is {invalid.group()!r}; expected letters, "
                 "digits, + and / (a file is given as a Path, or as its bytes)"
             ) from error
         if len(text) % 4:

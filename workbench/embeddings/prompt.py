@@ -78,10 +78,10 @@ def embeddings_given(embeddings: Sequence[Injected]) -> tuple[Embedding, ...]:
         raise BadInput(
             f"embeddings is of type {type(embeddings).__name__}; expected a list of them, one for each placeholder"
         )
-    return tuple(_given(each, number) for number, each in enumerate(embeddings, 1))
+    return tuple(_checked(each, number) for number, each in enumerate(embeddings, 1))
 
 
-def _given(embedding: Any, number: int) -> Embedding:
+def _checked(embedding: Any, number: int) -> Embedding:
     if isinstance(embedding, Embedding):
         return embedding
     if isinstance(embedding, (Path, bytes, str)):
@@ -102,13 +102,13 @@ def _array(tensor: Any, number: int) -> np.ndarray:
     """
     try:
         tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
-        short = tensor.is_floating_point() and tensor.element_size() < 4
-        found: np.ndarray = (tensor.float() if short else tensor).numpy()
+        is_short = tensor.is_floating_point() and tensor.element_size() < 4
+        array: np.ndarray = (tensor.float() if is_short else tensor).numpy()
     except Exception as error:  # PyTorch has no common error for tensors that are not arrays
         raise BadInput(
             f"embedding {number} is a tensor that is not an array: {message_of(error, 120)}; expected a dense one"
         ) from error
-    return found
+    return array
 
 
 def check_placeholders(texts: Sequence[str], placeholder: str, count: int) -> None:
@@ -117,21 +117,21 @@ def check_placeholders(texts: Sequence[str], placeholder: str, count: int) -> No
     Args:
         texts: the messages of a conversation, or the single text of a prompt.
     """
-    standing = [text.count(placeholder) for text in texts]
-    if sum(standing) != count:
+    counts = [text.count(placeholder) for text in texts]
+    if sum(counts) != count:
         where = "the prompt"
-        if len(texts) > 1 and any(standing):
-            found = (f"{times} in message {number}" for number, times in enumerate(standing, 1) if times)
-            where += f" ({', '.join(found)})"
-        aside = "" if any(standing) else f', as in "What is said here: {placeholder}"'
-        raise BadInput(mismatch(where, placeholder, sum(standing), count) + aside)
+        if len(texts) > 1 and any(counts):
+            places = (f"{times} in message {number}" for number, times in enumerate(counts, 1) if times)
+            where += f" ({', '.join(places)})"
+        aside = "" if any(counts) else f', as in "What is said here: {placeholder}"'
+        raise BadInput(mismatch(where, placeholder, sum(counts), count) + aside)
 
 
-def mismatch(where: str, placeholder: str, standing: int, count: int) -> str:
+def mismatch(where: str, placeholder: str, placeholders: int, count: int) -> str:
     """Returns the error message for a prompt whose placeholder count differs from its number of embeddings."""
-    given = "1 embedding" if count == 1 else f"{count or 'no'} embeddings"
-    times = "once" if standing == 1 else f"{standing} times" if standing else "nowhere"
-    return f"{where} holds the placeholder {placeholder} {times} and comes with {given}; expected one for each"
+    count_text = "1 embedding" if count == 1 else f"{count or 'no'} embeddings"
+    times = "once" if placeholders == 1 else f"{placeholders} times" if placeholders else "nowhere"
+    return f"{where} holds the placeholder {placeholder} {times} and comes with {count_text}; expected one for each"
 
 
 def injected(ids: Sequence[int], placeholder: int, embeddings: Sequence[Embedding]) -> TokenPrompt:

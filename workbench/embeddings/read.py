@@ -63,13 +63,13 @@ def read_embedding(
     content = open_content(read_payload(source, where), where)
     if encoding not in (None, content.encoding):
         raise BadInput(f"{where} is said to be {encoding} and is a .{content.encoding} file; expected both to agree")
-    chosen, stored = _choose(content, tensor, where)
+    tensor_name, stored = _choose(content, tensor, where)
     if len(content.tensors) > 1:
-        where = f"{shown(chosen)} in {where}"
-    called = name or (_file_name(source) if isinstance(source, Path) else "embedding")
-    if name is None and tensor is not None and chosen.isprintable():
-        called = f"{called}: {chosen}"
-    return as_embedding(stored, called, where, content.notes)
+        where = f"{shown(tensor_name)} in {where}"
+    display_name = name or (_file_name(source) if isinstance(source, Path) else "embedding")
+    if name is None and tensor is not None and tensor_name.isprintable():
+        display_name = f"{display_name}: {tensor_name}"
+    return as_embedding(stored, display_name, where, content.notes)
 
 
 def open_content(content: bytes, where: str) -> Content:
@@ -126,18 +126,18 @@ def _choose(content: Content, tensor: str | None, where: str) -> tuple[str, Stor
         return tensor, tensors[tensor]
     if NAMELESS in tensors and len(tensors) == 1:
         raise BadInput(f"{where} holds one tensor without a name; expected no name, and {shown(tensor)} was asked for")
-    there = _listed(content) if tensors else "none at all"
-    raise BadInput(f"{where} has no tensor {shown(tensor)}; expected one of: {there}")
+    names = _listed(content) if tensors else "none at all"
+    raise BadInput(f"{where} has no tensor {shown(tensor)}; expected one of: {names}")
 
 
 def _listed(content: Content) -> str:
     """Returns names, shapes and types of the first tensors, as text."""
-    each = [
+    entries = [
         f"{name if name.isprintable() and 0 < len(name) <= 60 else shown(name)} {_described(stored)}"
         for name, stored in content.tensors.items()
     ]
-    more = len(each) - _MOST_LISTED
-    return ", ".join(each[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+    remaining = len(entries) - _MOST_LISTED
+    return ", ".join(entries[:_MOST_LISTED]) + (f" and {remaining} more" if remaining > 0 else "")
 
 
 def _described(stored: StoredTensor) -> str:

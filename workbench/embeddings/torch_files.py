@@ -48,14 +48,16 @@ def open_pt(archive: Archive) -> Content:
     described = describe(archive.read(f"{root}data.pkl", LONGEST + 1), where)
     if isinstance(described, DescribedTensor):
         return Content("pt", {NAMELESS: _tensor(archive, root, described, _ORDERS[order], where)})
-    tensors, others = {}, []
+    tensors, ignored = {}, []
     for key, value in described.items():
         if isinstance(value, DescribedTensor):
             tensors[str(key)] = _tensor(archive, root, value, _ORDERS[order], f"{shown(str(key))} in {where}")
         else:
-            others.append(shown(str(key)))
-    notes = (f"ignored, because they are not tensors: {', '.join(others[:5])}{' and more' if len(others) > 5 else ''}",)
-    return Content("pt", tensors, notes if others else ())
+            ignored.append(shown(str(key)))
+    notes = (
+        f"ignored, because they are not tensors: {', '.join(ignored[:5])}{' and more' if len(ignored) > 5 else ''}",
+    )
+    return Content("pt", tensors, notes if ignored else ())
 
 
 def _tensor(archive: Archive, root: str, tensor: DescribedTensor, order: Literal["<", ">"], where: str) -> StoredTensor:

@@ -197,7 +197,7 @@ class _Interpreter:
                 self.stack.append(self.storage(self.stack.pop()))
             case "REDUCE":
                 arguments, function = self.stack.pop(), self.stack.pop()
-                self.stack.append(self.made(function, arguments))
+                self.stack.append(self.rebuild(function, arguments))
             case "BUILD":  # the versions of modules in a state dict
                 self.stack.pop()
                 self.top(dict)
@@ -231,12 +231,14 @@ class _Interpreter:
     def word(self, argument: str) -> _Word:
         """Returns a name, which must be one that describes tensors."""
         module, _, name = argument.partition(" ")
-        if other := _OTHERS.get(module, {}).get(name):
-            raise BadInput(f"{self.where} holds {other}; {_EXPECTED}")
+        if description := _OTHERS.get(module, {}).get(name):
+            raise BadInput(f"{self.where} holds {description}; {_EXPECTED}")
         if name not in _KNOWN.get(module, ()):
-            asked = f"{module}.{name}"
-            asked = asked if asked.isprintable() and len(asked) <= 100 else f"{asked[:80]!r}"
-            raise BadInput(f"{self.where} asks for {asked}, which is code, not a tensor, and was not run; {_EXPECTED}")
+            full_name = f"{module}.{name}"
+            full_name = full_name if full_name.isprintable() and len(full_name) <= 100 else f"{full_name[:80]!r}"
+            raise BadInput(
+                f"{self.where} asks for {full_name}, which is code, not a tensor, and was not run; {_EXPECTED}"
+            )
         return _Word(module, name)
 
     def storage(self, identity: Any) -> _Storage:
@@ -246,7 +248,7 @@ class _Interpreter:
                 return _Storage(name, _STORAGES[kind], count * TYPES[_STORAGES[kind]])
         raise _Damaged
 
-    def made(self, function: Any, arguments: Any) -> Any:
+    def rebuild(self, function: Any, arguments: Any) -> Any:
         """Returns what a function of PyTorch would have returned."""
         match function, arguments:
             case _Word(name="OrderedDict"), ():

@@ -38,11 +38,13 @@ def write_embedding(values: np.ndarray, path: Path | None, encoding: str | None 
     Returns the path, or the bytes. Raises `BadInput` for values that are not an embedding (see `read_embedding`),
     another encoding, and a path that cannot be written.
     """
-    chosen = encoding or (path.suffix.removeprefix(".").lower() if path else "")
-    if chosen not in _WRITERS:
-        named = f"the encoding {shown(chosen)}" if encoding or not path else f"a name that ends in {shown(path.suffix)}"
-        raise BadInput(f"an embedding cannot be written with {named}; expected one of {', '.join(ENCODINGS)}")
-    content = _WRITERS[chosen](embedding_of(np.asarray(values)).values)
+    suffix = encoding or (path.suffix.removeprefix(".").lower() if path else "")
+    if suffix not in _WRITERS:
+        target = (
+            f"the encoding {shown(suffix)}" if encoding or not path else f"a name that ends in {shown(path.suffix)}"
+        )
+        raise BadInput(f"an embedding cannot be written with {target}; expected one of {', '.join(ENCODINGS)}")
+    content = _WRITERS[suffix](embedding_of(np.asarray(values)).values)
     if path is None:
         return content
     try:

@@ -77,42 +77,42 @@ class Cursor:
     def _marker(self, segment: Kind) -> int:
         return self.layout.text if segment is Kind.TEXT else self.layout.audio
 
-    def advance(self, chosen: int) -> None:
+    def advance(self, token: int) -> None:
         """Takes the next id of stream 0; raises `ValueError` for one that cannot come next."""
         phase, layout = self.phase, self.layout
-        if phase.forced is not None and chosen != phase.forced:
-            raise ValueError(f"id {chosen} follows in an answer where only {phase.forced} can")
+        if phase.forced is not None and token != phase.forced:
+            raise ValueError(f"id {token} follows in an answer where only {phase.forced} can")
         if phase.kind is Kind.MARKER:
-            self._take_marker(chosen)
-        elif phase.kind is Kind.CLOSE or (phase.closes and chosen in (layout.eos, layout.eot)):
-            self._close(chosen, limited=phase.kind is Kind.CLOSE)
-        elif phase.kind is not Kind.END and _is_content(phase.kind, chosen, layout):
+            self._take_marker(token)
+        elif phase.kind is Kind.CLOSE or (phase.closes and token in (layout.eos, layout.eot)):
+            self._close(token, limited=phase.kind is Kind.CLOSE)
+        elif phase.kind is not Kind.END and _is_content(phase.kind, token, layout):
             self._count += 1
         else:
-            raise ValueError(f"id {chosen} follows in an answer where {phase.kind} is due")
+            raise ValueError(f"id {token} follows in an answer where {phase.kind} is due")
         self._length += 1
 
-    def _take_marker(self, chosen: int) -> None:
+    def _take_marker(self, token: int) -> None:
         if not self._in_message:
             self._in_message = True
             return
-        found = [segment for segment in self._missing if self._marker(segment) == chosen]
+        found = [segment for segment in self._missing if self._marker(segment) == token]
         if not found:
-            raise ValueError(f"id {chosen} follows in an answer where a modality is due")
+            raise ValueError(f"id {token} follows in an answer where a modality is due")
         self._open, self._count = found[0], 0
 
-    def _close(self, chosen: int, limited: bool) -> None:
+    def _close(self, token: int, limited: bool) -> None:
         goes_on = self._goes_on()
         self._missing = [segment for segment in self._missing if segment is not self._open]
         self._open, self._in_message = None, False
-        continued = self.plan.modalities == "auto" and chosen == self.layout.eot and bool(self._missing)
+        continued = self.plan.modalities == "auto" and token == self.layout.eot and bool(self._missing)
         if not (goes_on or continued):
             self._finish = "length" if limited else "stop"
 
 
-def _is_content(segment: Kind, chosen: int, layout: SpeechLayout) -> bool:
+def _is_content(segment: Kind, token: int, layout: SpeechLayout) -> bool:
     first, end = (layout.text_first, layout.text_end) if segment is Kind.TEXT else layout.interval(0)
-    return first <= chosen < end
+    return first <= token < end
 
 
 def phase_after(history: Iterable[int], plan: AnswerPlan, layout: SpeechLayout) -> Phase:
@@ -121,6 +121,6 @@ def phase_after(history: Iterable[int], plan: AnswerPlan, layout: SpeechLayout) 
     Raises `ValueError` for ids that the plan does not allow.
     """
     cursor = Cursor(plan, layout)
-    for chosen in history:
-        cursor.advance(chosen)
+    for token in history:
+        cursor.advance(token)
     return cursor.phase

@@ -175,6 +175,6 @@ def _largest(logits: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
 def probability(logits: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Returns the probability of one column of each row among the ids allowed, before temperature and top-k: [rows]."""
     shifted = (logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
-    chosen = np.take_along_axis(shifted, columns[:, None], axis=1)[:, 0]
-    probabilities: np.ndarray = np.exp(chosen) / np.exp(shifted).sum(axis=1)
+    column_logits = np.take_along_axis(shifted, columns[:, None], axis=1)[:, 0]
+    probabilities: np.ndarray = np.exp(column_logits) / np.exp(shifted).sum(axis=1)
     return probabilities

@@ -209,7 +209,7 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 def logits_of(language: LanguageModel, prompt: Any) -> Tensor:
     with torch.inference_mode():
-        output = language._computed(
+        output = language._forward(
             inputs_embeds=prompt.embeddings,
             attention_mask=torch.from_numpy(prompt.attention_mask.astype(np.int64)),
             position_ids=torch.from_numpy(prompt.positions),
@@ -262,7 +262,7 @@ def test_the_language_half_is_transformers_with_all_of_it_in_float64(tmp_path: P
     ids = torch.tensor([PROMPT])
     with torch.inference_mode():
         expected, rounded = (network(input_ids=ids).logits for network in (exact, plain))
-        found = ours._computed(input_ids=ids).logits
+        found = ours._forward(input_ids=ids).logits
     close(found, expected)
     assert 1e-9 < float((rounded - expected).norm() / expected.norm()) < 1e-5
 

@@ -31,20 +31,20 @@ def open_session(path: Path, name: str, settings: Settings) -> TextSession:
     file = read_gguf(path)
     resources = (settings.threads, settings.kv_cache)
     if FILES in file.metadata:
-        model = _carried(file)
+        model = _model_of_checkpoint(file)
         language = open_language(file, model.language, *resources)
         return TextSession(name, "gguf", CausalLm(model, language), language.notes)
     if has_other_half(file):
         raise BadInput(f"{file.name} carries no tokenizer ({FILES}); convert the model again")
     language = open_language(file, language_config(file), *resources, vocabulary=True)
     try:
-        return TextSession(name, "gguf", CausalLm(_named_by_keys(language, file), language), language.notes)
+        return TextSession(name, "gguf", CausalLm(_model_of_keys(language, file), language), language.notes)
     except BadInput:
         language.close()
         raise
 
 
-def _carried(file: GgufFile) -> CausalLmModel:
+def _model_of_checkpoint(file: GgufFile) -> CausalLmModel:
     """Returns the model with the configuration and the tokenizer of the checkpoint that the file was made from."""
     with unpacked(file) as directory:
         if file.architecture == FIRERED:
@@ -52,7 +52,7 @@ def _carried(file: GgufFile) -> CausalLmModel:
         return read_causal_lm(directory, file.path)
 
 
-def _named_by_keys(language: LanguageModel, file: GgufFile) -> CausalLmModel:
+def _model_of_keys(language: LanguageModel, file: GgufFile) -> CausalLmModel:
     """Returns the model with the tokenizer in llama.cpp's keys."""
     tokenizer = LlamaTokenizer(language.model, file)
     tokenizer.check_room(language.config)

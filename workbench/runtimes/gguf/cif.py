@@ -38,11 +38,11 @@ def weights_of(scored: np.ndarray, config: CifConfig) -> np.ndarray:
     """Returns the weight of each frame [T + 1] from the scores [T, 1]; the last weight is the tail's, which lets an
     unfinished token fire.
     """
-    weights = _sharpened(scored[:, 0], config.smooth_factor, config.noise_threshold)
+    weights = _scale_weights(scored[:, 0], config.smooth_factor, config.noise_threshold)
     return np.append(weights, np.float32(config.tail_threshold))
 
 
-def _sharpened(scored: np.ndarray, factor: float, threshold: float) -> np.ndarray:
+def _scale_weights(scored: np.ndarray, factor: float, threshold: float) -> np.ndarray:
     return np.maximum(scored * np.float32(factor) - np.float32(threshold), np.float32(0))
 
 
@@ -56,7 +56,7 @@ def fine_parts(g: Graph, encoded: Tensor, scope: Scope, config: CifConfig) -> di
     U, 4D] under the names of `DIRECTIONS`, without the biases of the recurrent half.
     """
     source = _local(g, encoded, scope, config) if config.upsample_after_conv else encoded
-    frames = g.add(_upsampled(g, source, scope / "upsample_cnn", config.upsample), _upsample_bias(scope, config))
+    frames = g.add(_upsample(g, source, scope / "upsample_cnn", config.upsample), _upsample_bias(scope, config))
     if not config.blstm:
         return {"frames": frames}
     lstm, width = scope / "blstm", config.width
@@ -69,18 +69,18 @@ def fine_parts(g: Graph, encoded: Tensor, scope: Scope, config: CifConfig) -> di
     }
 
 
-def _upsampled(g: Graph, x: Tensor, layer: Scope, times: int) -> Tensor:
+def _upsample(g: Graph, x: Tensor, layer: Scope, times: int) -> Tensor:
     """Applies a transposed convolution with a stride of its kernel's size and without a bias: x [T, D] gives [T *
     times, D].
 
     With this stride no two outputs overlap, so it is one matrix product.
     """
     frames, width = x.shape
-    matrix = layer.arranged("weight", (width, width, times), _stacked)
+    matrix = layer.arranged("weight", (width, width, times), _kernel_matrix)
     return g.reshape(g.matmul(matrix, x), (frames * times, width))
 
 
-def _stacked(kernel: np.ndarray) -> np.ndarray:
+def _kernel_matrix(kernel: np.ndarray) -> np.ndarray:
     """Returns a transposed convolution's kernel [in, out, U] as a matrix [U * out, in]."""
     return kernel.transpose(2, 1, 0).reshape(-1, kernel.shape[0])
 
@@ -108,12 +108,12 @@ class FineWeights:
 
     def __call__(self, parts: dict[str, np.ndarray], tokens: int) -> np.ndarray:
         """Returns weights at the finer rate [T * U], scaled to sum to `tokens`, from the arrays of `fine_parts`."""
-        frames = self._recurred(parts) if self.config.blstm else parts["frames"]
+        frames = self._run_lstm(parts) if self.config.blstm else parts["frames"]
         scored = sigmoid(frames @ self._array("cif_output2.weight").reshape(-1) + self._array("cif_output2.bias"))
-        weights = _sharpened(scored, self.config.fine_smooth_factor, self.config.fine_noise_threshold)
+        weights = _scale_weights(scored, self.config.fine_smooth_factor, self.config.fine_noise_threshold)
         return weights * (np.float32(tokens) / weights.sum())
 
-    def _recurred(self, parts: dict[str, np.ndarray]) -> np.ndarray:
+    def _run_lstm(self, parts: dict[str, np.ndarray]) -> np.ndarray:
         """Returns the bidirectional LSTM's output [T * U, 2D]; its second half ran over the frames from last to
         first.
         """

@@ -44,12 +44,12 @@ def encoder_input(features: np.ndarray, valid: int, config: ConformerConfig) -> 
     context with zeros.
     """
     frames = encoder_frames(len(features))
-    keys, queries = _rounded(frames), min(frames, QUERIES)
+    keys, queries = _round_up(frames), min(frames, QUERIES)
     mask = np.zeros((queries, keys), dtype=np.float32)
     mask[:, valid:] = -np.inf
     padded = np.pad(features, ((0, CONTEXT_FRAMES - 1), (0, 0)))
     # The first block of queries needs the last rows of the positions, so it decides their number.
-    count = frames - queries + _rounded(keys + queries - 1)
+    count = frames - queries + _round_up(keys + queries - 1)
     return EncoderInput(padded, relative_positions(frames, count, config.d_model), mask, valid)
 
 
@@ -111,7 +111,7 @@ def attention(
     (frames, size), heads, at = x.shape, config.n_head, f"{stage}.attention"
     width, keys = size // heads, mask.shape[1]
     q, k, v = (
-        _projected(g, g.layer_norm(x, scope / f"layer_norm_{name[0]}", EPS), scope, heads, stage, name)
+        _project(g, g.layer_norm(x, scope / f"layer_norm_{name[0]}", EPS), scope, heads, stage, name)
         for name in ("query", "key", "value")
     )
     k, v = (g.pad_frames(y, 0, keys - frames) if keys > frames else y for y in (k, v))
@@ -125,7 +125,7 @@ def attention(
         last = min(first + QUERIES, frames)
         block = g.split(g.rows(q, first, last), heads)
         by_content, by_place = (g.add(block, bias) for bias in biases)
-        distances = g.rows(p, frames - last, frames - last + _rounded(keys + last - first - 1))
+        distances = g.rows(p, frames - last, frames - last + _round_up(keys + last - first - 1))
         position_scores = g.slide(g.matmul(g.split(distances, heads), by_place), keys)
         scores = g.add(g.matmul(by_head, by_content), position_scores)
         weights = g.softmax(scores, mask, width**-0.5)
@@ -138,7 +138,7 @@ def attention(
     return g.tap(at, g.tap(f"{at}.output", g.linear(context, scope / "fc", size, bias=False)))
 
 
-def _projected(g: Graph, normed: Tensor, scope: Scope, heads: int, stage: str, name: str) -> Tensor:
+def _project(g: Graph, normed: Tensor, scope: Scope, heads: int, stage: str, name: str) -> Tensor:
     """Returns queries, keys or values [T, D] of their own normed input; taps both."""
     frames, size = normed.shape
     normed = g.tap(f"{stage}.input_norm.{name}", normed)
@@ -160,7 +160,7 @@ def convolution(g: Graph, x: Tensor, valid: int, scope: Scope, config: Conformer
         inner = g.pad_frames(g.rows(inner, 0, valid), 0, frames - valid)
     kernel, reach = config.kernel_size, config.kernel_size // 2
     taps = (scope / "depthwise_conv").array("weight", (kernel, 2 * size))
-    gated = g.tap(f"{at}.gate", _gated(g, inner, scope / "pointwise_conv1", f"{at}.up"))
+    gated = g.tap(f"{at}.gate", _gate(g, inner, scope / "pointwise_conv1", f"{at}.up"))
     inner = g.tap(f"{at}.depthwise", g.depthwise(gated, taps, reach, reach))
     inner = g.tap(f"{at}.depthwise_norm", g.layer_norm(inner, scope / "batch_norm", EPS))
     inner = g.tap(f"{at}.activation", g.silu(inner))
@@ -170,7 +170,7 @@ def convolution(g: Graph, x: Tensor, valid: int, scope: Scope, config: Conformer
     return g.tap(f"{stage}.convolution", g.pad_frames(inner, 0, frames - valid) if valid < frames else inner)
 
 
-def _gated(g: Graph, x: Tensor, scope: Scope, stage: str) -> Tensor:
+def _gate(g: Graph, x: Tensor, scope: Scope, stage: str) -> Tensor:
     """Applies the pointwise convolution from D to 4 D and the gate: [T, D] to [T, 2 D]; shows the stage between them.
 
     Each half of the gated layer is computed separately, so that no copy is needed to split them.
@@ -200,5 +200,5 @@ def adapt(g: Graph, encoded: Tensor, scope: Scope, width: int, downsample_rate: 
     return g.tap("adaptor.output", g.linear(x, scope / "linear2", width))
 
 
-def _rounded(count: int) -> int:
+def _round_up(count: int) -> int:
     return -(-count // LANES) * LANES

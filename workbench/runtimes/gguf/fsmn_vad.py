@@ -45,7 +45,7 @@ class FsmnGraph:
 
     def start(self) -> list[np.ndarray]:
         """See `FsmnNetwork.start`; returns zeros, one [P, M] per block."""
-        return [np.zeros((self.past, _rounded(self.config.proj_dim)), np.float32)] * self.config.fsmn_layers
+        return [np.zeros((self.past, _round_up(self.config.proj_dim)), np.float32)] * self.config.fsmn_layers
 
     def score(self, features: np.ndarray, past: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
         """See `FsmnNetwork.score`."""
@@ -56,7 +56,7 @@ class FsmnGraph:
     def _network(self, g: Graph, features: np.ndarray, past: Sequence[np.ndarray]) -> dict[str, Tensor]:
         """Returns logits of features [T, width], and under `memory.N` the frames [T, M] that go into each memory."""
         config, encoder = self.config, g.scope / "encoder"
-        x, outputs = g.input(_filled(features, (1, FAST))), {}
+        x, outputs = g.input(_pad(features, (1, FAST))), {}
         x = _linear(g, x, encoder / "in_linear1", config.input_dim, config.input_affine_dim)
         x = _linear(g, x, encoder / "in_linear2", config.input_affine_dim, config.linear_dim)
         g.expect_finite("encoder.in_linear2", x)
@@ -65,7 +65,7 @@ class FsmnGraph:
             block = encoder / "fsmn" / n
             x = _linear(g, x, block / "linear", config.linear_dim, config.proj_dim, bias=False)
             outputs[f"memory.{n}"] = x
-            x = g.add(x, self._remembered(g, x, block / "fsmn_block", before))
+            x = g.add(x, self._memory(g, x, block / "fsmn_block", before))
             x = _linear(g, x, block / "affine", config.proj_dim, config.linear_dim)
             g.expect_finite(f"encoder.fsmn.{n}.affine", x)
             x = g.relu(x)
@@ -73,7 +73,7 @@ class FsmnGraph:
         x = _linear(g, x, encoder / "out_linear2", config.output_affine_dim, config.output_dim)
         return {**outputs, "logits": x}
 
-    def _remembered(self, g: Graph, x: Tensor, scope: Scope, before: np.ndarray) -> Tensor:
+    def _memory(self, g: Graph, x: Tensor, scope: Scope, before: np.ndarray) -> Tensor:
         """Returns a weighted sum of the last frames of x [T, M], each channel separately."""
         shape = (self.config.lorder, self.config.proj_dim)
         extended = g.concatenate(g.input(before), x) if self.past else x
@@ -85,7 +85,7 @@ class FsmnGraph:
         """
         spread = np.zeros((self.past + 1, kernel.shape[1]), np.float32)
         spread[:: self.config.lstride] = kernel
-        return _filled(spread, (1, FAST))
+        return _pad(spread, (1, FAST))
 
     def close(self) -> None:
         """Frees the memory."""
@@ -95,16 +95,16 @@ class FsmnGraph:
 def _linear(g: Graph, x: Tensor, scope: Scope, inputs: int, outputs: int, bias: bool = True) -> Tensor:
     """Applies a linear layer, whose name is one level deeper than usual: [T, inputs] to [T, outputs], both padded."""
     layer = scope / "linear"
-    y = g.matmul(layer.arranged("weight", (outputs, inputs), _filled), x)
-    return g.add(y, layer.arranged("bias", (outputs,), _filled)) if bias else y
+    y = g.matmul(layer.arranged("weight", (outputs, inputs), _pad), x)
+    return g.add(y, layer.arranged("bias", (outputs,), _pad)) if bias else y
 
 
-def _filled(values: np.ndarray, multiples: Sequence[int] = (FAST, FAST)) -> np.ndarray:
+def _pad(values: np.ndarray, multiples: Sequence[int] = (FAST, FAST)) -> np.ndarray:
     """Returns the array, padded with zeros at the end to multiples of these sizes along its axes."""
     return np.pad(values, [(0, -size % each) for size, each in zip(values.shape, multiples)])
 
 
-def _rounded(size: int) -> int:
+def _round_up(size: int) -> int:
     return size + -size % FAST
 
 

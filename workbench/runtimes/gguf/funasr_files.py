@@ -86,11 +86,11 @@ def vocabulary_note(file: GgufFile) -> str | None:
 
 
 def _pieces(file: GgufFile, layout: Layout) -> list[str]:
-    size = _agreed(file, f"{layout.prefix}.vocab_size", layout.matrix, 0, 2)
+    size = _checked_size(file, f"{layout.prefix}.vocab_size", layout.matrix, 0, 2)
     pieces = file.texts(layout.vocabulary)
     if pieces is None:
-        named = layout.markers
-        return [*named, *(f"<{number}>" for number in range(len(named), size))][:size]
+        markers = layout.markers
+        return [*markers, *(f"<{number}>" for number in range(len(markers), size))][:size]
     if len(pieces) != size:
         raise BadInput(
             f"{layout.vocabulary} in {file.name} has {len(pieces)} pieces, and tensor {layout.matrix} has {size} rows"
@@ -150,7 +150,7 @@ def _fsmn_vad(file: GgufFile) -> dict[str, Any]:
         "output_affine_dim": ("encoder.out_linear1.linear.weight", 0),
         "output_dim": ("encoder.out_linear2.linear.weight", 0),
     }
-    encoder = {key: _agreed(file, f"vad.{key}", tensor, axis, 2) for key, (tensor, axis) in dimensions.items()}
+    encoder = {key: _checked_size(file, f"vad.{key}", tensor, axis, 2) for key, (tensor, axis) in dimensions.items()}
     layers = _blocks(file, "vad.fsmn_layers", "encoder.fsmn.", "linear.linear.weight")
     return {
         MODEL: "FsmnVADStreaming",
@@ -165,14 +165,14 @@ def _encoder(file: GgufFile, keys: str, tensors: str) -> dict[str, Any]:
     first = f"{tensors}encoders0.0."
     second_stage = f"{tensors}tp_encoders.0.norm1.weight" in file.tensors or file.whole(f"{keys}tp_blocks", 0)
     return {
-        "output_size": _agreed(file, f"{keys}output_size", f"{first}feed_forward.w_1.weight", 1, 2),
+        "output_size": _checked_size(file, f"{keys}output_size", f"{first}feed_forward.w_1.weight", 1, 2),
         "attention_heads": file.whole(f"{keys}attention_heads", ENCODER_HEADS, 1),
-        "linear_units": _agreed(file, f"{keys}linear_units", f"{first}feed_forward.w_1.weight", 0, 2),
+        "linear_units": _checked_size(file, f"{keys}linear_units", f"{first}feed_forward.w_1.weight", 0, 2),
         "num_blocks": _blocks(file, f"{keys}num_blocks", f"{tensors}encoders.", "norm1.weight", before=1),
         **({"tp_blocks": _blocks(file, f"{keys}tp_blocks", f"{tensors}tp_encoders.")} if second_stage else {}),
         "input_layer": "pe",
         "normalize_before": True,
-        "kernel_size": _agreed(file, f"{keys}kernel_size", f"{first}self_attn.fsmn_block.weight", 0, 2),
+        "kernel_size": _checked_size(file, f"{keys}kernel_size", f"{first}self_attn.fsmn_block.weight", 0, 2),
         "sanm_shfit": file.whole(f"{keys}sanm_shfit", 0),
         "selfattention_layer_type": "sanm",
     }
@@ -188,7 +188,7 @@ def _decoder(file: GgufFile) -> dict[str, Any]:
         "num_blocks": _blocks(file, "pf.dec.num_blocks", "decoder.decoders2.", before=attending),
         "att_layer_num": attending,
         "normalize_before": True,
-        "kernel_size": _agreed(file, "pf.dec.kernel_size", f"{first}self_attn.fsmn_block.weight", 0, 2),
+        "kernel_size": _checked_size(file, "pf.dec.kernel_size", f"{first}self_attn.fsmn_block.weight", 0, 2),
         "sanm_shfit": 0,
     }
 
@@ -227,8 +227,8 @@ def _adaptor(file: GgufFile, encoder_width: int) -> dict[str, Any]:
         "downsample_rate": rate,
         "use_low_frame_rate": True,
         "encoder_dim": width,
-        "ffn_dim": _agreed(file, f"{keys}ffn_dim", first, 0, 2),
-        "llm_dim": _agreed(file, f"{keys}llm_dim", second, 0, 2),
+        "ffn_dim": _checked_size(file, f"{keys}ffn_dim", first, 0, 2),
+        "llm_dim": _checked_size(file, f"{keys}llm_dim", second, 0, 2),
         "n_layer": _blocks(file, f"{keys}n_layer", "audio_adaptor.blocks."),
         "attention_heads": file.whole(f"{keys}attention_heads", ADAPTOR_HEADS, 1),
     }
@@ -239,7 +239,7 @@ def _frontend(
 ) -> dict[str, Any]:
     """Returns `frontend_conf`; the last axis of `tensor` has the width of a stack of frames."""
     shape = _shape(file, tensor)
-    size = shape[-1] if size_key is None else _agreed(file, size_key, tensor, -1, len(shape))
+    size = shape[-1] if size_key is None else _checked_size(file, size_key, tensor, -1, len(shape))
     # For layouts without front-end keys, FunASR's C++ runtime supports only the published front end.
     values = {"n_mels": NUM_MELS, "lfr_m": lfr_m, "lfr_n": lfr_n}
     if keys:
@@ -259,7 +259,7 @@ def _shape(file: GgufFile, tensor: str, dimensions: int | None = None) -> tuple[
     return info.shape
 
 
-def _agreed(file: GgufFile, key: str, tensor: str, axis: int, dimensions: int) -> int:
+def _checked_size(file: GgufFile, key: str, tensor: str, axis: int, dimensions: int) -> int:
     """Returns a dimension of a tensor; if the key exists, it must state the same."""
     shape = _shape(file, tensor, dimensions)
     value = file.whole(key, shape[axis], 1)

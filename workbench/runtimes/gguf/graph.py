@@ -110,16 +110,16 @@ class Graph(Shapes):
         if self.taps.blocks:
             inputs = {tensor.pointer: array for tensor, array in self._inputs}
             with TensorCapture(library, backend, 2 * self._room) as watched:
-                self._placed(watched.allocate(graph))
+                self._fill_inputs(watched.allocate(graph))
                 self._done(watched.compute(graph, *self.taps.watch(inputs, self._read)))
                 return {name: self._read(tensor) for name, tensor in outputs.items()}
         # Planned anew each time, because ggml would reuse the last plan for any graph with the same number of nodes.
         allocator = self._lane.allocator
-        self._placed(library.gallocr_reserve(allocator, graph) and library.gallocr_alloc_graph(allocator, graph))
+        self._fill_inputs(library.gallocr_reserve(allocator, graph) and library.gallocr_alloc_graph(allocator, graph))
         self._done(library.backend_graph_compute(backend, graph))
         return {name: self._read(tensor) for name, tensor in outputs.items()}
 
-    def _placed(self, allocated: bool) -> None:
+    def _fill_inputs(self, allocated: bool) -> None:
         """Fills the inputs when every tensor has its place."""
         if not allocated:
             raise Unavailable("there is not enough memory to compute a chunk of this length; use shorter chunks")

@@ -60,10 +60,10 @@ class Lanes:
         while len(self._free) < count:
             self._free.append(Lane(self._library, 1))
         with ThreadPoolExecutor(count, thread_name_prefix="lane") as pool:
-            running = [pool.submit(self._called, task) for task in tasks]
+            running = [pool.submit(self._call_on_lane, task) for task in tasks]
         return [each.result() for each in running]
 
-    def _called(self, task: Callable[[], Result]) -> Result:
+    def _call_on_lane(self, task: Callable[[], Result]) -> Result:
         self._thread_local.lane = self._free.pop()
         try:
             return task()

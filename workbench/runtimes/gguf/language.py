@@ -107,12 +107,12 @@ class LanguageModel:
         Raises `BadInput` for a prompt longer than the model's context, and if alternatives are asked of a beam search.
         """
         check_alternatives(decoding)
-        lengths = self._checked(prompt)
+        lengths = self._check_prompt(prompt)
         if decoding.beam_size > 1:
             return self._beams(prompt, lengths, decoding)
         return self._steps(prompt, lengths, decoding, watch if decoding.alternatives else None)
 
-    def _checked(self, prompt: Merged[np.ndarray]) -> np.ndarray:
+    def _check_prompt(self, prompt: Merged[np.ndarray]) -> np.ndarray:
         """Checks the prompt and returns the lengths of its rows [batch]."""
         lengths, width = prompt.lengths, prompt.embeddings.shape[-1]
         if width != self.config.hidden_size:
@@ -148,7 +148,9 @@ class LanguageModel:
         steps_watch = None if forced is None else StepsWatch(forced, self.file, self._settings["kv_cache"])
         longest = int(lengths.max())
         context = (
-            self._context(room, batch, longest) if steps_watch is None else self._watched(room, longest, steps_watch)
+            self._context(room, batch, longest)
+            if steps_watch is None
+            else self._watched_context(room, longest, steps_watch)
         )
         try:
             logits = np.empty((batch, self.config.vocabulary), dtype=np.float32)
@@ -189,7 +191,7 @@ class LanguageModel:
             else:
                 context.close()
 
-    def _watched(self, positions: int, longest: int, steps_watch: StepsWatch, sequences: int = 1) -> Context:
+    def _watched_context(self, positions: int, longest: int, steps_watch: StepsWatch, sequences: int = 1) -> Context:
         """Returns a context that shows its passes."""
         return Context(
             self.model,
@@ -235,7 +237,7 @@ class LanguageModel:
 
     def ancestry(self, prompt: Merged[np.ndarray], decoding: Decoding) -> Ancestry:
         """See `workbench.pipelines.language.SearchesBeams.ancestry`."""
-        [length] = self._checked(prompt).tolist()
+        [length] = self._check_prompt(prompt).tolist()
         limit = int(np.minimum(np.broadcast_to(decoding.max_new_tokens, 1), self.config.context - length + 1)[0])
         beams = decoding.beam_size
         context = self._context(length + beams * min(limit, ROOM), 2 * beams, length)
@@ -249,7 +251,7 @@ class LanguageModel:
         rows = self._prompt_rows(prompt, forced, forced.passes)
         steps_watch = StepsWatch(forced, self.file, self._settings["kv_cache"])
         room = len(rows) + forced.beams * min(forced.passes, ROOM)
-        context = self._watched(room, len(rows), steps_watch, 2 * forced.beams)
+        context = self._watched_context(room, len(rows), steps_watch, 2 * forced.beams)
         try:
             for _ in search_passes(context, rows, forced.beams, forced.choose, steps_watch):
                 pass
@@ -265,7 +267,7 @@ class LanguageModel:
         """
         rows, prefill = prompt.embeddings[0][prompt.attention_mask[0]], forced.prefill
         rows = rows if prefill is None else prefill.put("llm.embeddings", rows)
-        self._checked(_prompt_of(rows))
+        self._check_prompt(_prompt_of(rows))
         self._room_for(len(rows) + steps)
         return rows
 
@@ -290,7 +292,7 @@ class LanguageModel:
 
     def trace(self, prompt: Merged[np.ndarray], recorder: Recorder) -> None:
         """Records the stages `llm.*` and `logits` of one pass over a prompt of one row, at all its positions."""
-        self._checked(prompt)
+        self._check_prompt(prompt)
         embeddings = recorder.put("llm.embeddings", prompt.embeddings[0][prompt.attention_mask[0]])
         length = self._room_for(len(embeddings))
         outputs = {"result_output": ("logits", self.config.vocabulary)}

@@ -73,13 +73,13 @@ class LlamaTokenizer(LanguageTokenizer):
         """Returns the ids of a text that may contain special tokens; `begin` adds the token that the model expects at
         the start.
         """
-        return self._encoded(self._normalised(text), begin, special=True)
+        return self._encode(self._normalise(text), begin, special=True)
 
     def plain_ids(self, text: str) -> list[int]:
         """Returns the ids of a text whose special tokens are text like any other."""
-        return self._encoded(unicodedata.normalize("NFC", text) if self._normalises else text, False, special=False)
+        return self._encode(unicodedata.normalize("NFC", text) if self._normalises else text, False, special=False)
 
-    def _encoded(self, text: str, begin: bool, special: bool) -> list[int]:
+    def _encode(self, text: str, begin: bool, special: bool) -> list[int]:
         check_characters(text, "the text for the model")
         data = text.encode("utf-8")
         functions, vocabulary = self._functions, self.model.vocabulary
@@ -91,7 +91,7 @@ class LlamaTokenizer(LanguageTokenizer):
                 return found[:count]
             room = -count
 
-    def _normalised(self, text: str) -> str:
+    def _normalise(self, text: str) -> str:
         if not self._normalises or text.isascii():
             return text
         parts = self._special.split(text) if self._special else [text]
@@ -102,7 +102,7 @@ class LlamaTokenizer(LanguageTokenizer):
         size = len(self)
         valid = [number for number in ids if 0 <= number < size]
         if self._functions.llama_vocab_type(self.model.vocabulary) == SENTENCE_PIECE:
-            return self._detokenised(valid, special)
+            return self._detokenise(valid, special)
         return b"".join(self._bytes(number, special) for number in valid).decode("utf-8", "replace")
 
     def _bytes(self, number: int, special: bool) -> bytes:
@@ -116,7 +116,7 @@ class LlamaTokenizer(LanguageTokenizer):
                 return found.raw[:count]
             room = -count
 
-    def _detokenised(self, ids: Sequence[int], special: bool) -> str:
+    def _detokenise(self, ids: Sequence[int], special: bool) -> str:
         """Returns the text as llama.cpp joins SentencePiece's pieces, which is more than concatenation."""
         id_array = (ctypes.c_int32 * len(ids))(*ids)
         room = 16 * len(ids) + 16

@@ -36,9 +36,9 @@ class ParaformerGraph:
         self.vocabulary = len(model.vocabulary)
         self._fine = cif.FineWeights(file, "predictor.", model.predictor) if model.predictor.upsample else None
         self._engine = GraphRunner(file, threads)
-        self._engine.check(self._everything)
+        self._engine.check(self._all_parts)
 
-    def _everything(self, g: Graph) -> dict[str, Tensor]:
+    def _all_parts(self, g: Graph) -> dict[str, Tensor]:
         x = g.input(np.zeros((2, self.encoder.input_size), dtype=np.float32))
         encoded = encode(g, x, g.scope / "encoder", self.encoder)
         decoded = sanm_decoder.decode(g, encoded, encoded, g.scope / "decoder", self.decoder)

@@ -36,11 +36,11 @@ def decode(g: Graph, embeddings: Tensor, encoded: Tensor, scope: Scope, config: 
         number += 1
     g.expect_finite(f"decoder.layers.{number - 1}", x)
     stage = f"decoder.layers.{number}"
-    x = g.tap(stage, _transformed(g, x, scope / "decoders3" / 0, config, stage))
+    x = g.tap(stage, _norm_and_feed_forward(g, x, scope / "decoders3" / 0, config, stage))
     return g.tap("decoder.output", g.layer_norm(x, scope / "after_norm", NORM_EPS))
 
 
-def _transformed(g: Graph, x: Tensor, layer: Scope, config: DecoderConfig, stage: str) -> Tensor:
+def _norm_and_feed_forward(g: Graph, x: Tensor, layer: Scope, config: DecoderConfig, stage: str) -> Tensor:
     """Applies a layer's norm and feed-forward without a residual; layers in `decoders3` consist of this alone."""
     h = g.tap(f"{stage}.mlp_norm", g.layer_norm(x, layer / "norm1", NORM_EPS))
     return feed_forward(g, h, layer / "feed_forward", config.linear_units, f"{stage}.mlp")
@@ -48,7 +48,7 @@ def _transformed(g: Graph, x: Tensor, layer: Scope, config: DecoderConfig, stage
 
 def _remember(g: Graph, x: Tensor, layer: Scope, config: DecoderConfig, shift: int, stage: str) -> Tensor:
     """Applies feed-forward and the FSMN memory over the tokens, with one residual around both."""
-    h = g.layer_norm(_transformed(g, x, layer, config, stage), layer / "norm2", NORM_EPS)
+    h = g.layer_norm(_norm_and_feed_forward(g, x, layer, config, stage), layer / "norm2", NORM_EPS)
     h = g.tap(f"{stage}.fsmn_norm", h)
     kernel = (layer / "self_attn" / "fsmn_block").array("weight", (config.kernel_size, x.shape[-1]))
     return g.add(x, g.tap(f"{stage}.fsmn", g.fsmn(h, kernel, shift)))

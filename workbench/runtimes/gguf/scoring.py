@@ -75,7 +75,7 @@ class SequenceScorer(PrefixScorer):
         context = self._context_for(len(nodes))
         members: dict[int, list[int]] = {node: [] for node in nodes}
         for branch in branches:
-            sequence = self._prepared(context, branch)
+            sequence = self._prepare_sequence(context, branch)
             for node in branch.added:
                 members[node].append(sequence)
         for first in range(0, len(nodes), self._at_once):
@@ -100,7 +100,7 @@ class SequenceScorer(PrefixScorer):
             branches.append(_Branch(path, count, source, takes_over))
         return branches
 
-    def _prepared(self, context: Context, branch: _Branch) -> int:
+    def _prepare_sequence(self, context: Context, branch: _Branch) -> int:
         """Returns the sequence of a branch, with the nodes that it shares with its source."""
         if branch.source is not None and branch.takes_over:
             sequence = branch.source

@@ -35,9 +35,9 @@ class SenseVoiceGraph:
         file.expect("embed.weight", (QUERIES, model.encoder.input_size))
         self._file = file
         self._engine = GraphRunner(file, threads)
-        self._engine.check(self._everything)
+        self._engine.check(self._all_parts)
 
-    def _everything(self, g: Graph) -> dict[str, Tensor]:
+    def _all_parts(self, g: Graph) -> dict[str, Tensor]:
         x = g.input(np.zeros((2, self.config.input_size), dtype=np.float32))
         encoded = encode(g, x, g.scope / "encoder", self.config)
         return output_layer.logit_parts(g, encoded, g.scope / "ctc" / "ctc_lo", self.vocabulary)

@@ -151,7 +151,7 @@ class SpeechLmNetwork:
             return
         context = self._new_context(count, watch.callback(self.model), watch.shows_weights)
         try:
-            hidden = _extended(context, np.asarray(embeddings, dtype=np.float32)[None], 0, count)
+            hidden = _extend(context, np.asarray(embeddings, dtype=np.float32)[None], 0, count)
         finally:
             context.close()
         heads = {"logits": self.heads.main, "codec.logits": self.heads.codec}
@@ -199,8 +199,8 @@ class SpeechLmState:
             embeddings, self._waiting = np.concatenate([self._waiting, embeddings]), None
         first, self._computed = self._computed, self._computed + len(embeddings)
         self._context.grow(self._branches * self._computed)
-        both = np.broadcast_to(embeddings, (self._branches, *embeddings.shape))
-        return _extended(self._context, both, first)[:, 0]
+        batch = np.broadcast_to(embeddings, (self._branches, *embeddings.shape))
+        return _extend(self._context, batch, first)[:, 0]
 
     def split(self) -> None:
         """Adds the null branch; see `SpeechState.split`."""
@@ -209,7 +209,7 @@ class SpeechLmState:
         network = self._network
         row = network.embed(np.full((1, network.layout.streams), network.layout.pad))
         self._context.grow(BRANCHES * self._length)
-        _extended(self._context, np.broadcast_to(row, (1, self._length, row.shape[1])), 0, branch=1)
+        _extend(self._context, np.broadcast_to(row, (1, self._length, row.shape[1])), 0, branch=1)
         self._branches = BRANCHES
 
     def join(self) -> None:
@@ -219,7 +219,7 @@ class SpeechLmState:
         self._branches = 1
 
 
-def _extended(context: Context, embeddings: np.ndarray, first: int, states: int = 1, branch: int = 0) -> np.ndarray:
+def _extend(context: Context, embeddings: np.ndarray, first: int, states: int = 1, branch: int = 0) -> np.ndarray:
     """Appends embeddings [branches, n, hidden] to as many sequences, from position `first` on.
 
     A long prompt takes several passes. The branches of a position are computed side by side.

@@ -116,9 +116,9 @@ class Weights:
 
     def keep(self, values: np.ndarray) -> Tensor:
         """Returns an array as a float32 tensor, and holds its memory."""
-        return self._copied(F32, values.shape, np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint8))
+        return self._copy_tensor(F32, values.shape, np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint8))
 
-    def _copied(self, kind: int, shape: tuple[int, ...], values: np.ndarray) -> Tensor:
+    def _copy_tensor(self, kind: int, shape: tuple[int, ...], values: np.ndarray) -> Tensor:
         """Returns a tensor in separate aligned memory, from its bytes."""
         memory = np.empty(values.nbytes + ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % ALIGNMENT
@@ -134,7 +134,7 @@ class Weights:
             return repacked
         if start % ALIGNMENT == 0:
             return self._mapped_at(kind, shape, start)
-        return self._copied(kind, shape, self._map[start : start + count])
+        return self._copy_tensor(kind, shape, self._map[start : start + count])
 
     def _mapped_at(self, kind: int, shape: tuple[int, ...], start: int) -> Tensor:
         tensor = self._new(kind, shape)

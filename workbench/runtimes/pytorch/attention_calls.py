@@ -55,14 +55,14 @@ class AttentionCalls:
 
     def observers(self) -> dict[Function, Observer]:
         """Returns the functions to observe while the layer's attention runs."""
-        return {F.scaled_dot_product_attention: self._fused, torch.matmul: self._product}
+        return {F.scaled_dot_product_attention: self._observe_attention, torch.matmul: self._observe_product}
 
     def _begin(self) -> None:
         self._first = [0, 0]  # rows of queries and keys of earlier windows
         self._arrays: list[np.ndarray | None] | None = None
         self._has_scores = False
 
-    def _fused(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _observe_attention(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         q, k, v, *rest = args
         q, k = self._after_rotation(q, k)
         if self._shows_weights:
@@ -74,7 +74,7 @@ class AttentionCalls:
                     write_weights(target, q[row:], k[row:], row_mask, causal, scale, keep_type=self._rounded)
         return func(q, k, v, *rest, **kwargs)
 
-    def _product(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _observe_product(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         left, right = args
         if not self._has_scores:
             left, keys = self._after_rotation(left, right.transpose(2, 3))

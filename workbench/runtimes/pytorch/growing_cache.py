@@ -30,14 +30,14 @@ class GrowingLayer(DynamicLayer):
         end = first + key_states.shape[-2]
         if self._buffers is None or end > self._buffers[0].shape[-2]:
             room = max(2 * first, end + LEAST)
-            self._buffers = self._moved(self.keys, key_states, room), self._moved(self.values, value_states, room)
+            self._buffers = self._grow(self.keys, key_states, room), self._grow(self.values, value_states, room)
         keys, values = self._buffers
         keys[:, :, first:end], values[:, :, first:end] = key_states, value_states
         self.keys, self.values = keys[:, :, :end], values[:, :, :end]
         return self.keys, self.values
 
     @staticmethod
-    def _moved(old: Tensor | None, like: Tensor, room: int) -> Tensor:
+    def _grow(old: Tensor | None, like: Tensor, room: int) -> Tensor:
         buffer = like.new_empty(*like.shape[:2], room, like.shape[-1])
         if old is not None and old.numel():
             buffer[:, :, : old.shape[-2]] = old

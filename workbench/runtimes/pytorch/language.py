@@ -165,7 +165,7 @@ class LanguageModel:
             for row, is_long in zip(rows, long_rows, strict=True)
         ]
 
-    def _computed(self, **inputs: Any) -> Any:
+    def _forward(self, **inputs: Any) -> Any:
         """Returns the output of one pass of the network."""
         with throughout(self.network.dtype):
             return self.network(**inputs)
@@ -208,7 +208,7 @@ class LanguageModel:
         generated = torch.empty((batch, 0), dtype=torch.long, device=self.device)
         for step in range(int(limits.max())):
             with looking_at_pass(self.network, forced, step, cache):
-                output = self._computed(
+                output = self._forward(
                     **inputs,
                     attention_mask=mask,
                     position_ids=positions,

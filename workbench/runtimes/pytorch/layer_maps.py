@@ -64,7 +64,7 @@ def _before(module: str) -> Place:
     return Place(module, enters=True)
 
 
-def _attended(output: str, stage: str = "attention") -> dict[str, Place]:
+def _around_output(output: str, stage: str = "attention") -> dict[str, Place]:
     """Returns the places around an output projection."""
     return {f"{stage}.context": _before(output), f"{stage}.output": _after(output)}
 
@@ -83,7 +83,7 @@ SANM = LayerMap(
     {
         "input_norm": _after("norm1"),
         **_thirds("self_attn.linear_q_k_v"),
-        **_attended("self_attn.linear_out"),
+        **_around_output("self_attn.linear_out"),
         "attention.residual": _before("norm2"),
         "mlp_norm": _after("norm2"),
         "mlp.up": _after("feed_forward.w_1"),
@@ -108,7 +108,7 @@ SANM_DECODER = LayerMap(
         "cross_attention.query": _after("src_attn.linear_q", True),
         "cross_attention.key": _after("src_attn.linear_k_v", True, (0, 2)),
         "cross_attention.value": _after("src_attn.linear_k_v", True, (1, 2)),
-        **_attended("src_attn.linear_out", "cross_attention"),
+        **_around_output("src_attn.linear_out", "cross_attention"),
     },
     {"cross_attention": "src_attn"},
 )
@@ -131,7 +131,7 @@ CONFORMER = LayerMap(
         **_half_step("ffn1"),
         **{f"input_norm.{name}": _after(f"mhsa.layer_norm_{name[0]}") for name in ("query", "key", "value")},
         **_each("mhsa.w_{}s"),
-        **_attended("mhsa.fc"),
+        **_around_output("mhsa.fc"),
         "attention.residual": _after("mhsa"),
         "conv.norm": _after("conv.pre_layer_norm"),
         "conv.depthwise": _before("conv.batch_norm"),
@@ -159,7 +159,7 @@ LANGUAGE = LayerMap(
         **_each("self_attn.{}_proj"),
         "attention.query_norm": _after("self_attn.q_norm"),
         "attention.key_norm": _after("self_attn.k_norm"),
-        **_attended("self_attn.o_proj"),
+        **_around_output("self_attn.o_proj"),
         "attention.residual": _before("post_attention_layernorm"),
         "mlp_norm": _after("post_attention_layernorm"),
         "mlp.gate": _after("mlp.gate_proj"),
@@ -177,7 +177,7 @@ TOWER = LayerMap(
     {
         "input_norm": _after("self_attn_layer_norm"),
         **_each("self_attn.{}_proj"),
-        **_attended("self_attn.out_proj"),
+        **_around_output("self_attn.out_proj"),
         "attention.residual": _before("final_layer_norm"),
         "mlp_norm": _after("final_layer_norm"),
         "mlp.up": _after("fc1"),

@@ -29,11 +29,11 @@ def open_session(
     if settings.weights:
         choose_weights(networks, settings.weights)
     if settings.summation:
-        session.trace = _summed(session.trace, settings.summation)
+        session.trace = _in_other_order(session.trace, settings.summation)
     return session
 
 
-def _summed(trace: Callable[..., Any], number: int) -> Callable[..., Any]:
+def _in_other_order(trace: Callable[..., Any], number: int) -> Callable[..., Any]:
     """Returns the call with its sums in another order; each later call has a different order."""
     numbers = itertools.count(number)
 

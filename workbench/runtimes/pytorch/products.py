@@ -104,9 +104,9 @@ def product_type(module: nn.Module, arithmetic: Arithmetic) -> torch.dtype:
 def convert_inputs(module: nn.Module) -> None:
     """Lets a module of `MULTIPLIES` or `ADDS` convert its input to the type of its weights."""
     if isinstance(module, (*MULTIPLIES, *ADDS)) and module.weight is not None:
-        module.register_forward_pre_hook(_converted)
+        module.register_forward_pre_hook(_convert_inputs)
 
 
-def _converted(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _convert_inputs(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     x: Tensor = inputs[0]
     return (x.to(module.weight.dtype), *inputs[1:])

@@ -46,10 +46,10 @@ def read_tensors(files: Sequence[Path]) -> SpeechLmTensors:
         if duplicate is not None:
             raise BadInput(f"{where} has tensor {duplicate} in {file.name} and in another file; expected it once")
         found |= tensors
-    return _sorted(found, SpeechLmTensors(tuple(files), where))
+    return _sort(found, SpeechLmTensors(tuple(files), where))
 
 
-def _sorted(tensors: Mapping[str, Tensor], parts: SpeechLmTensors) -> SpeechLmTensors:
+def _sort(tensors: Mapping[str, Tensor], parts: SpeechLmTensors) -> SpeechLmTensors:
     unknown = []
     for name, value in tensors.items():
         if any(fnmatchcase(name, glob) for glob in LANGUAGE):

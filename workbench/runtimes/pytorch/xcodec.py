@@ -58,7 +58,7 @@ class Xcodec:
         self._unloaded: dict[str, Tensor] = {new_name(name): value for name, value in tensors.items()}
         try:
             self._config = XcodecConfig(**dict(settings))
-            self.network = self._loaded(DECODER)
+            self.network = self._load_part(DECODER)
         except BadInput:
             raise
         except Exception as error:  # transformers raises many kinds
@@ -84,7 +84,7 @@ class Xcodec:
         quantizer.get_num_quantizers_for_bandwidth = lambda bandwidth=None: streams
         self.receptive_field = decoder_receptive_field(self.network.acoustic_decoder, self.hop)
 
-    def _loaded(self, globs: Sequence[str]) -> Any:
+    def _load_part(self, globs: Sequence[str]) -> Any:
         """Returns the network with only the tensors that match the globs; the others take no memory."""
         from transformers import XcodecModel
 
@@ -102,7 +102,7 @@ class Xcodec:
 
     @cached_property
     def _encoder(self) -> Any:
-        network = self._loaded(ENCODER)
+        network = self._load_part(ENCODER)
         network.quantizer = self.network.quantizer
         self._unloaded = {}
         return network

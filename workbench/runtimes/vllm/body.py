@@ -34,7 +34,7 @@ class LimitedBody:
         """Answers a request, or passes it to the application."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        if _claimed(scope) > self.most:
+        if _stated_length(scope) > self.most:
             return await self._refuse(receive, send)
         size, responded, too_large, more_body = 0, False, False, True
 
@@ -77,7 +77,7 @@ class LimitedBody:
         await send({"type": "http.response.body", "body": body})
 
 
-def _claimed(scope: Message) -> int:
+def _stated_length(scope: Message) -> int:
     """Returns the content length that a request states; 0 if it states none."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():

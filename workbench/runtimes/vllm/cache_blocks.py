@@ -66,13 +66,13 @@ class BlockLayout:
         Args:
             blocks: the numbers of the sequence's blocks, in order.
         """
-        held = cache[blocks].reshape(len(blocks), -1)
-        key, value = (held[:, places].reshape(-1, *self._shape[1:])[:count] for places in (self.key, self.value))
+        values = cache[blocks].reshape(len(blocks), -1)
+        key, value = (values[:, places].reshape(-1, *self._shape[1:])[:count] for places in (self.key, self.value))
         return key, value
 
 
 @functools.cache
-def _known(attention: Any) -> BlockLayout:
+def _layout_of(attention: Any) -> BlockLayout:
     return BlockLayout(attention)
 
 
@@ -86,7 +86,7 @@ def cached(attention: Any, table: Any, row: int, count: int) -> tuple[Tensor, Te
 
     Raises `Unavailable` if the cache cannot be read.
     """
-    layout = _known(attention)
+    layout = _layout_of(attention)
     if int(table.block_size) != layout.positions:
         raise Unavailable(f"{_CANNOT}: its blocks are divided")
     needed = -(-count // layout.positions)

@@ -41,11 +41,11 @@ def teach_embeddings() -> None:
 
     if hasattr(getattr(chat_utils, MESSAGE, None), WRAPPED):
         return
-    if strange := [name for name, first in TAKEN.items() if _parameters(chat_utils, name)[: len(first)] != first]:
+    if changed := [name for name, first in TAKEN.items() if _parameters(chat_utils, name)[: len(first)] != first]:
         logger.warning_once(
             "The chat parser of this version of vLLM has no %s of the form that is known here: content parts of type "
             "%s are refused. Expected vLLM 0.32.",
-            " and ".join(strange),
+            " and ".join(changed),
             PART,
         )
         return

@@ -106,7 +106,7 @@ class Engine:
             self._log.begin()
             self._renew_loop()
             try:
-                self._llm = self._started(self._log)
+                self._llm = self._start_llm(self._log)
             except BaseException as error:
                 self._processes.end()
                 if isinstance(error, WorkbenchError) or not isinstance(error, Exception):
@@ -128,7 +128,7 @@ class Engine:
         while len(self._loops) > 2:
             self._loops.pop(0).stop(STOP_SECONDS)
 
-    def _started(self, log: EngineLog) -> AsyncLLM:
+    def _start_llm(self, log: EngineLog) -> AsyncLLM:
         start_time = time.monotonic()
         with environment(self.options.threads, self.options.eager), log.captured(), self._processes.watched():
             starting = self._submit(self._create())
@@ -221,7 +221,7 @@ class Engine:
     @property
     def dtype(self) -> str:
         """The name of the arithmetic's type."""
-        return str(self._running().model_config.dtype).removeprefix("torch.")
+        return str(self._running_llm().model_config.dtype).removeprefix("torch.")
 
     @property
     def limits(self) -> Limits:
@@ -234,13 +234,13 @@ class Engine:
     @property
     def requests_at_once(self) -> int:
         """The number of requests that the engine computes at once; further ones wait."""
-        return int(self._running().vllm_config.scheduler_config.max_num_seqs)
+        return int(self._running_llm().vllm_config.scheduler_config.max_num_seqs)
 
     def room(self, sequences: int) -> int:
         """Returns how many positions each of several sequences may have for all to be in the memory of keys and values
         together.
         """
-        return room_of(self._running(), sequences)
+        return room_of(self._running_llm(), sequences)
 
     @property
     def unfinished(self) -> int:
@@ -289,23 +289,23 @@ class Engine:
         limits = self.limits
         for request in requests:
             check_request(request, limits)
-        llm, loop = self._serving()
+        llm, loop = self._llm_and_loop()
         paired = list(zip(requests, params, strict=True))
         running = RunningRequests(
-            llm, loop.loop, paired, self.options.name, lambda error: self._converted_error(llm, error)
+            llm, loop.loop, paired, self.options.name, lambda error: self._convert_error(llm, error)
         )
         return (yield from running.outputs())
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the worker extension and returns the first worker's answer."""
-        llm, loop = self._serving()
+        llm, loop = self._llm_and_loop()
         try:
             answers: list[Any] = loop.submit(llm.collective_rpc(method, args=arguments)).result()
         except Exception as error:
-            raise self._converted_error(llm, error) from error
+            raise self._convert_error(llm, error) from error
         return answers[0]
 
-    def _running(self) -> AsyncLLM:
+    def _running_llm(self) -> AsyncLLM:
         """Returns the running engine; starts it if needed."""
         self.start()
         llm = self._llm
@@ -313,12 +313,12 @@ class Engine:
             raise SessionDied(f"the engine of {self.options.name} was stopped")
         return llm
 
-    def _serving(self) -> tuple[AsyncLLM, LoopThread]:
+    def _llm_and_loop(self) -> tuple[AsyncLLM, LoopThread]:
         """Returns the running engine and the loop of its front end; starts it if needed."""
         with self._state:
-            return self._running(), self._loops[-1]
+            return self._running_llm(), self._loops[-1]
 
-    def _converted_error(self, llm: AsyncLLM, error: BaseException) -> WorkbenchError:
+    def _convert_error(self, llm: AsyncLLM, error: BaseException) -> WorkbenchError:
         """Returns the error to raise for an error of vLLM."""
         if isinstance(error, WorkbenchError):
             return error

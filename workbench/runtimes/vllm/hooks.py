@@ -92,7 +92,7 @@ class Hooks:
         runner._model_forward = self._step
         self._forced: dict[int, int] = {}  # ids that requests write in this step, by their place in the batch
         if self._sample is not None:
-            runner._sample = self._forcing
+            runner._sample = self._force_ids
         if not keeps:
             return
         self._model.captures = captures
@@ -102,7 +102,7 @@ class Hooks:
             stage = f"llm.layers.{number}"
             self._handles += hook_inside(stage, layer, self._put_inside)
             self._handles.append(layer.register_forward_hook(functools.partial(self._leave, stage)))
-        self._handles.append(norm.register_forward_hook(self._normalised))
+        self._handles.append(norm.register_forward_hook(self._record_norm))
 
     def remove(self) -> None:
         """Restores the model and its runner."""
@@ -118,7 +118,7 @@ class Hooks:
         self._spans = self._find()
         try:
             output = self._forward(*args, **kwargs)
-            self._logits(_first(output))
+            self._record_logits(_first(output))
             for span in self._spans:
                 if (capture := self.captures.get(span.number)) is None:
                     continue
@@ -149,14 +149,16 @@ class Hooks:
         found = spans(numbers, starts, computed, prompts, remaining)
         for row, number in enumerate(numbers):
             ids = captures[number].followed.ids if number else ()
-            written = int(computed[row]) + int(starts[row + 1]) - int(starts[row]) - prompts[row]  # ids after this step
-            if 0 <= written < len(ids):
-                self._forced[row] = ids[written]
+            id_count = (
+                int(computed[row]) + int(starts[row + 1]) - int(starts[row]) - prompts[row]
+            )  # ids after this step
+            if 0 <= id_count < len(ids):
+                self._forced[row] = ids[id_count]
         for span in found:
             captures[span.number].begin_step(span.prompt)
         return found
 
-    def _forcing(self, logits: Any, *args: Any, **kwargs: Any) -> Any:
+    def _force_ids(self, logits: Any, *args: Any, **kwargs: Any) -> Any:
         """Replaces the runner's choice of tokens: if ids are followed, every other id is impossible."""
         for row, number in self._forced.items() if logits is not None else ():
             logits[row] = -math.inf
@@ -200,11 +202,11 @@ class Hooks:
                     )
         self._put(stage, functools.partial(_stream, hidden, residual))
 
-    def _normalised(self, _norm: nn.Module, _inputs: Any, output: Any) -> None:
+    def _record_norm(self, _norm: nn.Module, _inputs: Any, output: Any) -> None:
         hidden = _first(output)
         self._put("llm.norm", lambda rows: hidden[rows])
 
-    def _logits(self, hidden: Tensor) -> None:
+    def _record_logits(self, hidden: Tensor) -> None:
         heads = {"logits": self._model.compute_logits, **getattr(self._model, "further_heads", {})}
         for span, (stage, head) in itertools.product(self._spans, heads.items()):
             capture = self.captures.get(span.number)
@@ -272,12 +274,12 @@ def _adds_residual(norm: nn.Module) -> bool:
         return False
     hidden = torch.linspace(-1, 1, weight.shape[-1], dtype=weight.dtype, device=weight.device)[None]
     residual = hidden.square()
-    together = _first(norm.forward(hidden + residual))
+    normed = _first(norm.forward(hidden + residual))
     try:
         separate = _first(norm.forward(hidden.clone(), residual.clone()))
     except TypeError:  # it takes one argument
         return False
-    return torch.allclose(separate.float(), together.float(), rtol=0.02, atol=0.02)
+    return torch.allclose(separate.float(), normed.float(), rtol=0.02, atol=0.02)
 
 
 def _first(output: Any) -> Tensor:

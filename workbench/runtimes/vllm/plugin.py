@@ -27,9 +27,9 @@ def register() -> None:
     from vllm import ModelRegistry
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
-    known = set(ModelRegistry.get_supported_archs())
+    supported = set(ModelRegistry.get_supported_archs())
     for name, place in models().items():
-        if name not in known:
+        if name not in supported:
             ModelRegistry.register_model(name, place)
     for name, place in configurations().items():
         MODELS_CONFIG_MAP.setdefault(name, load(place))

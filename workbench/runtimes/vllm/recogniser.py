@@ -101,9 +101,9 @@ class EngineRecogniser:
         counts = np.array([self.prompt_format.count(len(samples)) for samples in chunks])
         requests = [self._request(samples, int(count), options) for samples, count in zip(chunks, counts)]
         decodings = [self.prompt_format.decoding(options, counts[row : row + 1]) for row in range(len(chunks))]
-        return (yield from self._written(requests, decodings))
+        return (yield from self._recognise(requests, decodings))
 
-    def _written(
+    def _recognise(
         self, requests: Sequence[Request], decodings: Sequence[Decoding], watch: Watch | None = None
     ) -> Generator[list[str], None, list[Recognition]]:
         """Sends requests that are ready; yields and returns the same as `recognise_stream`."""
@@ -147,7 +147,7 @@ class EngineRecogniser:
             count = np.array([self.prompt_format.count(len(samples))])
             decoding, watched = traced_choices(self.prompt_format.decoding(options, count), requested_stages)
             with contextlib.suppress(NotFinite):  # then there is no transcript, and the stages show why
-                [recognition] = drained(self._written([request], [decoding], watched))
+                [recognition] = drained(self._recognise([request], [decoding], watched))
                 recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
                 recorder.stages.update(watched.stages() if watched else {})
                 recorder.put("text", np.array(recognition.text))

@@ -21,10 +21,10 @@ def check_weights(directory: Path) -> None:
     Only names and shapes are read. A directory with weights in torch's own files is not checked, as vLLM reads those
     completely.
     """
-    found = _stored(directory)
+    found = _stored_shapes(directory)
     if not found:
         return
-    expected, tied = _expected(directory)
+    expected, tied = _expected_shapes(directory)
     missing = [name for name in expected if name not in found and not (tied and name == OUTPUT)]
     extra = [name for name in found if name not in expected and not name.endswith("rotary_emb.inv_freq")]
     for names, verb in ((missing, "lacks"), (extra, "has")):
@@ -39,7 +39,7 @@ def check_weights(directory: Path) -> None:
             )
 
 
-def _stored(directory: Path) -> Shapes:
+def _stored_shapes(directory: Path) -> Shapes:
     """Returns the names and shapes of the tensors in the directory's safetensors files."""
     from safetensors import SafetensorError, safe_open
 
@@ -57,7 +57,7 @@ def _stored(directory: Path) -> Shapes:
     return found
 
 
-def _expected(directory: Path) -> tuple[Shapes, bool]:
+def _expected_shapes(directory: Path) -> tuple[Shapes, bool]:
     """Returns the names and shapes of the configuration's network in transformers, and whether its output matrix is its
     embeddings.
     """

@@ -17,7 +17,7 @@ from tests.runtimes.vllm.streams.scheduled import Request, Scheduler
 from tests.support.speech_layouts import LAYOUT, FakeNetwork
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.runtimes.vllm.streams.answers import Answers
-from workbench.runtimes.vllm.streams.network import _Answer, _chosen
+from workbench.runtimes.vllm.streams.network import _Answer, _read_steps
 from workbench.runtimes.vllm.streams.stream_request import ARGUMENT, BROKEN, StreamRequest, columns
 from workbench.speech.choosing import Step
 from workbench.speech.generate import answer_steps
@@ -253,7 +253,7 @@ def test_the_session_tells_damage_from_an_answer_that_was_broken_off(
     end = Step(LAYOUT.row(LAYOUT.pad), Kind.END, probabilities)
     network: Any = SimpleNamespace(engine=SimpleNamespace(where="its log: it.log", follow=lambda *asked: sent(end)))
     with pytest.raises(error, match=said):
-        list(_chosen(network, [(None, None)], _Answer(StreamRequest(PLANS[0]), LAYOUT)))  # type: ignore[list-item]
+        list(_read_steps(network, [(None, None)], _Answer(StreamRequest(PLANS[0]), LAYOUT)))  # type: ignore[list-item]
 
 
 def sent(step: Step) -> Generator[Any, None, list[Any]]:

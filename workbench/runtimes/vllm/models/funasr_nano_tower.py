@@ -129,8 +129,8 @@ class Adaptor(nn.Module):
     def forward(self, encoded: Tensor, lengths: Sequence[int], tap: Tap) -> Tensor:
         """Maps [B, T, D] to [B, ceil(T / downsample_rate), H]; `lengths` counts each row's frames."""
         rate = self.config.downsample_rate
-        if (own := speech(lengths, encoded)) is not None and rate > 1:
-            encoded = encoded * own[..., None]  # the last stack is padded with zeros, not with padding frames
+        if (speech_mask := speech(lengths, encoded)) is not None and rate > 1:
+            encoded = encoded * speech_mask[..., None]  # the last stack is padded with zeros, not with padding frames
         stacked = F.pad(encoded, (0, 0, 0, -encoded.shape[1] % rate)).unflatten(1, (-1, rate)).flatten(2)
         x = self.linear2(F.relu(self.linear1(stacked)))
         keys = speech([-(-length // rate) for length in lengths], x)
@@ -196,16 +196,16 @@ class NanoTower(nn.Module):
         for name, value in weights:
             parent, _, last = name.rpartition(".")
             layers, _, layer = parent.rpartition(".")
-            own, shard = (f"{layers}.qkv.{last}", (SEPARATE[layer],)) if layer in SEPARATE else (name, ())
-            if own not in parameters:
+            own_name, shard = (f"{layers}.qkv.{last}", (SEPARATE[layer],)) if layer in SEPARATE else (name, ())
+            if own_name not in parameters:
                 raise ValueError(f"the tower has no tensor {name}")
-            parameter = parameters[own]
+            parameter = parameters[own_name]
             load = getattr(parameter, "weight_loader", None)
             if load is None:
                 parameter.data.copy_(value)
             else:
                 load(parameter, value, *shard)
-            loaded.add(own)
+            loaded.add(own_name)
         return loaded
 
     def _tap(self, recorders: Sequence[Recorder | None], frames: Sequence[int]) -> Tap:

@@ -55,8 +55,8 @@ class AroundLanguageModel(nn.Module, SupportsMultiModal, SupportsPP):
 
         The placeholder id may be outside the table, so ids beyond the table are not looked up.
         """
-        known = input_ids.masked_fill(input_ids >= self.config.vocab_size, 0)
-        embedded: Tensor = super().embed_input_ids(known, multimodal_embeddings, is_multimodal=is_multimodal)
+        valid_ids = input_ids.masked_fill(input_ids >= self.config.vocab_size, 0)
+        embedded: Tensor = super().embed_input_ids(valid_ids, multimodal_embeddings, is_multimodal=is_multimodal)
         return embedded
 
     def forward(

@@ -91,16 +91,16 @@ class Memory(nn.Module):
     def __init__(self, size: int, heads: int, kernel_size: int, shift: int):
         super().__init__()
         self.split = splits(heads)
-        own = size // (get_tensor_model_parallel_world_size() if self.split else 1)
-        self.weight = nn.Parameter(torch.empty(own, 1, kernel_size, dtype=EXACT), requires_grad=False)
+        channels = size // (get_tensor_model_parallel_world_size() if self.split else 1)
+        self.weight = nn.Parameter(torch.empty(channels, 1, kernel_size, dtype=EXACT), requires_grad=False)
         set_weight_attrs(self.weight, {"weight_loader": self._load})
         self.before = (kernel_size - 1) // 2 + shift
         self.behind = kernel_size - 1 - self.before
 
     def _load(self, parameter: nn.Parameter, loaded: Tensor) -> None:
-        own = len(parameter)
-        first = get_tensor_model_parallel_rank() * own if self.split else 0
-        parameter.data.copy_(loaded[first : first + own])
+        count = len(parameter)
+        first = get_tensor_model_parallel_rank() * count if self.split else 0
+        parameter.data.copy_(loaded[first : first + count])
 
     def forward(self, v: Tensor, keys: Tensor | None) -> Tensor:
         """Maps v [B, T, own channels] to [B, T, D], zero on masked frames; `keys` as in `attention`."""

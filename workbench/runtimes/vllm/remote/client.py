@@ -103,7 +103,7 @@ class Client:
         the connections. The first request that fails ends the others, and its error is raised.
         """
         arrived: queue.SimpleQueue[tuple[int, Mapping[str, Any]] | BaseException | None] = queue.SimpleQueue()
-        running = _Running(self._thread.loop, lambda: self._streamed(calls, arrived))
+        running = _Running(self._thread.loop, lambda: self._stream_all(calls, arrived))
         try:
             while True:
                 try:
@@ -141,7 +141,7 @@ class Client:
 
     async def _fetch(self, method: str, path: str, body: Any) -> Answer:
         asking = self._http.stream(method, path, json=body)
-        async with self._answering(), asyncio.timeout(ASK_SECONDS), asking as response:
+        async with self._converting_errors(), asyncio.timeout(ASK_SECONDS), asking as response:
             status, content = response.status_code, await self._read_all(response)
         try:
             return Answer(status, json.loads(content))
@@ -151,7 +151,7 @@ class Client:
                 raise unexpected_answer(self.server, f"{path} with no JSON ({found})") from None
             return Answer(status, None)
 
-    async def _streamed(self, calls: Sequence[Call], arrived: queue.SimpleQueue[Any]) -> None:
+    async def _stream_all(self, calls: Sequence[Call], arrived: queue.SimpleQueue[Any]) -> None:
         """Puts the events of all calls into the queue, and last None or the first error."""
         tasks = [asyncio.create_task(self._stream_one(number, call, arrived)) for number, call in enumerate(calls)]
         last: BaseException | None = broken(self.server, "was abandoned")  # the result unless it ends normally
@@ -171,7 +171,7 @@ class Client:
         request_body: dict[str, Any] = (
             {"data": dict(call.body), "files": call.files} if call.files else {"json": call.body}
         )
-        async with self._answering(), self._http.stream("POST", call.path, **request_body) as response:
+        async with self._converting_errors(), self._http.stream("POST", call.path, **request_body) as response:
             if response.status_code != 200:
                 raise refused(self.server, response.status_code, await self._read_all(response))
             reader, size = EventReader(), 0
@@ -212,7 +212,7 @@ class Client:
         return b"".join(parts)
 
     @contextlib.asynccontextmanager
-    async def _answering(self) -> AsyncIterator[None]:
+    async def _converting_errors(self) -> AsyncIterator[None]:
         """Turns every failure of a connection into an error of this project."""
         import httpx
 

@@ -102,7 +102,7 @@ class RemoteRecogniser:
         calls = [self._call(row, samples, options) for row, samples in enumerate(chunks)]
         texts, ids, finish = [""] * len(calls), [list[int]() for _ in calls], [""] * len(calls)
         prompts = [0] * len(calls)
-        shown = list(texts)
+        last_texts = list(texts)
         with contextlib.closing(self.client.stream(calls)) as events:
             for item in events:
                 if item is not None:
@@ -112,8 +112,8 @@ class RemoteRecogniser:
                     ids[row] += added.ids
                     finish[row] = added.finish or finish[row]
                     prompts[row] = added.prompt_tokens or prompts[row]
-                    shown[row] = self.wording.text(texts[row])
-                yield list(shown)
+                    last_texts[row] = self.wording.text(texts[row])
+                yield list(last_texts)
         notes = [] if options.repetition_penalty == 1.0 else [PENALTY_NOTE]
         return [self._recognition(*each, notes) for each in zip(texts, ids, finish, prompts, strict=True)]
 

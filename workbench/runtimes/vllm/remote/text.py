@@ -67,26 +67,28 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
 
         Raises `Unavailable` for embeddings if the server accepts none.
         """
-        yield from self._written(prompt, self._options(options), embeddings)
+        yield from self._write(prompt, self._options(options), embeddings)
 
     def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
         """See `Converses.converse_stream`; the messages and the answer are text."""
-        chosen = build_options(conversing(CausalLmOptions), options, self.model)
-        yield from text_answer(self._written(text_messages(messages, chosen, self.model), chosen), chosen)
+        checked_options = build_options(conversing(CausalLmOptions), options, self.model)
+        yield from text_answer(
+            self._write(text_messages(messages, checked_options, self.model), checked_options), checked_options
+        )
 
-    def _written(
-        self, prompt: Prompt, chosen: CausalLmOptions, embeddings: Sequence[Injected] = ()
+    def _write(
+        self, prompt: Prompt, checked_options: CausalLmOptions, embeddings: Sequence[Injected] = ()
     ) -> Generator[Piece | Generation, None, None]:
         """Yields the same as `generate_stream`, for options that are checked."""
         client = self.client
-        messages = conversation(prompt, chosen, self._service.has_chat_template, self.model)
+        messages = conversation(prompt, checked_options, self._service.has_chat_template, self.model)
         if arrays := embeddings_given(embeddings):
             prompt_fields: dict[str, Any] = {"messages": self._with_embeddings(client, messages, arrays)}
         else:
             prompt_fields = (
                 {"prompt": prompt} if messages is None else {"messages": [dict(message) for message in messages]}
             )
-        yield from self._generated(client, self._call(prompt_fields, chosen), chosen.alternatives)
+        yield from self._generate(client, self._call(prompt_fields, checked_options), checked_options.alternatives)
 
     def generate_from_embeddings(
         self, prompt: np.ndarray | Sequence[str | np.ndarray], **options: Any
@@ -100,16 +102,16 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
 
         Raises `BadInput` for malformed embeddings, and with the server's reason if it does not accept them.
         """
-        client, chosen = self.client, self._options(options)
+        client, checked_options = self.client, self._options(options)
         if isinstance(prompt, np.ndarray):
-            prompt_fields: dict[str, Any] = {"prompt_embeds": _encoded(prompt)}
+            prompt_fields: dict[str, Any] = {"prompt_embeds": _encode(prompt)}
         else:
             if not prompt:
                 raise BadInput("the prompt has no parts; expected texts and embeddings")
             content = [_part(part) for part in prompt]
-            system = [{"role": "system", "content": chosen.system}] if chosen.system else []
+            system = [{"role": "system", "content": checked_options.system}] if checked_options.system else []
             prompt_fields = {"messages": [*system, {"role": "user", "content": content}]}
-        yield from self._generated(client, self._call(prompt_fields, chosen), chosen.alternatives)
+        yield from self._generate(client, self._call(prompt_fields, checked_options), checked_options.alternatives)
 
     def trace(self, source: Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
         """Raises `Unavailable`, as a server shows no stages."""
@@ -161,7 +163,7 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
         fields |= alternatives_fields(options.alternatives, chats)
         return Call(route, {"model": self._service.model, **prompt_fields, **thinking, **fields})
 
-    def _generated(self, client: Client, call: Call, alternatives: int) -> Generator[Piece | Generation, None, None]:
+    def _generate(self, client: Client, call: Call, alternatives: int) -> Generator[Piece | Generation, None, None]:
         start_time = time.perf_counter()
         texts, ids, all_alternatives = list[str](), list[int](), list[tuple[Alternative, ...]]()
         finish, prompt_tokens, first = "length", 0, 0.0
@@ -227,10 +229,10 @@ def _is_id(token: str) -> bool:
 def _part(part: str | np.ndarray) -> Mapping[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
-    return {"type": "prompt_embeds", "data": _encoded(part)}
+    return {"type": "prompt_embeds", "data": _encode(part)}
 
 
-def _encoded(embeddings: np.ndarray) -> str:
+def _encode(embeddings: np.ndarray) -> str:
     """Returns embeddings in the encoding of vLLM's servers; only the server can check the width."""
     if embeddings.ndim != 2 or not embeddings.size or embeddings.dtype.kind != "f":
         raise BadInput(

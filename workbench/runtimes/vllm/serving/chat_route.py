@@ -105,7 +105,7 @@ class ChatRoute:
             stream = self._conversations.events(request.messages, request.options)
             first = [await anext(stream) for _ in range(BEFORE_STREAMING if request.stream else 0)]
             if request.stream:
-                return _streamed(writing, first, stream)
+                return _sent_events(writing, first, stream)
             async with contextlib.aclosing(stream):
                 async for event in stream:
                     if isinstance(event, Answer):
@@ -119,7 +119,7 @@ class ChatRoute:
             raise
 
 
-async def _streamed(
+async def _sent_events(
     writing: ChatAnswer, first: list[ConversationEvent], rest: AsyncGenerator[ConversationEvent, None]
 ) -> AsyncGenerator[str, None]:
     """Yields the server-sent events of an answer."""

@@ -61,7 +61,7 @@ class ServedEngine:
         for request in requests:
             check_request(request, self.limits)
         paired = list(zip(requests, params, strict=True))
-        running = RunningRequests(self._llm, self._loop, paired, self._name, self._converted_error)
+        running = RunningRequests(self._llm, self._loop, paired, self._name, self._convert_error)
         with self._lock:
             if self._given_up:
                 raise _cancelled()
@@ -78,7 +78,7 @@ class ServedEngine:
     def close(self) -> None:
         """Does nothing: the server ends its engine."""
 
-    def _converted_error(self, error: BaseException) -> WorkbenchError:
+    def _convert_error(self, error: BaseException) -> WorkbenchError:
         if self._llm.errored and not isinstance(error, WorkbenchError):
             return SessionDied(f"the engine of {self._name} has ended at work; the server's log says why")
         return failure(error, self._name)

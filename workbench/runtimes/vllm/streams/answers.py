@@ -241,7 +241,7 @@ class Answers:
             main, codec = logits(
                 [row for branches in group for row, _ in branches], needed_logits(manner[0], self.layout)
             )
-            main, codec = _guided(main, codec, group)
+            main, codec = _apply_guidance(main, codec, group)
             are_finite = _are_numbers(main) & (_are_numbers(codec) if codec is not None else True)
             for place in np.flatnonzero(~are_finite):
                 found.update((row, answer.break_off()) for row, answer in group[place])
@@ -268,7 +268,7 @@ def _are_numbers(logits: np.ndarray) -> np.ndarray:
     return found
 
 
-def _guided(
+def _apply_guidance(
     main: np.ndarray, codec: np.ndarray | None, group: Sequence[Branches]
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns the logits of each answer, with guidance where it has two branches."""
@@ -279,7 +279,7 @@ def _guided(
         part = slice(at, at + len(branches))
         at = part.stop
         scores = Scores(main[part], None if codec is None else codec[part])
-        own, others = apply_guidance(scores, branches[0][1].stream_request.plan.cfg)
-        mains.append(own)
-        codecs += [] if others is None else [others]
+        guided_main, guided_codec = apply_guidance(scores, branches[0][1].stream_request.plan.cfg)
+        mains.append(guided_main)
+        codecs += [] if guided_codec is None else [guided_codec]
     return np.stack(mains), np.stack(codecs) if codecs else None

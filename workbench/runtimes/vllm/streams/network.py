@@ -147,11 +147,11 @@ def engine_steps(
     room = network.room(request, plan) if guided else network.context
     if not guided or plan.modalities != "audio":
         params = _params(stream_request, layout, stops=(layout.audio,) if guided else ())
-        yield from _chosen(network, [(request, params)], answer)
+        yield from _read_steps(network, [(request, params)], answer)
     yield from answer.without_choice()  # before audio, or at the end of the context
     if guided and answer.phase.kind is Kind.AUDIO and request.positions + len(answer.ids) <= room:
         pair = _pair(request, replace(stream_request, plan=plan, prefix_ids=answer.ids[:]), layout, room)
-        yield from _chosen(network, pair, answer)
+        yield from _read_steps(network, pair, answer)
         yield from answer.without_choice()
     return answer.phase.finish or LENGTH
 
@@ -209,7 +209,7 @@ def _pair(
     ]
 
 
-def _chosen(
+def _read_steps(
     network: EngineNetwork, requests: Sequence[tuple[Request, SamplingParams]], answer: _Answer
 ) -> Iterator[Step]:
     """Yields the positions of an answer that the first of some requests generates.

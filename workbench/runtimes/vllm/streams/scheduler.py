@@ -81,7 +81,7 @@ class PairScheduler(Scheduler):
                 abandoned.append(name)
         outputs: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, model_runner_output)
         for request in self.finish_requests(abandoned, RequestStatus.FINISHED_ERROR):
-            own = outputs.setdefault(request.client_index, EngineCoreOutputs())
+            client_outputs = outputs.setdefault(request.client_index, EngineCoreOutputs())
             reason = request.get_finished_reason()
-            own.outputs.append(EngineCoreOutput(request.request_id, [], finish_reason=reason))
+            client_outputs.outputs.append(EngineCoreOutput(request.request_id, [], finish_reason=reason))
         return outputs

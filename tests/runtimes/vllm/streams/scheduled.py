@@ -50,12 +50,12 @@ class Scheduler:
         self.running.append(request)
         return request
 
-    def add_pair(self, name: str, rows: np.ndarray, plan: AnswerPlan, begun: Sequence[int]) -> list[Request]:
-        """The two requests of an answer with guidance; `begun` are the answer's ids up to `<|audio|>`."""
+    def add_pair(self, name: str, rows: np.ndarray, plan: AnswerPlan, prefix_ids: Sequence[int]) -> list[Request]:
+        """The two requests of an answer with guidance; `prefix_ids` are the answer's ids up to `<|audio|>`."""
         layout = self.network.layout
-        shared = {"begun": begun, "pair": name}
+        shared = {"prefix_ids": prefix_ids, "pair": name}
         asked = StreamRequest(plan, spans_of(rows, 0, layout), **shared), StreamRequest(plan, null=True, **shared)
-        ids = [*rows[:, 0].tolist(), *begun]
+        ids = [*rows[:, 0].tolist(), *prefix_ids]
         prompts = ids, [layout.pad] * (len(ids) - 1) + ids[-1:]
         found = [
             Request(f"{name} {n}", list(p), {ARGUMENT: a.written()}) for n, (p, a) in enumerate(zip(prompts, asked))

@@ -39,18 +39,18 @@ def check_file(directory: Path, family: str, path: Path, on_progress: OnProgress
     file = read_own_gguf(path)
     plan = _plan_for(directory, family, file)
     planned = {each.name: each for each in plan.tensors}
-    found = []
+    differences = []
     for number, tensor in enumerate(plan.tensors):
         if on_progress:
             on_progress(number / len(planned), f"comparing {tensor.name} in {file.name} with the checkpoint's")
         if (different := _different(tensor, file, planned)) is not None:
-            found.append(different)
-    return WeightReport(file.name, len(planned), tuple(found), tuple(_keys(plan, file)))
+            differences.append(different)
+    return WeightReport(file.name, len(planned), tuple(differences), tuple(_keys(plan, file)))
 
 
 def _plan_for(directory: Path, family: str, file: GgufFile) -> Plan:
     """Returns the plan of a file with this file's architecture, in this project's layout or in another."""
-    known = []
+    architectures = []
     for layout in LAYOUTS:
         try:
             plans = plans_of(directory, family, layout)
@@ -61,8 +61,8 @@ def _plan_for(directory: Path, family: str, file: GgufFile) -> Plan:
         for plan in plans:
             if plan.architecture == file.architecture:
                 return plan
-            known.append(plan.architecture)
-    expected = " or ".join(dict.fromkeys(known))
+            architectures.append(plan.architecture)
+    expected = " or ".join(dict.fromkeys(architectures))
     raise BadInput(
         f"{file.name} is a file of the architecture {file.architecture!r:.80}; expected {expected}, which "
         f"{directory.name} is converted to"
@@ -79,15 +79,15 @@ def _different(tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, Plan
     if math.prod(tensor.shape) > MOST_HELD and shape == tensor.shape and len(shape) == 2:
         return _of_large(tensor, file, planned)
 
-    def others() -> Iterator[tuple[str, np.ndarray]]:
+    def other_tensors() -> Iterator[tuple[str, np.ndarray]]:
         for each in planned.values():
             if each.shape == tensor.shape and each.name != tensor.name:
                 yield each.name, _values(each)
 
     stored = file.array(tensor.name).reshape(shape)
-    found = weight_difference(tensor.name, _values(tensor), stored, info.type, others)
+    difference = weight_difference(tensor.name, _values(tensor), stored, info.type, other_tensors)
     file.let_go(info.offset, info.nbytes)
-    return found
+    return difference
 
 
 def _of_large(tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, PlannedTensor]) -> WeightDifference | None:
@@ -95,9 +95,9 @@ def _of_large(tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, Plann
     info = file.tensors[tensor.name]
 
     def stored(first: int, last: int) -> np.ndarray:
-        found = file.rows(tensor.name, np.arange(first, last))
+        rows = file.rows(tensor.name, np.arange(first, last))
         file.let_go(info.offset, info.nbytes)
-        return found
+        return rows
 
     def others() -> Iterator[tuple[str, RowReader]]:
         for each in planned.values():
@@ -125,30 +125,32 @@ def _keys(plan: Plan, file: GgufFile) -> Iterator[str]:
             if key.endswith(NEEDED):
                 yield f"{key} is missing; the checkpoint's is {_shown(expected)}"
             continue
-        found = file.metadata[key]
+        stored = file.metadata[key]
         if isinstance(expected, (str, bool, int, float)):
-            if not _same(found, expected):
-                yield f"{key} is {_shown(found)}, the checkpoint's {_shown(expected)}"
-        elif isinstance(expected, Sequence) and (said := _of_arrays(key, found, expected, plan.values)):
-            yield said
+            if not _same(stored, expected):
+                yield f"{key} is {_shown(stored)}, the checkpoint's {_shown(expected)}"
+        elif isinstance(expected, Sequence) and (clause := _of_arrays(key, stored, expected, plan.values)):
+            yield clause
 
 
-def _same(found: Any, expected: Value) -> bool:
-    if isinstance(expected, float) and isinstance(found, (int, float)):
-        return math.isclose(found, expected, rel_tol=CLOSE)
-    return bool(found == expected)
+def _same(stored: Any, expected: Value) -> bool:
+    if isinstance(expected, float) and isinstance(stored, (int, float)):
+        return math.isclose(stored, expected, rel_tol=CLOSE)
+    return bool(stored == expected)
 
 
-def _of_arrays(key: str, found: Any, expected: Sequence[Any], values: Mapping[str, Value]) -> str:
+def _of_arrays(key: str, stored: Any, expected: Sequence[Any], values: Mapping[str, Value]) -> str:
     """Returns a clause about the first element that differs; empty if none does."""
     types = values.get("tokenizer.ggml.token_type") if key.endswith(".tokens") else None
     unused = {n for n, kind in enumerate(types) if kind == UNUSED} if isinstance(types, Sequence) else set()
-    held = list(found) if isinstance(found, (list, np.ndarray)) else []
-    for number, (one, other) in enumerate(zip(held, expected)):
-        if one != other and number not in unused:
-            return f"{key} differs from place {number} on: {_shown(one)}, the checkpoint's {_shown(other)}"
-    if len(held) < len(expected) and not set(range(len(held), len(expected))) <= unused:
-        return f"{key} has {len(held)} elements, the checkpoint's {len(expected)}"
+    elements = list(stored) if isinstance(stored, (list, np.ndarray)) else []
+    for number, (element, expected_element) in enumerate(zip(elements, expected)):
+        if element != expected_element and number not in unused:
+            return (
+                f"{key} differs from place {number} on: {_shown(element)}, the checkpoint's {_shown(expected_element)}"
+            )
+    if len(elements) < len(expected) and not set(range(len(elements), len(expected))) <= unused:
+        return f"{key} has {len(elements)} elements, the checkpoint's {len(expected)}"
     return ""
 
 

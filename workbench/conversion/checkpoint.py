@@ -35,8 +35,8 @@ def plans_of(directory: Path, family: str, layout: str = "workbench") -> list[Pl
             f"converting needs the Python packages {', '.join(NEEDS)}, and {error.name} is not installed; "
             "run: pip install torch gguf transformers"
         ) from error
-    found: list[Plan] = module.plans(directory.resolve(), layout)
-    return found
+    plans: list[Plan] = module.plans(directory.resolve(), layout)
+    return plans
 
 
 def convert(
@@ -48,5 +48,5 @@ def convert(
     """
     from workbench.conversion.writer import write
 
-    chosen = resolve_quantization(quantization, estimated_bytes(plans))
-    return write(plans, chosen, out, on_progress), chosen
+    resolved = resolve_quantization(quantization, estimated_bytes(plans))
+    return write(plans, resolved, out, on_progress), resolved

@@ -38,20 +38,20 @@ def main() -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=_end_with_caller, daemon=True).start()
-    said = 0.0
+    last_report = 0.0
 
     def say(fraction: float, sentence: str) -> None:
-        nonlocal said
-        now = time.monotonic()
-        if now - said >= SAY_SECONDS:
-            said = now
+        nonlocal last_report
+        current_time = time.monotonic()
+        if current_time - last_report >= SAY_SECONDS:
+            last_report = current_time
             print(json.dumps({"fraction": fraction, "said": sentence}), file=lines)
 
     try:
-        given = json.loads(sys.argv[1])
-        family = FAMILIES.get(given["family"])
+        request = json.loads(sys.argv[1])
+        family = FAMILIES.get(request["family"])
         with without(*([UNUSED] if family is not None and not family.package else [])):
-            print(json.dumps(_run(given, say)), file=lines)
+            print(json.dumps(_run(request, say)), file=lines)
     except (BadInput, Unavailable) as error:
         print(json.dumps({"error": type(error).__name__, "sentence": str(error)}), file=lines)
         return error.exit_status
@@ -70,27 +70,30 @@ def serve(file: int) -> None:
     sys.exit(main())
 
 
-def _run(given: dict[str, Any], say: OnProgress) -> dict[str, Any]:
-    directory = Path(given["directory"])
+def _run(request: dict[str, Any], say: OnProgress) -> dict[str, Any]:
+    directory = Path(request["directory"])
     say(0.0, f"reading {directory.name}")
-    if "served" in given:
-        return _serve(directory, given["family"], Path(given["served"]), say)
-    if "checked" in given:
+    if "served" in request:
+        return _serve(directory, request["family"], Path(request["served"]), say)
+    if "checked" in request:
         from workbench.conversion.check import check_file
 
-        return {"outside": [], "report": check_file(directory, given["family"], Path(given["checked"]), say).to_dict()}
-    plans = plans_of(directory, given["family"])
+        return {
+            "outside": [],
+            "report": check_file(directory, request["family"], Path(request["checked"]), say).to_dict(),
+        }
+    plans = plans_of(directory, request["family"])
     from workbench.conversion.writer import write  # after the check for missing packages
 
     sources = [source for plan in plans for source in plan.sources]
-    found: dict[str, Any] = {"sizes": estimated_bytes(plans), "outside": outside(sources, directory)}
-    if "files" in given:
-        chosen = resolve_quantization(given["quantization"], found["sizes"])
-        path = Path(given["files"][chosen])
+    answer: dict[str, Any] = {"sizes": estimated_bytes(plans), "outside": outside(sources, directory)}
+    if "files" in request:
+        quantization = resolve_quantization(request["quantization"], answer["sizes"])
+        path = Path(request["files"][quantization])
         if not path.is_file():  # auto may name a file that exists
-            write(plans, chosen, path, say)
-        found["path"] = str(path)
-    return found
+            write(plans, quantization, path, say)
+        answer["path"] = str(path)
+    return answer
 
 
 def _serve(directory: Path, family: str, out: Path, say: OnProgress) -> dict[str, Any]:

@@ -40,9 +40,9 @@ class GgufRequest:
 
     def _keep(self, paths: Sequence[Path]) -> None:
         """Raises `BadInput` for a file that exists, unless it may be overwritten."""
-        there = next((path for path in paths if path.exists() or path.is_symlink()), None)
-        if there is not None and not self.force:
-            raise BadInput(f"{there} exists already; give another name, or --force to replace it")
+        existing = next((path for path in paths if path.exists() or path.is_symlink()), None)
+        if existing is not None and not self.force:
+            raise BadInput(f"{existing} exists already; give another name, or --force to replace it")
 
     def sizes(self, directory: Path, family: str) -> str:
         """Returns JSON of the types that a checkpoint can be converted to, with the bytes of the file or files."""
@@ -137,8 +137,8 @@ def terminable() -> Iterator[None]:
     def stop(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    previous_handler = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)

@@ -34,9 +34,9 @@ def small_files(directory: Path, patterns: Iterable[str], folder: str = "") -> d
     """Returns the files of a directory that match the patterns, by their new names; with `folder`, inside that
     folder.
     """
-    named = sorted(path for path in directory.iterdir() if path.is_file())
-    found = [path for path in named if any(fnmatchcase(path.name, pattern) for pattern in patterns)]
-    return {f"{folder}/{path.name}" if folder else path.name: path for path in found}
+    files = sorted(path for path in directory.iterdir() if path.is_file())
+    matching = [path for path in files if any(fnmatchcase(path.name, pattern) for pattern in patterns)]
+    return {f"{folder}/{path.name}" if folder else path.name: path for path in matching}
 
 
 def funasr_files(directory: Path, *named: Path | None) -> dict[str, Path]:

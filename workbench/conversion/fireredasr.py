@@ -36,8 +36,8 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     checkpoint = read_checkpoint(directory)
     model = checkpoint.model
     network = build(AudioEmbeddingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
-    described = f"args of {ENCODER_WEIGHTS}"
-    check_tensors(network.state_dict(), checkpoint.hearing, checkpoint.where, described_in=described)
+    section = f"args of {ENCODER_WEIGHTS}"
+    check_tensors(network.state_dict(), checkpoint.hearing, checkpoint.where, described_in=section)
     encoder = plan_tensors(checkpoint.hearing, checkpoint.weights)
     changed = read_changed_language(checkpoint)
 
@@ -62,8 +62,8 @@ def merged_rows(plain: Rows, change: Change) -> Rows:
     """Returns the rows of a changed weight, computed from the rows of the weight."""
 
     def rows(first: int, last: int) -> np.ndarray:
-        found: np.ndarray = merged(torch.from_numpy(plain(first, last)), change, first, last).numpy()
-        return found
+        merged_values: np.ndarray = merged(torch.from_numpy(plain(first, last)), change, first, last).numpy()
+        return merged_values
 
     return rows
 

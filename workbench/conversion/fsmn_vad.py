@@ -55,9 +55,9 @@ def _network(model: FsmnVadModel) -> tuple[FsmnConfig, dict[str, Tensor]]:
 
 
 def _values(config: FsmnConfig, model: FsmnVadModel) -> dict[str, Value]:
-    named = ("input_dim", "input_affine_dim", "linear_dim", "proj_dim", "fsmn_layers", "lorder")
+    fields = ("input_dim", "input_affine_dim", "linear_dim", "proj_dim", "fsmn_layers", "lorder")
     return {
-        **{f"vad.{name}": getattr(config, name) for name in (*named, "output_affine_dim", "output_dim")},
+        **{f"vad.{name}": getattr(config, name) for name in (*fields, "output_affine_dim", "output_dim")},
         "vad.n_mels": model.frontend.n_mels,
         "vad.lfr_m": model.frontend.lfr_m,
         "vad.lfr_n": model.frontend.lfr_n,

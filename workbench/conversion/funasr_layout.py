@@ -38,19 +38,21 @@ def type_rule(exact_f16: Sequence[str] = (), exact_q8_0: Sequence[str] = ()) -> 
 
 def frontend_differences(frontend: FrontendConfig) -> list[str]:
     """Returns how a front end differs from the one built into the runtime."""
-    found = []
+    differences = []
     if (frontend.n_mels, frontend.lfr_m, frontend.lfr_n) != (80, 7, 6):
-        found.append(f"{frontend.lfr_m} stacked frames of {frontend.n_mels} mel bands every {frontend.lfr_n}")
+        differences.append(f"{frontend.lfr_m} stacked frames of {frontend.n_mels} mel bands every {frontend.lfr_n}")
     if (frontend.window, frontend.frame_length, frontend.frame_shift) != ("hamming", 25, 10):
-        found.append(f"{frontend.window} windows of {frontend.frame_length:g} ms every {frontend.frame_shift:g} ms")
-    found += ["frames that reach beyond the recording (snip_edges false)"] if not frontend.snip_edges else []
-    return found + (["samples from -1 to 1 (upsacle_samples false)"] if not frontend.upscale_samples else [])
+        differences.append(
+            f"{frontend.window} windows of {frontend.frame_length:g} ms every {frontend.frame_shift:g} ms"
+        )
+    differences += ["frames that reach beyond the recording (snip_edges false)"] if not frontend.snip_edges else []
+    return differences + (["samples from -1 to 1 (upsacle_samples false)"] if not frontend.upscale_samples else [])
 
 
 def memory_differences(kernel: int, shift: int, of: str) -> list[str]:
     """Returns how an FSMN memory differs from the runtime's: an odd kernel with its middle on the present frame."""
-    found = [f"an even kernel of {kernel} frames in {of}"] if kernel % 2 == 0 else []
-    return [*found, f"sanm_shfit {shift} in {of}"] if shift else found
+    differences = [f"an even kernel of {kernel} frames in {of}"] if kernel % 2 == 0 else []
+    return [*differences, f"sanm_shfit {shift} in {of}"] if shift else differences
 
 
 def encoder_differences(encoder: SanmConfig) -> list[str]:

@@ -41,9 +41,9 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     weights = model.checkpoint.weights
     where = f"{weights.parent.name}/{weights.name}"
     speech, language = split_language(read_state_dict(weights))
-    wanted = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
-    check_tensors(wanted, speech, where, UNUSED_TENSORS)
-    encoder = plan_tensors({name: tensor for name, tensor in speech.items() if name in wanted}, weights)
+    expected = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
+    check_tensors(expected, speech, where, UNUSED_TENSORS)
+    encoder = plan_tensors({name: tensor for name, tensor in speech.items() if name in expected}, weights)
     regions = mapped_regions(weights)
     half = plan_language(
         model.language, model.tokenizer, language, lambda _, tensor: tensor_rows(tensor, regions), where
@@ -51,10 +51,10 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     values = _values(model)
     if layout == "funasr":
         rule, types = funasr_layout.type_rule(), funasr_layout.TYPES
-        named = {**language_name(model.language.directory), **half.values}
+        language_values = {**language_name(model.language.directory), **half.values}
         return [
             Plan(RUNTIME_ARCHITECTURE, values, encoder, rule, types, notes=_notes(model)),
-            Plan(half.architecture, named, half.tensors, usual_type, types, suffix="-llm", notes=half.notes),
+            Plan(half.architecture, language_values, half.tensors, usual_type, types, suffix="-llm", notes=half.notes),
         ]
     cmvn = plan_cmvn(read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
     branch, left_out = _ctc_branch(model, branch_tensors(speech), weights, where)

@@ -118,14 +118,14 @@ def _network_config(language: LanguageConfig) -> Any:
 def _check_network(config: Any, where: str) -> None:
     """Raises `BadInput` for a network that llama.cpp computes differently."""
     rope = config.rope_parameters or {}
-    for key, found, expected in (
+    for key, value, expected in (
         ("rope_parameters.rope_type", rope.get("rope_type", "default"), "default"),
         ("hidden_act", config.hidden_act, "silu"),
         ("use_sliding_window", bool(config.use_sliding_window), False),
         ("attention_bias", bool(getattr(config, "attention_bias", False)), False),
     ):
-        if found != expected:
-            raise BadInput(f"{key} in {where} is {found!r:.80}; only {expected!r} is converted")
+        if value != expected:
+            raise BadInput(f"{key} in {where} is {value!r:.80}; only {expected!r} is converted")
 
 
 def _checked(
@@ -134,25 +134,27 @@ def _checked(
     """Returns the tensors of the file; like llama.cpp, it leaves out an output matrix that equals the embeddings."""
     network_class: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     with torch.device("meta"):
-        wanted = dict(network_class(config).state_dict())
-    found = dict(tensors)
+        expected = dict(network_class(config).state_dict())
+    available = dict(tensors)
     if config.tie_word_embeddings:
-        if EMBEDDINGS not in found and OUTPUT in found:
-            found[EMBEDDINGS] = found.pop(OUTPUT)
-        if OUTPUT not in found or _equal(found[OUTPUT], found[EMBEDDINGS], rows):
-            found.pop(OUTPUT, None)
-            wanted.pop(OUTPUT, None)
-    check_tensors(wanted, found, where, described_in=described_in)
-    return {name: found[name] for name in wanted}
+        if EMBEDDINGS not in available and OUTPUT in available:
+            available[EMBEDDINGS] = available.pop(OUTPUT)
+        if OUTPUT not in available or _equal(available[OUTPUT], available[EMBEDDINGS], rows):
+            available.pop(OUTPUT, None)
+            expected.pop(OUTPUT, None)
+    check_tensors(expected, available, where, described_in=described_in)
+    return {name: available[name] for name in expected}
 
 
-def _equal(one: Tensor, other: Tensor, rows: Callable[[str, Tensor], Rows]) -> bool:
+def _equal(output: Tensor, embeddings: Tensor, rows: Callable[[str, Tensor], Rows]) -> bool:
     """Returns whether output matrix and embeddings are equal, comparing a few rows at a time."""
-    if one.shape != other.shape or one.data_ptr() == other.data_ptr():
-        return one.shape == other.shape
-    left, right = rows(OUTPUT, one), rows(EMBEDDINGS, other)
-    steps = range(0, len(one), COMPARED)
-    return all(np.array_equal(left(first, first + COMPARED), right(first, first + COMPARED)) for first in steps)
+    if output.shape != embeddings.shape or output.data_ptr() == embeddings.data_ptr():
+        return output.shape == embeddings.shape
+    output_rows, embedding_rows = rows(OUTPUT, output), rows(EMBEDDINGS, embeddings)
+    steps = range(0, len(output), COMPARED)
+    return all(
+        np.array_equal(output_rows(first, first + COMPARED), embedding_rows(first, first + COMPARED)) for first in steps
+    )
 
 
 def _dimensions(language: LanguageConfig, config: Any) -> dict[str, Value]:

@@ -38,10 +38,10 @@ def _files(directory: Path) -> list[Path]:
             continue
         where = f"{directory.name}/{index.name}"
         try:
-            named = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BadInput(f"{where} is damaged; expected the file of every tensor under weight_map") from error
-        files = [directory / Path(str(part)).name for part in named]
+        files = [directory / Path(str(part)).name for part in names]
         missing = [file.name for file in files if not file.is_file()]
         if missing:
             raise BadInput(f"{where} names {missing[0]}, and there is no such file in {directory.name}")

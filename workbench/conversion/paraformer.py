@@ -27,17 +27,17 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     weights = model.checkpoint.weights
     tensors = read_state_dict(weights)
     network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
-    wanted = network.state_dict()
-    check_tensors(wanted, tensors, f"{weights.parent.name}/{weights.name}", model.unused_tensors)
-    used = {name: tensor for name, tensor in tensors.items() if name in wanted}
+    expected = network.state_dict()
+    check_tensors(expected, tensors, f"{weights.parent.name}/{weights.name}", model.unused_tensors)
+    used = {name: tensor for name, tensor in tensors.items() if name in expected}
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
     planned = [*plan_cmvn(cmvn), *plan_tensors(used, weights, tables=("decoder.output_layer.weight",))]
     values = _values(model)
     if layout == "funasr":
         rule = funasr_layout.type_rule(exact_f16=("cif_output",), exact_q8_0=("predictor",))
         return [Plan(ARCHITECTURE, values, planned, rule, funasr_layout.TYPES, notes=_notes(model))]
-    named = (model.checkpoint.file("tokenizer_conf", key) for key in ("token_list", "seg_dict_file"))
-    files = funasr_files(directory.resolve(), model.cmvn_file, *named)
+    named_files = (model.checkpoint.file("tokenizer_conf", key) for key in ("token_list", "seg_dict_file"))
+    files = funasr_files(directory.resolve(), model.cmvn_file, *named_files)
     return [Plan(ARCHITECTURE, {**values, **travelling("paraformer", files)}, planned)]
 
 

@@ -108,8 +108,8 @@ def total_bytes(plans: Sequence[Plan], quantization: str) -> int:
 
 def estimated_bytes(plans: Sequence[Plan]) -> dict[str, int]:
     """Returns the size of a model's files in every possible type, exact to the byte."""
-    offered = [name for name in TYPES if all(name in plan.types for plan in plans)]
-    return {name: total_bytes(plans, name) for name in offered}
+    common_types = [name for name in TYPES if all(name in plan.types for plan in plans)]
+    return {name: total_bytes(plans, name) for name in common_types}
 
 
 def array_rows(array: np.ndarray) -> Rows:

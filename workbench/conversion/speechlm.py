@@ -67,16 +67,16 @@ def _files(model: SpeechLmModel) -> dict[str, Path | bytes]:
 
     A tokenizer in the older form of two files gets a `tokenizer.json`, which is read without torch.
     """
-    found: dict[str, Path | bytes] = {**small_files(model.directory, OWN_FILES)}
+    files: dict[str, Path | bytes] = {**small_files(model.directory, OWN_FILES)}
     for name, folder in model.folders.items():
-        inside = PurePosixPath(name)
-        plain = not inside.is_absolute() and ".." not in inside.parts
-        place = str(inside) if plain else folder.name
-        found |= small_files(folder, FILES, place)
-        if f"{place}/vocab.json" in found and f"{place}/tokenizer.json" not in found:
+        relative = PurePosixPath(name)
+        plain = not relative.is_absolute() and ".." not in relative.parts
+        place = str(relative) if plain else folder.name
+        files |= small_files(folder, FILES, place)
+        if f"{place}/vocab.json" in files and f"{place}/tokenizer.json" not in files:
             definition = json.dumps(model.tokenizer.language.definition, ensure_ascii=False)
-            found[f"{place}/tokenizer.json"] = definition.encode()
-    return found
+            files[f"{place}/tokenizer.json"] = definition.encode()
+    return files
 
 
 def plan_language(model: SpeechLmModel, parts: SpeechLmTensors) -> tuple[dict[str, Value], list[PlannedTensor]]:

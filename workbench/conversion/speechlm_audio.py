@@ -159,8 +159,8 @@ def plan_codec(
         return AudioPart(stated(sizes, CODEC), draft.planned, (NO_ENCODER.format(model=semantic.model_type),))
     draft.plain(f"{CODEC}fc", "fc")
     _encoder(draft, len(sizes.downsampling))
-    described = _semantic(draft, config)
-    return AudioPart({**stated(sizes, CODEC), **stated(described, SEMANTIC)}, draft.planned)
+    semantic_sizes = _semantic(draft, config)
+    return AudioPart({**stated(sizes, CODEC), **stated(semantic_sizes, SEMANTIC)}, draft.planned)
 
 
 def _decoder(draft: _Draft, blocks: int) -> None:
@@ -297,10 +297,10 @@ class _Draft:
 
     def attention(self, new: str, old: str, kind: Kind = Kind.MATRIX) -> None:
         """Plans `attn_qkv`, whose rows are those of queries, keys and values, and `attn_out`."""
-        for last, own in (("weight", kind), ("bias", Kind.EXACT)):
+        for last, role in (("weight", kind), ("bias", Kind.EXACT)):
             parts = [self.tensors[f"{old}.{name}_proj.{last}"] for name in "qkv"]
             shape = 3 * len(parts[0]), *parts[0].shape[1:]
-            self._put(f"{new}.attn_qkv.{last}", shape, lambda a, b, parts=parts: torch.cat(parts)[a:b], own, *parts)  # type: ignore[misc]
+            self._put(f"{new}.attn_qkv.{last}", shape, lambda a, b, parts=parts: torch.cat(parts)[a:b], role, *parts)  # type: ignore[misc]
         self.linear(f"{new}.attn_out", f"{old}.out_proj", kind)
 
     def kernel(self, new: str, old: str, order: Sequence[int] = (0, 2, 1)) -> None:

@@ -62,8 +62,8 @@ class _Progress:
         self.done += size
         if self.on_progress is not None:
             done, total = self.done / 1e6, self.total / 1e6
-            said = f"writing {self.quantization}: {done:.0f} of {total:.0f} MB, {name}"
-            self.on_progress(min(self.done / self.total, 1.0), said)
+            activity = f"writing {self.quantization}: {done:.0f} of {total:.0f} MB, {name}"
+            self.on_progress(min(self.done / self.total, 1.0), activity)
 
 
 class _Writer(GGUFWriter):
@@ -143,8 +143,8 @@ def _write_tensor(tensor: PlannedTensor, stored: str, file: IO[bytes], progress:
 
 
 def _check_values(values: np.ndarray, stored: str, name: str) -> None:
-    most = float(np.abs(values).max(initial=0.0))
-    if not math.isfinite(most):
+    largest = float(np.abs(values).max(initial=0.0))
+    if not math.isfinite(largest):
         raise BadInput(f"tensor {name} holds values that are not finite (NaN or infinity); expected numbers")
-    if stored not in ("f32", "bf16") and most > HALF_MOST:
-        raise BadInput(f"tensor {name} holds {most:g}, which is beyond {stored}; convert to f32 or bf16 instead")
+    if stored not in ("f32", "bf16") and largest > HALF_MOST:
+        raise BadInput(f"tensor {name} holds {largest:g}, which is beyond {stored}; convert to f32 or bf16 instead")

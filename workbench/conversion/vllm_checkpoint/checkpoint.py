@@ -30,5 +30,5 @@ def plan_of(directory: Path, family: str) -> ServedModel:
             f"converting needs the Python packages {', '.join(NEEDS)}, and {error.name} is not installed; "
             f"run: pip install {' '.join(NEEDS)}"
         ) from error
-    found: ServedModel = module.plan(directory.resolve())
-    return found
+    model: ServedModel = module.plan(directory.resolve())
+    return model

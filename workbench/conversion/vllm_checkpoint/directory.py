@@ -59,13 +59,13 @@ def write_directory(model: ServedModel, out: Path, on_progress: OnProgress | Non
         _write_texts(model, folder)
         done = 0
 
-        def wrote(tensor: StoredTensor, nbytes: int) -> None:
+        def on_written(tensor: StoredTensor, nbytes: int) -> None:
             nonlocal done
             done += nbytes
             if on_progress is not None:
                 on_progress(done / max(total, 1), f"writing {tensor.name} of {out.name}")
 
-        _write_weights(model, folder, wrote)
+        _write_weights(model, folder, on_written)
         if out.is_dir():
             out.rmdir()
         folder.replace(out)
@@ -81,16 +81,16 @@ def _unfinished(out: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_weights(model: ServedModel, folder: Path, wrote: Any) -> None:
+def _write_weights(model: ServedModel, folder: Path, on_written: Any) -> None:
     shards = _shards(model.tensors)
     if len(shards) == 1:
-        write_safetensors(shards[0], folder / WEIGHTS, model.where, wrote)
+        write_safetensors(shards[0], folder / WEIGHTS, model.where, on_written)
         return
     places: dict[str, str] = {}
     stem, suffix = Path(WEIGHTS).stem, Path(WEIGHTS).suffix
     for number, shard in enumerate(shards, 1):
         name = f"{stem}-{number:05d}-of-{len(shards):05d}{suffix}"
-        write_safetensors(shard, folder / name, model.where, wrote)
+        write_safetensors(shard, folder / name, model.where, on_written)
         places |= {tensor.name: name for tensor in shard}
     total = sum(tensor.nbytes for tensor in model.tensors)
     _write_json(folder / f"{WEIGHTS}.index.json", {"metadata": {"total_size": total}, "weight_map": places})

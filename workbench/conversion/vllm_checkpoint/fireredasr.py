@@ -70,9 +70,9 @@ def _encoder_tensors(checkpoint: Checkpoint, regions: list[tuple[int, int]]) -> 
     """Returns encoder and adapter by the checkpoint's names."""
     model, where = checkpoint.model, checkpoint.where
     network = build(AudioEmbeddingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
-    wanted = network.state_dict()
-    check_tensors(wanted, checkpoint.hearing, where, described_in=f"args of {ENCODER_WEIGHTS}")
-    return [stored(name, checkpoint.hearing[name], regions, where) for name in wanted]
+    expected = network.state_dict()
+    check_tensors(expected, checkpoint.hearing, where, described_in=f"args of {ENCODER_WEIGHTS}")
+    return [stored(name, checkpoint.hearing[name], regions, where) for name in expected]
 
 
 def _merging(changed: ChangedLanguage) -> Store:

@@ -35,10 +35,10 @@ def plan(directory: Path) -> ServedModel:
     weights = model.checkpoint.weights
     where = f"{weights.parent.name}/{weights.name}"
     speech, language = split_language(read_state_dict(weights))
-    wanted = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
-    check_tensors(wanted, speech, where, UNUSED_TENSORS)
+    expected = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
+    check_tensors(expected, speech, where, UNUSED_TENSORS)
     regions = mapped_regions(weights)
-    encoder = [stored(name, speech[name], regions, where) for name in wanted]
+    encoder = [stored(name, speech[name], regions, where) for name in expected]
     half, changes = language_tensors(model.language, language, prefixed(LANGUAGE_PREFIX, regions, where), where)
     return ServedModel(
         family="funasr_nano",

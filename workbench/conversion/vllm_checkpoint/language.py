@@ -43,33 +43,33 @@ def language_tensors(
     """
     import transformers
 
-    described = f"{language.directory.name}/config.json"
+    config_name = f"{language.directory.name}/config.json"
     try:
         config: Any = transformers.AutoConfig.from_pretrained(
             str(language.directory), local_files_only=True, trust_remote_code=False
         )
         network_class: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
         with torch.device("meta"):
-            wanted = dict(network_class(config).state_dict())
+            expected = dict(network_class(config).state_dict())
     except Exception as error:  # its reader raises many kinds
-        raise BadInput(f"{described} cannot be read: {message_of(error)}") from error
-    found: dict[str, Tensor] = dict(tensors)
+        raise BadInput(f"{config_name} cannot be read: {message_of(error)}") from error
+    available: dict[str, Tensor] = dict(tensors)
     changes: dict[str, Any] = {} if config.architectures else {"architectures": [network_class.__name__]}
     if config.tie_word_embeddings:
-        if EMBEDDINGS not in found and OUTPUT in found:
-            found[EMBEDDINGS] = found.pop(OUTPUT)
-        if OUTPUT not in found or _equal(found[OUTPUT], found[EMBEDDINGS]):
-            found.pop(OUTPUT, None)
-            wanted.pop(OUTPUT, None)
+        if EMBEDDINGS not in available and OUTPUT in available:
+            available[EMBEDDINGS] = available.pop(OUTPUT)
+        if OUTPUT not in available or _equal(available[OUTPUT], available[EMBEDDINGS]):
+            available.pop(OUTPUT, None)
+            expected.pop(OUTPUT, None)
         else:
             changes["tie_word_embeddings"] = False
-    check_tensors(wanted, found, where, described_in=described)
-    return [store(name, found[name]) for name in wanted], changes
+    check_tensors(expected, available, where, described_in=config_name)
+    return [store(name, available[name]) for name in expected], changes
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
+def _equal(output: Tensor, embeddings: Tensor) -> bool:
     """Returns whether output matrix and embeddings are equal, comparing a few rows at a time."""
-    if one.shape != other.shape or one.data_ptr() == other.data_ptr():
-        return one.shape == other.shape
-    steps = range(0, len(one), COMPARED)
-    return all(torch.equal(one[at : at + COMPARED], other[at : at + COMPARED].to(one.dtype)) for at in steps)
+    if output.shape != embeddings.shape or output.data_ptr() == embeddings.data_ptr():
+        return output.shape == embeddings.shape
+    steps = range(0, len(output), COMPARED)
+    return all(torch.equal(output[at : at + COMPARED], embeddings[at : at + COMPARED].to(output.dtype)) for at in steps)

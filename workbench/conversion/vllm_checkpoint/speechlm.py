@@ -56,12 +56,12 @@ def plan(directory: Path) -> ServedModel:
 
 def _network_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> list[StoredTensor]:
     """Returns language model, stream embeddings, tower and adaptor; raises `BadInput` if they do not fit."""
-    wanted = _language_shapes(model, parts.where)
+    expected = _language_shapes(model, parts.where)
     language = dict(parts.language)
     if model.settings["tie_word_embeddings"]:
         language.pop(OUTPUT, None)
-        wanted.pop(OUTPUT, None)
-    check_tensors(wanted, language, parts.where, described_in="its configuration")
+        expected.pop(OUTPUT, None)
+    check_tensors(expected, language, parts.where, described_in="its configuration")
     streams = stream_table(model, parts)
     if model.tower is not None:  # which compares the tensors with its network
         AudioEncoder(model.tower, parts.hearing, model.hidden_size, torch.device("cpu"), parts.where, parts.files)
@@ -70,8 +70,8 @@ def _network_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> list[Store
             f"{parts.where} has tensor {next(iter(parts.hearing))}, and its configuration has no audio tower"
         )
     regions = mapped_regions(*parts.files)
-    found_all = {**language, STREAM_TABLE: streams, **parts.hearing}
-    return [stored(name, value, regions, parts.where) for name, value in found_all.items()]
+    all_tensors = {**language, STREAM_TABLE: streams, **parts.hearing}
+    return [stored(name, value, regions, parts.where) for name, value in all_tensors.items()]
 
 
 def _language_shapes(model: SpeechLmModel, where: str) -> dict[str, Any]:
@@ -137,9 +137,9 @@ def _files(model: SpeechLmModel) -> dict[str, bytes]:
         config["xcodec_hf_model_tag"] = SERVED_CODEC
         if model.codec.directory is not None:
             files[f"{SERVED_CODEC}/config.json"] = (model.codec.directory / "config.json").read_bytes()
-    own = config_file(model.directory)
-    stated = read_json(own) if own.is_file() else {}
-    config |= {name: stated[name] for name in DEFAULTS if stated.get(name) is not None}
+    config_path = config_file(model.directory)
+    stated_config = read_json(config_path) if config_path.is_file() else {}
+    config |= {name: stated_config[name] for name in DEFAULTS if stated_config.get(name) is not None}
     files[SERVED] = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
     return files | {path.name: path.read_bytes() for path in sorted(model.directory.glob("inference*.yaml"))}
 

@@ -68,13 +68,13 @@ def stored(name: str, tensor: Tensor, regions: Sequence[tuple[int, int]] = (), w
 
 
 def write_safetensors(
-    tensors: Sequence[StoredTensor], path: Path, where: str, wrote: Callable[[StoredTensor, int], None]
+    tensors: Sequence[StoredTensor], path: Path, where: str, on_written: Callable[[StoredTensor, int], None]
 ) -> None:
     """Writes one file.
 
     Args:
         where: the name of the tensors' source in messages.
-        wrote: called with the tensor and the number of bytes after each part is written.
+        on_written: called with the tensor and the number of bytes after each part is written.
 
     Raises `BadInput` for a tensor with values that are not finite.
     """
@@ -82,7 +82,7 @@ def write_safetensors(
         header = _header(tensors)
         file.write(struct.pack("<Q", len(header)) + header)
         for tensor in tensors:
-            _write(tensor, file, where, wrote)
+            _write(tensor, file, where, on_written)
         file.flush()
 
 
@@ -97,7 +97,7 @@ def _header(tensors: Sequence[StoredTensor]) -> bytes:
     return content + b" " * (-len(content) % ALIGNED)
 
 
-def _write(tensor: StoredTensor, file: IO[bytes], where: str, wrote: Callable[[StoredTensor, int], None]) -> None:
+def _write(tensor: StoredTensor, file: IO[bytes], where: str, on_written: Callable[[StoredTensor, int], None]) -> None:
     count = tensor.shape[0]
     step = max(CHUNK_VALUES // max(math.prod(tensor.shape[1:]), 1), 1)
     for first in range(0, count, step):
@@ -107,4 +107,4 @@ def _write(tensor: StoredTensor, file: IO[bytes], where: str, wrote: Callable[[S
                 f"{where}: tensor {tensor.name} holds values that are not finite (NaN or infinity); expected numbers"
             )
         file.write(values.view(torch.uint8).numpy().data)
-        wrote(tensor, values.nbytes)
+        on_written(tensor, values.nbytes)

@@ -20,7 +20,7 @@ def test_a_run_shows_its_verdicts_its_heat_map_and_every_stage(tmp_path: Path) -
         Outcome(HOSTILE, "beyond", comparison=found, verdict=judge(found)),
         Outcome("vllm", "unavailable", "this machine has no vLLM"),
     ]
-    run = ParityRun(HOSTILE, HOSTILE, Computed("pytorch", reference), None, "", outcomes, tmp_path, keep=True)
+    run = ParityRun(HOSTILE, HOSTILE, Computed("pytorch", reference), None, "", outcomes, tmp_path, kept=True)
     html = run._repr_html_()
     said = text_of(html)
     for part in (
@@ -37,5 +37,5 @@ def test_a_run_shows_its_verdicts_its_heat_map_and_every_stage(tmp_path: Path) -
 
 def test_a_run_without_a_comparison_has_no_heat_map(tmp_path: Path) -> None:
     none = Outcome("vllm", "unavailable", "this machine has no vLLM")
-    run = ParityRun("m", "talk.wav", Computed("pytorch", computed()), None, "", [none], tmp_path, keep=True)
+    run = ParityRun("m", "talk.wav", Computed("pytorch", computed()), None, "", [none], tmp_path, kept=True)
     assert "<img" not in run._repr_html_()

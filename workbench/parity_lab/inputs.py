@@ -40,18 +40,18 @@ def is_several(arguments: Sequence[str], reads_text: bool) -> bool:
     return not reads_text and any(map(os.path.isdir, arguments))  # for a name that is too long, Path.is_dir raises
 
 
-def read_inputs(arguments: Sequence[str], reads_text: bool) -> list[Input]:
+def read_inputs(given: Sequence[str], reads_text: bool) -> list[Input]:
     """Returns the inputs, each once and with a name of its own.
 
     Args:
-        arguments: recordings, or texts for a model that reads text; folders of recordings; lists.
+        given: recordings, or texts for a model that reads text; folders of recordings; lists.
         reads_text: whether the model reads a text.
 
     Raises `BadInput` if there is none, if a list cannot be read, or if two have the same name.
     """
-    found = [item for each in arguments for item in _inputs_of(each, reads_text)]
+    found = [item for each in given for item in _inputs_of(each, reads_text)]
     if not found:
-        raise BadInput(f"there is no input in {', '.join(map(str, arguments))}; expected recordings or texts")
+        raise BadInput(f"there is no input in {', '.join(map(str, given))}; expected recordings or texts")
     if len(found) > MOST_INPUTS:
         raise BadInput(f"there are {len(found)} inputs; expected at most {MOST_INPUTS}")
     if reads_text:  # texts without a name are counted

@@ -135,7 +135,7 @@ class ParityRun:
 
     Args:
         folder: the folder with the traces.
-        keep: whether the traces stay after `close`.
+        kept: whether the traces stay after `close`.
         isolated: whether the candidates were computed from the reference's own inputs, stage by stage.
     """
 
@@ -148,7 +148,7 @@ class ParityRun:
         no_exact: str,
         outcomes: Collection[Outcome],
         folder: Path,
-        keep: bool,
+        kept: bool,
         isolated: bool = False,
         peers: Collection[Computed] = (),
     ):
@@ -161,7 +161,7 @@ class ParityRun:
         self.folder = folder
         self.isolated = isolated
         self.peers = tuple(peers)  # the reference's model in the precisions of candidates
-        self._end = None if keep else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._end = None if kept else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process does not remove the traces."""

@@ -110,7 +110,10 @@ def test_halves_say_how_they_were_computed_where_nothing_else_does(tmp_path: Pat
     halves = {f"encoder.layers.{n}": reference[f"encoder.layers.{n}"].astype(np.float16) for n in range(8)}
     path = written(tmp_path, kind, halves | {"tokens": reference["tokens"]})
     found = compare(reference, read_trace(path))
-    assert found.within and (found.tolerances.preset.name, found.reason) == ("f16", "dtype is float16")
+    assert found.within and (found.tolerances.preset.name, found.reason) == (
+        "f16",
+        "the reference has the dtype float32 and the candidate the dtype float16",
+    )
     (tmp_path / "names.toml").write_text('[meta]\nquantization = "f32"')
     assert not compare(reference, read_trace(path, read_mapping(tmp_path / "names.toml"))).within
 

@@ -73,7 +73,7 @@ def _answer(
     cell = column.offer.cell
     card = column.offer.card
     hears = FAMILIES[card.family].input != PROMPT
-    messages = checked_messages(column.messages, hears, card.id)  # before a model is loaded
+    messages: list[Any] = checked_messages(column.messages, hears, card.id)  # before a model is loaded
     process = pool.process(cell.model, cell.runtime, cell.quantization)
     session = opened(pool, cell, stop, report)
     report("answering")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -52,7 +53,17 @@ def test_a_segment_has_silence_before_and_after_its_speech() -> None:
 
 def test_speech_at_the_very_start_and_end_is_kept_whole() -> None:
     [found] = segments([(30, 1)])
-    assert (found.start, found.end, found.speech_end) == (0.0, pytest.approx(30 * SECONDS), pytest.approx(30 * SECONDS))
+    assert found.start == 0.0
+    assert found.end == pytest.approx(30 * SECONDS) and found.speech_end == pytest.approx(30 * SECONDS)
+
+
+def test_the_pieces_of_long_speech_follow_each_other() -> None:
+    found = segments([(500, 1)], EndpointingLimits(longest=5.0))
+    assert [each.number for each in found] == list(range(1, len(found) + 1)) and len(found) >= 3
+    assert found[0].start == 0.0
+    for one, two in pairwise(found):
+        assert one.speech_end == pytest.approx(one.end) and two.start == pytest.approx(one.end)
+    assert found[-1].end == pytest.approx(500 * SECONDS) and all(each.end - each.start <= 7.0 for each in found)
 
 
 @pytest.mark.parametrize(

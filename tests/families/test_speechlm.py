@@ -139,6 +139,25 @@ def test_the_forks_windows_give_fewer_rows() -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "mel", "message"),
+    [
+        ({"n_window": None}, {}, "it lacks n_window or n_window_infer, the windows of the audio tower; expected both"),
+        ({"n_window_infer": None}, {}, "it lacks n_window or n_window_infer"),
+        ({"n_window_infer": 750}, {}, "n_window_infer in it is 750; expected a multiple of 2 * n_window = 100"),
+        ({}, {"feature_size": 80}, "has 80 mel bins at 16000 Hz; the audio tower of it takes 128 at 16000 Hz"),
+        ({}, {"sampling_rate": 8000}, "has 128 mel bins at 8000 Hz; the audio tower of it takes 128 at 16000 Hz"),
+    ],
+)
+def test_a_tower_that_does_not_fit(settings: dict[str, Any], mel: dict[str, Any], message: str) -> None:
+    from workbench.families.speechlm_parts import read_tower
+
+    whole = {"num_mel_bins": 128, "output_dim": 2048, "n_window": 50, "n_window_infer": 800, **settings}
+    with pytest.raises(BadInput) as caught:
+        read_tower({name: value for name, value in whole.items() if value is not None}, mel, "it")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"num_stream": 4}, "the number of streams differs"),

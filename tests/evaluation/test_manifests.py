@@ -408,3 +408,9 @@ def test_a_line_separator_of_unicode_ends_no_line_of_kaldi(tmp_path: Path) -> No
 )
 def test_a_recording_is_named_relative_to_its_corpus(audio: str, root: str, expected: str) -> None:
     assert relative_to(audio, root) == expected
+
+
+def test_a_recording_without_an_id_is_named_by_its_path(tmp_path: Path) -> None:
+    list_ = "audio,text\nsub/b.wav,one\ns3://bucket/c.wav,two\nd,three\n"
+    found = rows(write(tmp_path, {"list.csv": list_}) / "list.csv")
+    assert [each.id for each in found if isinstance(each, Utterance)] == ["sub/b", "s3://bucket/c.wav", "d"]

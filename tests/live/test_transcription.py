@@ -181,7 +181,8 @@ def test_closing_ends_at_once_while_the_model_works(loudness: None) -> None:
     live.close()
 
 
-def test_closing_also_ends_a_feed_that_waits_for_the_model(loudness: None) -> None:
+@pytest.mark.parametrize("waiting", ["feed", "finish"])
+def test_closing_also_ends_who_waits_for_the_model(loudness: None, waiting: str) -> None:
     begun, goes_on = threading.Event(), threading.Event()
 
     def transcribe(samples: np.ndarray) -> Transcript:
@@ -193,12 +194,12 @@ def test_closing_also_ends_a_feed_that_waits_for_the_model(loudness: None) -> No
     segment = np.concatenate([np.full(RATE // 2, 0.5, np.float32), np.zeros(RATE // 2, np.float32)])
     for _ in range(live_transcription.MOST_WAITING):
         live.feed(segment)
-    feeding = threading.Thread(target=live.feed, args=(segment,), daemon=True)
-    feeding.start()
+    waits = threading.Thread(target=live.finish if waiting == "finish" else lambda: live.feed(segment), daemon=True)
+    waits.start()
     assert begun.wait(30)
-    feeding.join(0.05)
-    assert feeding.is_alive(), "the model is far behind"
+    waits.join(0.05)
+    assert waits.is_alive(), "the model is far behind"
     threading.Timer(0.01, goes_on.set).start()
     live.close()
-    feeding.join(10)
-    assert not feeding.is_alive()
+    waits.join(10)
+    assert not waits.is_alive()

@@ -327,3 +327,10 @@ def test_a_score_is_plain_values_and_jiwer_waits_until_one_is_asked_for() -> Non
     assert json.loads(json.dumps(asdict(score("a b", "a c"))))["counts"]["substitutions"] == 1
     code = "import sys, workbench.text; print('jiwer' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_counts_add_up() -> None:
+    one, two = (score(reference, heard).words for reference, heard in (("one two", "one too"), ("a b c", "a c d e")))
+    both = one + two
+    assert both.errors == one.errors + two.errors and both.reference_units == 2 + 3
+    assert both.insertions == one.insertions + two.insertions and both + both != both

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,3 +67,10 @@ def test_a_model_of_several_files_is_offered_in_what_all_of_them_are() -> None:
     assert estimated_bytes(plans) == {
         name: plans[0].file_bytes(name) + plans[1].file_bytes(name) for name in ("f32", "f16")
     }
+
+
+@pytest.mark.parametrize(("quantization", "number"), [("f32", 0), ("f16", 1), ("q8_0", 7)])
+def test_llama_cpps_number_of_the_type_is_written_only_where_a_layout_has_it(quantization: str, number: int) -> None:
+    values = Plan("it", {"general.file_type": 0}, []).all_values(quantization)
+    assert (values["general.file_type"], values["general.quantization_version"]) == (number, 2)
+    assert Plan("it", {"a.b": 1}, []).all_values(quantization) == {"general.architecture": "it", "a.b": 1}
